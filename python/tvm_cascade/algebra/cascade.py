@@ -1,0 +1,94 @@
+"""A cascade as data: reductions over one axis, in dependency order, later ones reading earlier results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.errors import InputError
+
+LENGTH = sp.Symbol("N", positive=True, integer=True)
+"""N, the number of positions on the cascade axis."""
+
+COUNT = sp.Symbol("n", positive=True, integer=True)
+"""n, the number of positions that a state has folded so far."""
+
+
+class Round(sp.Function):
+    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. Its value is `e` to within the dtype."""
+
+    nargs = 2
+
+    @property
+    def is_real(self) -> bool:
+        """Rounding a real number gives a real number."""
+        return True
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """d = ⊕ over l of F(x[l], earlier results).
+
+    Attributes
+    ----------
+    result : the symbol d of the value.
+    reducer : the monoid ⊕.
+    element : F, in element symbols, earlier results and parameters (any other symbol).
+    """
+
+    result: sp.Symbol
+    reducer: Reducer
+    element: sp.Expr
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Reductions over one axis, in dependency order.
+
+    Attributes
+    ----------
+    reductions : each may read the results of those before it.
+    elements : the symbols that vary along the axis.
+
+    Raises
+    ------
+    InputError
+        When a reduction reads a result that is not computed before it, or a result is computed twice.
+    """
+
+    reductions: tuple[Reduction, ...]
+    elements: tuple[sp.Symbol, ...]
+
+    def __init__(self, reductions: Sequence[Reduction], elements: Sequence[sp.Symbol]) -> None:
+        object.__setattr__(self, "reductions", tuple(reductions))
+        object.__setattr__(self, "elements", tuple(elements))
+        every = {reduction.result for reduction in self.reductions}
+        if len(every) != len(self.reductions):
+            raise InputError("each result to be computed once", "a result that is computed twice", "Cascade")
+        seen: set[sp.Symbol] = set()
+        for reduction in self.reductions:
+            if late := (reduction.element.free_symbols & every) - seen:
+                names = ", ".join(sorted(map(str, late)))
+                raise InputError("reductions in dependency order", f"{names} read before computed", str(reduction.result))
+            seen.add(reduction.result)
+
+    @property
+    def results(self) -> tuple[sp.Symbol, ...]:
+        """The symbols of the results, in order."""
+        return tuple(reduction.result for reduction in self.reductions)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{r.result} = {r.reducer.sign} {r.element}" for r in self.reductions)
+
+
+def element(names: str, **assumptions: bool) -> tuple[sp.Symbol, ...] | sp.Symbol:
+    """Symbols that vary along the axis; real unless said otherwise."""
+    return sp.symbols(names, **{"real": True, **assumptions})
+
+
+def result(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:
+    """Symbols of reduction results."""
+    return sp.symbols(names, real=True)

@@ -1,0 +1,130 @@
+"""A fold: a small state that can be lifted from one element, merged with another in any grouping, and finished.
+
+A state holds components T and references c. `steps` lists them in the order in which they are computed:
+
+    lift:    T = lift(x, c)                                    one element, at the reference
+    merge:   c′ = value(partial T, n);  T′ = shift(T₁, c₁ → c′) ⊕ shift(T₂, c₂ → c′)
+    finish:  d = finish(T, c, earlier d)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, Cascade
+from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.reducer import Reducer
+
+
+@dataclass(frozen=True)
+class Component:
+    """One scalar of the state.
+
+    Attributes
+    ----------
+    symbol : T.
+    owner : the result whose reduction it serves.
+    reducer : how contributions combine.
+    lift : the contribution of one element, in element symbols and references.
+    shift : T after its references have moved, in the components, c, c′ and c′ − c of the references, and the count n.
+    """
+
+    symbol: sp.Symbol
+    owner: sp.Symbol
+    reducer: Reducer
+    lift: sp.Expr
+    shift: sp.Expr
+
+    @property
+    def moves(self) -> bool:
+        """Whether moving a reference changes it."""
+        return self.shift != self.symbol
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The value at which components are held.
+
+    Attributes
+    ----------
+    symbol, moved, step : c, c′ after a move, and c′ − c.
+    gauge : the rule by which it moves.
+    tracks : the quantity it stands in for, in results.
+    value : where it moves to, in components of the merged state, references, the count n and the length N.
+    guarded : `value` can be singular on partial results; the reference then stays where it was.
+    bounding : it keeps an exponent at or below zero, and need not end at `tracks`.
+    """
+
+    symbol: sp.Symbol
+    moved: sp.Symbol
+    step: sp.Symbol
+    gauge: Gauge
+    tracks: sp.Expr
+    value: sp.Expr
+    guarded: bool = False
+    bounding: bool = False
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What a cascade becomes.
+
+    Attributes
+    ----------
+    cascade : what it was derived from.
+    steps : components and references in the order of computation.
+    finish : for each result, its value in components, references and earlier results.
+    deferred : for each result, the quantities whose factor is applied only in `finish`.
+    """
+
+    cascade: Cascade
+    steps: tuple[Component | Reference, ...]
+    finish: dict[sp.Symbol, sp.Expr]
+    deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = field(default_factory=dict)
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components, in order."""
+        return tuple(step for step in self.steps if isinstance(step, Component))
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """The references, in order."""
+        return tuple(step for step in self.steps if isinstance(step, Reference))
+
+    def formulas(self) -> list[tuple[str, sp.Expr | str, sp.Expr]]:
+        """(section, left side, right side) rows: lift, reference, merge and finish, in order of computation."""
+        rows: list[tuple[str, sp.Expr | str, sp.Expr]] = []
+        rows += [("lift", c.symbol, c.lift) for c in self.components]
+        rows += [(f"reference ({r.gauge})", r.moved, r.value) for r in self.references]
+        for component in self.components:
+            first, second = (_of_side(component.shift, self, side) for side in (1, 2))
+            rows.append(("merge", component.symbol, _merged(component.reducer, first, second)))
+        rows += [("finish", result, expression) for result, expression in self.finish.items()]
+        return rows
+
+    def __str__(self) -> str:
+        width = max(len(section) for section, *_ in self.formulas())
+        return "\n".join(f"{section:<{width}}  {left} = {right}" for section, left, right in self.formulas())
+
+    def latex(self) -> str:
+        """The formulas as one LaTeX `aligned` block."""
+        lines = [
+            rf"\text{{{section}}}\quad {sp.latex(left)} &= {sp.latex(right)}" for section, left, right in self.formulas()
+        ]
+        return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+    def _repr_latex_(self) -> str:
+        return f"$${self.latex()}$$"
+
+
+def _of_side(expression: sp.Expr, fold: Fold, side: int) -> sp.Expr:
+    """The expression with the state's symbols marked as those of the first or the second state."""
+    names = [c.symbol for c in fold.components] + [s for r in fold.references for s in (r.symbol, r.step)] + [COUNT]
+    return expression.subs({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names}, simultaneous=True)
+
+
+def _merged(reducer: Reducer, first: sp.Expr, second: sp.Expr) -> sp.Expr:
+    return reducer.combine(first, second)

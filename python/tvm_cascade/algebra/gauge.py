@@ -1,0 +1,141 @@
+"""Handles, and the gauge of each: what an element reads of earlier results, and how the reference for it moves.
+
+A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
+exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the reduction is held at a reference c in place of u.
+
+| gauge    | chosen when                                                  | reference                                       |
+|----------|--------------------------------------------------------------|-------------------------------------------------|
+| deferred | u is a factor of F                                           | 1, for ever; the factor is applied at the end   |
+| running  | u is built from max and min, or stands in an exponent        | u of the partial results                        |
+| centred  | u is built from sums                                         | u of the predicted results: partial sum · N/n   |
+
+Range analysis decides between them: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the
+answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
+kept as an extra component and serves as the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.reducer import MAX, MIN
+
+
+class Gauge(str, Enum):
+    """How a reference moves."""
+
+    DEFERRED = "deferred"
+    RUNNING = "running"
+    CENTRED = "centred"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A part of an element that reads earlier results and does not vary along the axis.
+
+    Attributes
+    ----------
+    symbol : u, which stands for it in the element.
+    value : the part itself, in earlier results and parameters.
+    """
+
+    symbol: sp.Symbol
+    value: sp.Expr
+
+
+class HandleTable:
+    """Handles by value, so that reductions which read the same quantity share one reference."""
+
+    def __init__(self) -> None:
+        self._by_value: dict[sp.Expr, Handle] = {}
+
+    def __iter__(self) -> Iterator[Handle]:
+        return iter(self._by_value.values())
+
+    def of(self, value: sp.Expr) -> Handle:
+        """The handle of that value, made on first use."""
+        if value not in self._by_value:
+            facts = {"positive": True} if value.is_positive else {"nonnegative": True} if value.is_nonnegative else {"real": True}
+            self._by_value[value] = Handle(sp.Symbol(f"u{len(self._by_value)}", **facts), value)
+        return self._by_value[value]
+
+    def extract(self, expression: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> sp.Expr:
+        """The expression with each largest result-reading, element-free part replaced by its handle's symbol."""
+        if not expression.has(*results) or not results:
+            return expression
+        if not elements or not expression.has(*elements):
+            return self._signed(expression)
+        if isinstance(expression, (sp.Add, sp.Mul)):
+            reads = [a for a in expression.args if a.has(*results) and not a.has(*elements)]
+            rest = [self.extract(a, elements, results) for a in expression.args if a not in reads]
+            if reads:
+                rest.append(self._signed(expression.func(*reads)))
+            return expression.func(*rest)
+        return expression.func(*(self.extract(a, elements, results) for a in expression.args))
+
+    def _signed(self, value: sp.Expr) -> sp.Expr:
+        if value.could_extract_minus_sign():
+            return -self.of(-value).symbol
+        return self.of(value).symbol
+
+
+def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """H(u) where function = function|_{u=1} · H(u); None where the handle is no factor.
+
+    exp(x − u) = exp(x)·exp(−u) does not count: exp(x) alone is not bounded.
+    """
+    if exponents(function, handle, elements):
+        return None
+    at_one = function.subs(handle, 1)
+    if at_one == 0:
+        return None
+    ratio = sp.simplify(function / at_one)
+    return ratio if ratio.free_symbols <= {handle} else None
+
+
+def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Arguments of exp that hold both the handle and a position-dependent part."""
+    found = [e.args[0] for e in function.atoms(sp.exp) if e.args[0].has(handle) and e.args[0].has(*elements)]
+    powers = [p for p in function.atoms(sp.Pow) if p.exp.has(handle) and p.exp.has(*elements)]
+    return found + [p.exp * sp.log(p.base) for p in powers]
+
+
+def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> bool:
+    """Whether the exponent, with the handle at the partial results, is bounded above for every position folded so far.
+
+    True where the handle's value is a function of one max (min) over the same elements, the exponent falls (rises)
+    in it, and is free of position at x = max (min).
+    """
+    full = exponent.subs(handle.symbol, handle.value)
+    for reduction in reductions:
+        if reduction.result not in handle.value.free_symbols or not reduction.reducer.ordered:
+            continue
+        if handle.value.free_symbols - {reduction.result} - exponent.free_symbols:
+            continue
+        slope = sp.diff(full, reduction.result)
+        right_way = slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
+        at_bound = sp.simplify(full.subs(reduction.result, reduction.element))
+        if right_way and at_bound.is_number and at_bound.is_finite:
+            return True
+    return False
+
+
+def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
+    """Running where the handle is built from max and min alone, centred otherwise."""
+    read = [r for r in reductions if r.result in handle.value.free_symbols]
+    return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
+
+
+def may_be_singular(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
+    """Whether the value can be infinite or undefined at finite partial results (a division, log or root of one)."""
+    if value.has(sp.log):
+        return True
+    return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in value.atoms(sp.Pow))

@@ -1,0 +1,74 @@
+"""max and min through maps: max_l φ(a(x_l)) from max a and min a alone, for monotone and for convex φ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import sympy as sp
+
+from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+
+Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
+
+
+def through_order(function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Through | str:
+    """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
+
+    | φ in a                         | kept for max | kept for min |
+    |--------------------------------|--------------|--------------|
+    | non-decreasing                 | max a        | min a        |
+    | non-increasing                 | min a        | max a        |
+    | convex (max), concave (min)    | both         | both         |
+    """
+    parts = _element_parts(function, elements, handles)
+    if len(parts) != 1:
+        return "several_element_parts"
+    inner = parts.pop()
+    variable = sp.Symbol("_a", real=True, **({"nonnegative": True} if inner.is_nonnegative else {}))
+    outer = function.xreplace({inner: variable})
+    if outer.has(*elements):
+        return "several_element_parts"
+    kept = _kept(outer, variable, reducer)
+    if kept is None:
+        return "not_monotone"
+    return inner, kept, lambda end: outer.xreplace({variable: end})
+
+
+def _element_parts(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> set[sp.Expr]:
+    """The largest parts that vary along the axis and read no earlier result."""
+    if not function.has(*elements):
+        return set()
+    if not function.has(*handles):
+        return {function}
+    if isinstance(function, (sp.Add, sp.Mul)):
+        alone = [a for a in function.args if a.has(*elements) and not a.has(*handles)]
+        mixed = [a for a in function.args if a.has(*elements) and a.has(*handles)]
+        parts = {function.func(*alone)} if len(alone) == 1 else set(alone)
+        return parts.union(*(_element_parts(a, elements, handles) for a in mixed))
+    return set().union(*(_element_parts(a, elements, handles) for a in function.args))
+
+
+def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+    opposite = MIN if reducer is MAX else MAX
+    if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
+        return _kept_through_abs(outer, variable, reducer)
+    slope = sp.simplify(sp.diff(outer, variable))
+    if slope.is_nonnegative:
+        return (reducer,)
+    if slope.is_nonpositive:
+        return (opposite,)
+    curvature = sp.simplify(sp.diff(slope, variable))
+    if (curvature.is_nonnegative and reducer is MAX) or (curvature.is_nonpositive and reducer is MIN):
+        return (MAX, MIN)
+    return None
+
+
+def _kept_through_abs(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+    """|affine in a| times a non-negative factor, plus what is free of a, is convex."""
+    rest, body = outer.as_independent(variable, as_Add=True)
+    factor, absolute = body.as_independent(variable, as_Add=False)
+    if not isinstance(absolute, sp.Abs) or absolute.args[0].diff(variable, 2) != 0 or rest.has(variable):
+        return None
+    convex = factor.is_nonnegative
+    concave = factor.is_nonpositive
+    return (MAX, MIN) if (convex and reducer is MAX) or (concave and reducer is MIN) else None

@@ -1,0 +1,175 @@
+"""Proof obligations of a fold, each by exact evaluation at random points and splits, and symbolically where SymPy can.
+
+1. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference.
+2. merge is associative and commutative, and the empty state is its identity.
+3. finish(merge over any split) = the cascade's own definition.
+
+Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fails the obligation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mpmath
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.errors import FoldError
+
+DIGITS = 60
+TOLERANCE = mpmath.mpf(10) ** -25
+Values = dict[sp.Symbol, mpmath.mpf]
+
+
+@dataclass(frozen=True)
+class State:
+    """A fold's state with numbers in it; `count` positions folded, none when empty."""
+
+    count: int
+    values: Values
+
+
+class Evaluator:
+    """Runs a fold on numbers: lift, merge and finish as they are written, at DIGITS digits."""
+
+    def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int) -> None:
+        self.fold, self.parameters, self.length = fold, dict(parameters), length
+        self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
+
+    def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
+        """The expression's value where its symbols have the given values."""
+        if expression not in self._compiled:
+            bare = strip_rounding(expression)
+            symbols = sorted(bare.free_symbols, key=str)
+            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, "mpmath")
+        symbols, function = self._compiled[expression]
+        known = {**self.parameters, LENGTH: mpmath.mpf(self.length), **at}
+        return mpmath.mpf(function(*(known[s] for s in symbols)))
+
+    def lift(self, element: Values) -> State:
+        """The state of one position; its references are those of its own partial results."""
+        values: Values = {}
+        scope = {COUNT: mpmath.mpf(1)}
+        for step in self.fold.steps:
+            if isinstance(step, Reference):
+                values[step.symbol] = self._moved(step, {**values, **scope}, mpmath.mpf(0))
+            else:
+                values[step.symbol] = self.value(step.lift, {**element, **values, **scope})
+        return State(1, values)
+
+    def merge(self, first: State, second: State) -> State:
+        """Both states brought to one reference and combined."""
+        if not first.count or not second.count:
+            return second if not first.count else first
+        count = first.count + second.count
+        values: Values = {}
+        moved: Values = {}
+        for step in self.fold.steps:
+            if isinstance(step, Reference):
+                values[step.symbol] = self._moved(step, {**values, COUNT: mpmath.mpf(count)}, first.values[step.symbol])
+                moved[step.moved] = values[step.symbol]
+            else:
+                shifted = [self._shifted(step, side, moved) for side in (first, second)]
+                values[step.symbol] = mpmath.mpf(_combine(step, shifted))
+        return State(count, values)
+
+    def _shifted(self, component: Component, state: State, moved: Values) -> mpmath.mpf:
+        steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self.fold.references if r.moved in moved}
+        return self.value(component.shift, {**state.values, **moved, **steps, COUNT: mpmath.mpf(state.count)})
+
+    def _moved(self, reference: Reference, at: Values, stay: mpmath.mpf) -> mpmath.mpf:
+        try:
+            value = self.value(reference.value, at)
+        except (ZeroDivisionError, ValueError, TypeError):
+            return stay
+        return value if mpmath.isfinite(value) else stay
+
+    def finish(self, state: State) -> Values:
+        """The results of a state that has folded the whole axis."""
+        results: Values = {}
+        for result, expression in self.fold.finish.items():
+            results[result] = self.value(expression, {**state.values, **results, COUNT: mpmath.mpf(state.count)})
+        return results
+
+    def definition(self, rows: Sequence[Values]) -> Values:
+        """The cascade as it is written: one pass over the rows for each reduction."""
+        results: Values = {}
+        for reduction in self.fold.cascade.reductions:
+            terms = [sp.Float(0) + sp.Float(str(self.value(reduction.element, {**row, **results})), DIGITS) for row in rows]
+            results[reduction.result] = mpmath.mpf(str(reduction.reducer.over(terms)))
+        return results
+
+
+def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
+    table: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
+        "sum": lambda a, b: a + b,
+        "prod": lambda a, b: a * b,
+        "max": max,
+        "or": max,
+        "min": min,
+        "and": min,
+    }
+    return table[step.reducer.name](values[0], values[1])
+
+
+def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[str, ...]:
+    """Checks every obligation; returns their names.
+
+    Raises
+    ------
+    FoldError
+        Naming the obligation, the result and the values that differ.
+    """
+    source = random.Random(seed)
+    with mpmath.workdps(DIGITS):
+        for _ in range(rounds):
+            _check_round(fold, source, length)
+    return ("shift between references", "merge associative and commutative", "empty is the identity", "finish over any split = definition")
+
+
+def _check_round(fold: Fold, source: random.Random, length: int) -> None:
+    evaluator = Evaluator(fold, _parameters(fold, source), length)
+    truth_values = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
+    rows = [{e: _number(e, source, truth_values) for e in fold.cascade.elements} for _ in range(length)]
+    expected = evaluator.definition(rows)
+    lifted = [evaluator.lift(row) for row in rows]
+    serial = State(0, {})
+    for state in lifted:
+        serial = evaluator.merge(serial, state)
+    _same(fold, "finish over a serial split = definition", evaluator.finish(serial), expected)
+    shuffled = list(lifted)
+    source.shuffle(shuffled)
+    while len(shuffled) > 1:
+        k = source.randrange(len(shuffled) - 1)
+        shuffled[k : k + 2] = [evaluator.merge(shuffled[k + 1], shuffled[k])]
+    _same(fold, "merge associative and commutative", evaluator.finish(shuffled[0]), expected)
+
+
+def _parameters(fold: Fold, source: random.Random) -> Values:
+    known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
+    free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
+    return {s: _number(s, source, False) for s in free}
+
+
+def _number(symbol: sp.Symbol, source: random.Random, truth_values: bool) -> mpmath.mpf:
+    if truth_values:
+        return mpmath.mpf(source.randint(0, 1))
+    low = 0.1 if symbol.is_nonnegative else -2.0
+    return mpmath.mpf(source.randint(int(low * 1000), 2000)) / 997
+
+
+def _same(fold: Fold, obligation: str, found: Values, expected: Values) -> None:
+    scale = max([abs(v) for v in expected.values() if mpmath.isfinite(v)] + [mpmath.mpf(1)])
+    for result, value in expected.items():
+        if not abs(found[result] - value) <= TOLERANCE * scale:
+            raise FoldError(
+                f"{obligation}: {result} = {mpmath.nstr(value, 12)}",
+                mpmath.nstr(found[result], 12),
+                f"fold of {', '.join(map(str, fold.cascade.results))}",
+                "this is a defect of tvm-cascade; please report the program",
+            )

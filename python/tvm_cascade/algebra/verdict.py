@@ -1,0 +1,148 @@
+"""Verdicts and their reasons: stable codes as data, never None.
+
+`fused`: the rewrite was made. `refused`: proved not to be a fold under the contract. `unknown`: a limit of ours.
+`declined`: legal, but slower by the cost model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(str, Enum):
+    """What became of a candidate group."""
+
+    FUSED = "fused"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    DECLINED = "declined"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+# code -> (verdict, the law or limit, what would make it fuse)
+CODES: dict[str, tuple[Verdict, str, str]] = {
+    "fold": (Verdict.FUSED, "every reduction has a fold, and every proof obligation holds", ""),
+    "infinite_rank": (
+        Verdict.REFUSED,
+        "the element is no finite sum of products G(x)·H(d), so no finite state can be moved between references",
+        "make the dependence on the earlier result a factor, a translation under exp or a polynomial",
+    ),
+    "not_monotone": (
+        Verdict.REFUSED,
+        "max and min pass only through maps that are monotone or convex in one part of the element",
+        "reduce the part that does not depend on the earlier result, and apply the map afterwards",
+    ),
+    "rounding": (
+        Verdict.REFUSED,
+        "a cast inside the element rounds at the final scale, and its dtype is not listed in `rescalable_casts`",
+        "list the dtype in `rescalable_casts`, or keep the cast outside the reduction",
+    ),
+    "rounding_rank": (
+        Verdict.REFUSED,
+        "rounding commutes with a change of scale, but not with the shift that this element needs",
+        "cast the result of the reduction instead of its element",
+    ),
+    "logical_dependence": (
+        Verdict.REFUSED,
+        "a conjunction or disjunction of a predicate on an earlier result keeps no finite state",
+        "compare the reduced value instead",
+    ),
+    "prod_dependence": (
+        Verdict.REFUSED,
+        "a product passes only through factors: Π G(x)·H(d) = (Π G(x))·H(d)^N",
+        "make the dependence on the earlier result a factor",
+    ),
+    "rank_limit": (Verdict.UNKNOWN, "the state would need more components than the limit", "split the reduction"),
+    "separation_unknown": (
+        Verdict.UNKNOWN,
+        "the element looks to be of finite rank, but no separation was found",
+        "write it as a polynomial, an exponential of a sum, or products of these",
+    ),
+    "reducer": (Verdict.UNKNOWN, "the reducer is not one of sum, prod, max, min, and, or", "use one of those reducers"),
+    "intrinsic": (Verdict.UNKNOWN, "an earlier result is an argument of a function with no algebra here", "rewrite it with known functions"),
+    "several_element_parts": (
+        Verdict.UNKNOWN,
+        "max or min over an element with several parts that depend on the position",
+        "combine those parts before the earlier result enters",
+    ),
+    "select_on_result": (
+        Verdict.UNKNOWN,
+        "a condition in the element reads an earlier result",
+        "move the condition out of the reduction, or express it with max or min",
+    ),
+    "result_index": (
+        Verdict.UNKNOWN,
+        "an earlier result is read at an index that is not a plain row variable",
+        "read the earlier result at the row's own index",
+    ),
+    "axis_mismatch": (
+        Verdict.REFUSED,
+        "the reductions run over different axes or iteration domains",
+        "reduce over the same axis in the same order",
+    ),
+    "single_reduction": (Verdict.REFUSED, "no later reduction over the same axis reads an earlier one: nothing to fuse", ""),
+    "dependence_cycle": (
+        Verdict.REFUSED,
+        "a value between the reductions needs a reduction over another axis first",
+        "move that other reduction before or after the cascade",
+    ),
+    "scheduled": (Verdict.UNKNOWN, "the function is already scheduled or its blocks are not plainly bound", "run the pass before any schedule"),
+    "tirx": (Verdict.UNKNOWN, "the function has no S-TIR blocks", "start from TE, TVMScript with s_tir=True, or LegalizeOps"),
+    "symbolic_shape": (Verdict.UNKNOWN, "an extent is symbolic", "bind the shape variables first"),
+    "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
+    "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),
+    "unsupported_shape": (Verdict.UNKNOWN, "the rewrite has no form for the way these axes are laid out", "report the program"),
+    "cost": (Verdict.DECLINED, "the fused form is estimated to be slower than the unfused program", "pass force=True"),
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a verdict was reached.
+
+    Attributes
+    ----------
+    code : a key of `CODES`; stable between releases.
+    detail : the buffers, expression or estimate concerned, in the user's own names.
+    """
+
+    code: str
+    detail: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that goes with the code."""
+        return CODES[self.code][0]
+
+    @property
+    def law(self) -> str:
+        """The law that fails, or the limit that was met."""
+        return CODES[self.code][1]
+
+    @property
+    def hint(self) -> str:
+        """What would make it fuse; empty when there is nothing to do."""
+        return CODES[self.code][2]
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.law}" + (f": {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The answer of `derive` where there is no fold: which reduction, and why.
+
+    Attributes
+    ----------
+    reduction : name of the result whose reduction has no fold.
+    reason : the code, the law that fails, and the expression.
+    """
+
+    reduction: str
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.reduction}: {self.reason}"

@@ -1,0 +1,268 @@
+"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.algebra.verdict import Reason
+
+DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+
+
+@dataclass(frozen=True)
+class Stage:
+    """buffer[indices] = value, or buffer[indices] ⊕= value over the reduction variables.
+
+    Attributes
+    ----------
+    name : the block's name.
+    buffer : what it writes.
+    block : the block itself; `nest` is the statement that holds it with its loops.
+    spatial, reduce : its iteration variables, with `extents` for each.
+    indices : where it writes, in its spatial variables.
+    value : the stored value, or the element of the reduction.
+    reducer : ⊕, None for an elementwise stage.
+    """
+
+    name: str
+    buffer: tirx.Var
+    block: s_tir.SBlock
+    nest: tirx.Stmt
+    spatial: tuple[tirx.Var, ...]
+    reduce: tuple[tirx.Var, ...]
+    extents: dict[tirx.Var, int]
+    indices: tuple[ir.Expr, ...]
+    value: ir.Expr
+    reducer: Reducer | None
+    init: ir.Expr | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The stages of a function, in order; `params` are its buffers."""
+
+    func: tirx.PrimFunc
+    root: s_tir.SBlock
+    stages: tuple[Stage, ...]
+
+    @property
+    def params(self) -> tuple[tirx.Var, ...]:
+        """The function's buffers, in order."""
+        return tuple(self.func.params)
+
+    def writer(self, buffer: tirx.Var) -> Stage | None:
+        """The stage that writes a buffer; None for an input."""
+        return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
+
+    def is_param(self, buffer: tirx.Var) -> bool:
+        """Whether the caller passed the buffer, so that its contents are asked for."""
+        return any(buffer.same_as(param) for param in self.params)
+
+
+def same(left: ir.Expr, right: ir.Expr) -> bool:
+    """Structural equality."""
+    return bool(tvm_ffi.structural_equal(left, right))
+
+
+def dtype_of(expression: ir.Expr) -> str:
+    """The dtype of a scalar expression or of a buffer's elements."""
+    ty = expression.ty
+    return str(ty.dtype)
+
+
+def read_program(func: tirx.PrimFunc) -> Program | Reason:
+    """The function's stages; or the reason why it is not one that can be read. Never raises on a PrimFunc."""
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize):
+        return Reason("tirx", "no root block")
+    for param in func.params:
+        if not tirx.is_buffer_var(param):
+            return Reason("unsupported_shape", f"parameter {param.name} is not a buffer")
+        if not all(isinstance(extent, prim.IntImm) for extent in param.ty.shape):
+            return Reason("symbolic_shape", f"{param.name} has shape {list(map(str, param.ty.shape))}")
+    root = body.block
+    if root.iter_vars or root.match_buffers or root.init is not None:
+        return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
+    nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    stages: list[Stage] = []
+    for nest in nests:
+        stage = _read_stage(nest)
+        if isinstance(stage, Reason):
+            return stage
+        if any(stage.buffer.same_as(other.buffer) for other in stages):
+            return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
+        stages.append(stage)
+    return Program(func, root, tuple(stages))
+
+
+def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
+    loops: list[tirx.For] = []
+    inner = nest
+    while isinstance(inner, tirx.For):
+        loops.append(inner)
+        inner = inner.body
+    if not isinstance(inner, s_tir.SBlockRealize):
+        kind = "several blocks" if isinstance(inner, tirx.SeqStmt) else type(inner).__name__
+        return Reason("scheduled", f"a loop nest holds {kind} rather than one block")
+    block = inner.block
+    if reason := _unplain(loops, inner):
+        return reason
+    if not isinstance(block.body, tirx.BufferStore):
+        code = "extern" if isinstance(block.body, tirx.Evaluate) else "opaque_block"
+        tuple_reduction = isinstance(block.body, tirx.SeqStmt) and block.init is not None
+        if tuple_reduction:
+            return Reason("reducer", f"block {block.name_hint} reduces a tuple")
+        return Reason(code, f"block {block.name_hint} is no single store")
+    return _plain_stage(nest, block, {iv.var: int(iv.dom.extent) for iv in block.iter_vars})
+
+
+def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | None:
+    """Why the nest is not the plain one in which every loop is one block variable over its whole domain."""
+    block = realize.block
+    name = block.name_hint
+    if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
+        return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
+    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
+        return Reason("scheduled", f"block {name} has a predicate")
+    if not all(isinstance(iv.dom.extent, prim.IntImm) and isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+        return Reason("symbolic_shape", f"block {name} has a symbolic extent")
+    if block.match_buffers or block.alloc_buffers:
+        return Reason("scheduled", f"block {name} matches or allocates buffers")
+    if any(iv.iter_type not in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars):
+        return Reason("opaque_block", f"block {name} has an opaque iterator")
+    bound: list[tirx.Var] = []
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        loop = next((loop for loop in loops if loop.loop_var.same_as(value)), None)
+        constant = isinstance(value, prim.IntImm) and int(iv.dom.extent) == 1
+        if loop is None and not constant:
+            return Reason("scheduled", f"block {name} binds {iv.var.name} to {value}")
+        if loop is not None:
+            if int(loop.extent) != int(iv.dom.extent) or int(loop.min) != 0 or int(iv.dom.min) != 0:
+                return Reason("scheduled", f"block {name} runs over part of {iv.var.name}")
+            bound.append(loop.loop_var)
+    if len(bound) != len(loops):
+        return Reason("opaque_block", f"block {name} has a loop that binds no iterator")
+    return None
+
+
+def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> Stage | Reason:
+    store = block.body
+    spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
+    reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
+    value, reducer, init = store.value, None, None
+    if reduce or block.init is not None:
+        if not isinstance(block.init, tirx.BufferStore):
+            return Reason("opaque_block", f"block {block.name_hint} reduces without a plain init")
+        parts = split_reduction(store)
+        if parts is None:
+            return Reason("reducer", f"block {block.name_hint} stores {store.value}")
+        reducer, value = parts
+        init = block.init.value
+        if not starts_at_identity(reducer, init):
+            return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
+    return Stage(block.name_hint, store.buffer, block, nest, spatial, reduce, extents, tuple(store.indices), value, reducer, init)
+
+
+_COMBINERS: tuple[tuple[type, str], ...] = (
+    (prim.Add, "sum"),
+    (prim.Mul, "prod"),
+    (prim.Max, "max"),
+    (prim.Min, "min"),
+    (prim.And, "and"),
+    (prim.Or, "or"),
+)
+_COMBINING_CALLS = {"bitwise_and": "and", "bitwise_or": "or"}
+
+
+def split_reduction(store: tirx.BufferStore) -> tuple[Reducer, ir.Expr] | None:
+    """(⊕, e) of `buffer[i] = buffer[i] ⊕ e`, in either order; None for anything else."""
+    value = store.value
+    name, sides = None, ()
+    for kind, reducer in _COMBINERS:
+        if isinstance(value, kind):
+            name, sides = reducer, (value.a, value.b)
+    if isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and dtype_of(value) == "bool":
+        name = _COMBINING_CALLS.get(value.op.name.split(".")[-1])
+        sides = tuple(value.args)
+    if name is None:
+        return None
+    own = tirx.BufferLoad(store.buffer, list(store.indices))
+    for mine, element in (sides, sides[::-1]):
+        if same(mine, own) and not reads_buffer(element, store.buffer):
+            return REDUCERS[name], element
+    return None
+
+
+def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
+    """Whether a reduction's init is ⊕'s identity in its dtype."""
+    if not isinstance(init, (prim.FloatImm, prim.IntImm)):
+        return False
+    return same(init, identity_of(reducer, dtype_of(init))) or (
+        isinstance(init, prim.FloatImm) and abs(float(init)) == float("inf") and reducer.ordered and (float(init) < 0) == (reducer.name == "max")
+    )
+
+
+def identity_of(reducer: Reducer, dtype: str) -> ir.Expr:
+    """⊕'s neutral element as a constant; for max and min the dtype's own lowest and highest value, as TVM has it."""
+    table: dict[str, Callable[[], ir.Expr]] = {
+        "sum": lambda: tirx.const(0, dtype),
+        "prod": lambda: tirx.const(1, dtype),
+        "max": lambda: tirx.min_value(dtype),
+        "min": lambda: tirx.max_value(dtype),
+        "and": lambda: tirx.const(True, dtype),
+        "or": lambda: tirx.const(False, dtype),
+    }
+    return table[reducer.name]()
+
+
+def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
+    """Every buffer load in an expression, outermost first."""
+    found: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(expression, (ir.TensorLoad, lambda load: found.append(load)), order="pre")
+    return found
+
+
+def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:
+    """Whether the expression loads from the buffer."""
+    return any(load.source.same_as(buffer) for load in loads_of(expression))
+
+
+def variables_of(expression: ir.Expr) -> list[tirx.Var]:
+    """The scalar variables of an expression."""
+    found: list[tirx.Var] = []
+
+    def note(var: tirx.Var) -> None:
+        if not tirx.is_buffer_var(var) and not any(var.same_as(other) for other in found):
+            found.append(var)
+
+    tvm_ffi.structural_walk(expression, (ir.Var, note), order="pre")
+    return found
+
+
+def uses(expression: ir.Expr, variables: tuple[tirx.Var, ...] | list[tirx.Var]) -> bool:
+    """Whether any of the variables occurs in the expression."""
+    return any(var.same_as(other) for var in variables_of(expression) for other in variables)
+
+
+def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+    """The expression with variables replaced, all at once."""
+
+    def replace(var: tirx.Var) -> ir.Expr:
+        return next((value for key, value in values.items() if key.same_as(var)), var)
+
+    return tvm_ffi.structural_map(expression, (ir.Var, replace))
+
+
+def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+    """An integer expression simplified, with each variable in [0, extent)."""
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(0, extent))
+    return analyzer.simplify(expression)

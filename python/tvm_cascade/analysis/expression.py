@@ -1,0 +1,276 @@
+"""TIR expressions as SymPy, in atoms.
+
+An *atom* is a largest part of an element that reads no earlier result: a load, a scaled and masked score, a whole
+producer's value. The algebra sees it as one symbol; the rewrite puts its TIR expression back. Atoms are equal when
+their SymPy forms are, so `s * scale + bias` met twice in two shapes is one symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+
+Convert = Callable[..., sp.Expr]
+
+FUNCTIONS: dict[str, Convert] = {
+    "exp": sp.exp,
+    "exp2": lambda x: sp.exp(x * sp.log(2)),
+    "log": sp.log,
+    "log2": lambda x: sp.log(x) / sp.log(2),
+    "sqrt": sp.sqrt,
+    "rsqrt": lambda x: 1 / sp.sqrt(x),
+    "tanh": sp.tanh,
+    "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
+    "sin": sp.sin,
+    "cos": sp.cos,
+    "fabs": sp.Abs,
+    "abs": sp.Abs,
+    "pow": sp.Pow,
+    "power": sp.Pow,
+}
+ARITHMETIC: dict[type, Convert] = {
+    prim.Add: lambda a, b: a + b,
+    prim.Sub: lambda a, b: a - b,
+    prim.Mul: lambda a, b: a * b,
+    prim.Div: lambda a, b: a / b,
+    prim.Max: sp.Max,
+    prim.Min: sp.Min,
+}
+_FLOAT_ORDER = ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
+
+
+class NotExpressible(Exception):
+    """An expression has no algebra here; carries the reason."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = Reason(code, detail)
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A part of an element that reads no earlier result.
+
+    Attributes
+    ----------
+    symbol : its SymPy symbol.
+    expression : its TIR expression, over the frame's variables.
+    varies : whether it depends on the position on the axis.
+    indicator : it is a condition; as a number, 1 where it holds and 0 elsewhere.
+    """
+
+    symbol: sp.Symbol
+    expression: ir.Expr
+    varies: bool
+    indicator: bool = False
+
+
+@dataclass
+class AtomTable:
+    """All atoms of one cascade, by their SymPy form."""
+
+    axis: tuple[tirx.Var, ...]
+    atoms: dict[sp.Expr, Atom] = field(default_factory=dict)
+    _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
+
+    def of(self, expression: ir.Expr) -> sp.Expr:
+        """The atom of an expression as a signed symbol; a number for a constant."""
+        form = self.form(expression)
+        if form.is_number:
+            return form
+        if form not in self.atoms and -form in self.atoms:
+            return -self.atoms[-form].symbol
+        return self._intern(form, expression).symbol
+
+    def indicator(self, condition: ir.Expr) -> Atom:
+        """The atom of a condition, as the number 1 or 0."""
+        leaf = sp.Symbol(f"{self._leaf(condition)}_holds", nonnegative=True)
+        return self._intern(leaf, condition, indicator=True)
+
+    def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
+        if form not in self.atoms:
+            facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
+            symbol = sp.Symbol(self._name(expression), real=True, **facts)
+            self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)
+        return self.atoms[form]
+
+    def _name(self, expression: ir.Expr) -> str:
+        sources = [load.source.name for load in loads_of(expression)]
+        base = sources[0] if sources else "t"
+        names = {str(atom.symbol) for atom in self.atoms.values()}
+        return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
+
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """The SymPy form over leaf symbols; what has no algebra is a leaf itself."""
+        kind = type(expression)
+        if isinstance(expression, (prim.FloatImm, prim.IntImm)):
+            return number(expression)
+        if kind in ARITHMETIC:
+            return ARITHMETIC[kind](self.form(expression.a), self.form(expression.b))
+        if isinstance(expression, prim.Cast) and widens(expression):
+            return self.form(expression.value)
+        if name := function_name(expression):
+            return FUNCTIONS[name](*(self.form(a) for a in expression.args))
+        return self._leaf(expression)
+
+    def _leaf(self, expression: ir.Expr) -> sp.Symbol:
+        key = tvm_ffi.StructuralKey(expression)
+        if key not in self._leaves:
+            facts = {"nonnegative": True} if dtype_of(expression).startswith(("uint", "bool")) else {}
+            self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
+        return self._leaves[key]
+
+
+def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
+    """A constant exactly as it is written in its dtype: float32 0.1 is 1/10, and rounds back to the same float32."""
+    if isinstance(constant, prim.IntImm):
+        return sp.Integer(int(constant))
+    value = float(constant)
+    if not np.isfinite(value):
+        return sp.nan if np.isnan(value) else sp.oo if value > 0 else -sp.oo
+    shortest = np.float32(value) if dtype_of(constant) != "float64" and np.float64(np.float32(value)) == value else np.float64(value)
+    return sp.Rational(str(shortest))
+
+
+def function_name(expression: ir.Expr) -> str | None:
+    """The known elementary function that an expression calls; None for any other expression."""
+    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
+        name = expression.op.name.split(".")[-1]
+        return name if name in FUNCTIONS else None
+    return None
+
+
+def widens(cast: prim.Cast) -> bool:
+    """Whether a cast keeps every value: float to a wider float."""
+    source, target = dtype_of(cast.value), dtype_of(cast)
+    if source not in _FLOAT_ORDER or target not in _FLOAT_ORDER:
+        return False
+    return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) != ("bfloat16", "float16")
+
+
+class ElementReader:
+    """Turns a reduction's element into SymPy over atoms and results.
+
+    Parameters
+    ----------
+    atoms : the table that the atoms go to.
+    result_of : the symbol of a load that reads an earlier result of the cascade; None for any other load.
+    """
+
+    def __init__(self, atoms: AtomTable, result_of: Callable[[ir.TensorLoad], sp.Symbol | None]) -> None:
+        self.atoms, self.result_of = atoms, result_of
+        self._holding: list[ir.Expr] = []
+
+    def __call__(self, expression: ir.Expr) -> sp.Expr:
+        """The expression in SymPy.
+
+        Raises
+        ------
+        NotExpressible
+            Where an earlier result is an argument of something that has no algebra here.
+        """
+        if not self._reads_result(expression):
+            return self._atom(expression)
+        if isinstance(expression, ir.TensorLoad):
+            symbol = self.result_of(expression)
+            if symbol is None:
+                raise NotExpressible("result_index", str(expression))
+            return symbol
+        kind = type(expression)
+        if kind in (prim.Add, prim.Sub):
+            return self._collected(expression, additive=True)
+        if kind in (prim.Mul, prim.Div):
+            return self._collected(expression, additive=False)
+        if kind in ARITHMETIC:
+            return ARITHMETIC[kind](self(expression.a), self(expression.b))
+        if isinstance(expression, prim.Cast):
+            inner = self(expression.value)
+            return inner if widens(expression) else Round(inner, sp.Symbol(dtype_of(expression)))
+        if condition := _selection(expression):
+            return self._selected(*condition)
+        if name := function_name(expression):
+            return FUNCTIONS[name](*(self(a) for a in expression.args))
+        raise NotExpressible("intrinsic", str(expression))
+
+    def _reads_result(self, expression: ir.Expr) -> bool:
+        return any(self.result_of(load) is not None for load in loads_of(expression))
+
+    def _atom(self, expression: ir.Expr) -> sp.Expr:
+        # Under a condition, x may be replaced by select(condition, x, ·): they agree wherever it counts.
+        for condition in self._holding:
+            for atom in list(self.atoms.atoms.values()):
+                parts = _selection(atom.expression)
+                if parts and tvm_ffi.structural_equal(parts[0], condition) and tvm_ffi.structural_equal(parts[1], expression):
+                    return atom.symbol
+        if isinstance(expression, prim.Mul):
+            for constant, rest in ((expression.a, expression.b), (expression.b, expression.a)):
+                if isinstance(constant, prim.FloatImm):
+                    return number(constant) * self._atom(rest)
+        return self.atoms.of(expression)
+
+    def _collected(self, expression: ir.Expr, additive: bool) -> sp.Expr:
+        """A sum or product whose varying, result-free terms are taken together as one atom."""
+        terms = _chain(expression, additive)
+        total = sp.Integer(0) if additive else sp.Integer(1)
+        alone: ir.Expr | None = None
+        for term, inverse in terms:
+            free = not self._reads_result(term)
+            if free and uses(term, self.atoms.axis):
+                alone = _joined(alone, term, inverse, additive)
+            else:
+                value = self(term)
+                total = (total - value if inverse else total + value) if additive else (total / value if inverse else total * value)
+        if alone is None:
+            return total
+        atom = self._atom(alone)
+        return total + atom if additive else total * atom
+
+    def _selected(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
+        if self._reads_result(condition):
+            raise NotExpressible("select_on_result", str(condition))
+        total: sp.Expr = sp.Integer(0)
+        for holds, branch in ((condition, chosen), (tirx.Not(condition), other)):
+            self._holding.append(holds)
+            value = self(branch)
+            self._holding.pop()
+            if value != 0:
+                total += self.atoms.indicator(holds).symbol * value
+        return total
+
+
+def _selection(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+    if isinstance(expression, prim.Select):
+        return expression.condition, expression.true_value, expression.false_value
+    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name.endswith("if_then_else"):
+        return tuple(expression.args)
+    return None
+
+
+def _chain(expression: ir.Expr, additive: bool, inverse: bool = False) -> list[tuple[ir.Expr, bool]]:
+    """Terms of a chain of + and − (or · and /), each with whether it is subtracted (or divided by)."""
+    kinds = (prim.Add, prim.Sub) if additive else (prim.Mul, prim.Div)
+    if not isinstance(expression, kinds):
+        return [(expression, inverse)]
+    turned = inverse != isinstance(expression, kinds[1])
+    return _chain(expression.a, additive, inverse) + _chain(expression.b, additive, turned)
+
+
+def _joined(left: ir.Expr | None, term: ir.Expr, inverse: bool, additive: bool) -> ir.Expr:
+    if left is None:
+        if not inverse:
+            return term
+        zero_or_one = tirx.const(0 if additive else 1, dtype_of(term))
+        return prim.Sub(zero_or_one, term) if additive else prim.Div(zero_or_one, term)
+    if additive:
+        return prim.Sub(left, term) if inverse else prim.Add(left, term)
+    return prim.Div(left, term) if inverse else prim.Mul(left, term)

@@ -1,0 +1,101 @@
+"""The frame of a group: one set of variables for the rows, free axes and cascade axis of all its members."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.domain import Stage
+
+Key = tuple[int, tirx.Var]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Common variables.
+
+    Attributes
+    ----------
+    axis : the cascade axis, one variable a loop.
+    variables : for each member, its own block variables -> the frame's.
+    extents : of every frame variable.
+    """
+
+    axis: tuple[tirx.Var, ...]
+    variables: tuple[dict[tirx.Var, tirx.Var], ...]
+    extents: dict[tirx.Var, int]
+
+    def dims(self, member: int, stage: Stage) -> tuple[ir.Expr, ...]:
+        """Where the member's result is written, in frame variables."""
+        own = self.variables[member]
+        return tuple(lookup(own, index) if isinstance(index, ir.Var) else index for index in stage.indices)
+
+    @property
+    def length(self) -> int:
+        """Positions on the cascade axis."""
+        total = 1
+        for var in self.axis:
+            total *= self.extents[var]
+        return total
+
+
+def lookup(table: dict[tirx.Var, tirx.Var], var: tirx.Var) -> tirx.Var:
+    """Dictionary access by identity of the variable."""
+    return next(value for key, value in table.items() if key.same_as(var))
+
+
+class FrameBuilder:
+    """Unifies the row variables of members that read each other's results."""
+
+    def __init__(self, stages: list[Stage]) -> None:
+        self.stages = stages
+        self._parent: dict[int, int] = {}
+        self._keys: list[Key] = [(k, var) for k, stage in enumerate(stages) for var in stage.spatial]
+
+    def unify(self, earlier: int, later: int, load: ir.TensorLoad) -> Reason | None:
+        """Takes in that `later` reads the result of `earlier` at the load's indices."""
+        for written, index in zip(self.stages[earlier].indices, load.indices, strict=True):
+            if not isinstance(written, ir.Var):
+                continue
+            if isinstance(index, ir.Var) and any(index.same_as(var) for var in self.stages[later].spatial):
+                if self.stages[earlier].extents[written] != self.stages[later].extents[index]:
+                    return Reason("result_index", f"{load}: part of {load.source.name} is read")
+                self._join(self._index(earlier, written), self._index(later, index))
+            elif not (isinstance(index, ir.prim.IntImm) and self.stages[earlier].extents[written] == 1):
+                return Reason("result_index", str(load))
+        return None
+
+    def build(self, axis_orders: list[tuple[int, ...]]) -> Frame | Reason:
+        """The frame, with the members' reduction variables put in the order of the first member's."""
+        first = self.stages[0]
+        axis = tuple(tirx.Var(var.name.removeprefix("v_"), var.ty) for var in first.reduce)
+        extents = {new: first.extents[old] for new, old in zip(axis, first.reduce, strict=True)}
+        classes: dict[int, tirx.Var] = {}
+        variables: list[dict[tirx.Var, tirx.Var]] = []
+        for k, stage in enumerate(self.stages):
+            own = {var: axis[axis_orders[k][position]] for position, var in enumerate(stage.reduce)}
+            for var in stage.spatial:
+                root = self._root(self._index(k, var))
+                if root not in classes:
+                    classes[root] = tirx.Var(var.name.removeprefix("v_"), var.ty)
+                    extents[classes[root]] = stage.extents[var]
+                if any(classes[root].same_as(taken) for taken in own.values()):
+                    return Reason("result_index", f"{stage.buffer.name} reads one earlier result at two of its own rows")
+                own[var] = classes[root]
+            variables.append(own)
+        return Frame(axis, tuple(variables), extents)
+
+    def _index(self, member: int, var: tirx.Var) -> int:
+        return next(k for k, (owner, key) in enumerate(self._keys) if owner == member and key.same_as(var))
+
+    def _root(self, key: int) -> int:
+        while key in self._parent:
+            key = self._parent[key]
+        return key
+
+    def _join(self, a: int, b: int) -> None:
+        a, b = self._root(a), self._root(b)
+        if a != b:
+            self._parent[b] = a

@@ -1,0 +1,64 @@
+"""Elementwise stages as functions of their indices: an expression with every one of them substituted away."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
+
+
+def plain_indices(stage: Stage) -> bool:
+    """Whether the stage writes at its own variables, each once (a constant stands for a unit dimension)."""
+    seen: list[tirx.Var] = []
+    for index in stage.indices:
+        if isinstance(index, ir.Var):
+            if any(index.same_as(var) for var in seen):
+                return False
+            seen.append(index)
+        elif not isinstance(index, ir.prim.IntImm):
+            return False
+    return len(seen) == len(stage.spatial)
+
+
+class Inliner:
+    """Replaces loads of elementwise stages by their values at the load's indices."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
+        self._values: dict[tirx.Var, ir.Expr] = {}
+
+    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+        """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            stage = self._map_of(load.source)
+            if stage is None:
+                indices = [simplify_index(index, extents) for index in load.indices]
+                return tirx.BufferLoad(load.source, indices)
+            # A constant written index has nothing to bind; the others are plain variables.
+            at = {var: index for var, index in zip(stage.indices, load.indices, strict=True) if isinstance(var, ir.Var)}
+            return self(substitute(stage.value, at), extents)
+
+        return _simplify_conditions(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), extents)
+
+    def _map_of(self, buffer: tirx.Var) -> Stage | None:
+        return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
+
+
+def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+    """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
+
+    def decide(call: ir.Call) -> ir.Expr:
+        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
+            return call
+        condition = call.args[0]
+        if dtype_of(condition) != "bool":
+            return call
+        simplified = simplify_index(condition, extents)
+        if isinstance(simplified, ir.prim.IntImm):
+            return call.args[1] if int(simplified) else call.args[2]
+        return call
+
+    return tvm_ffi.structural_map(expression, (ir.Call, decide))

@@ -1,0 +1,63 @@
+"""Every error that tvm-cascade raises: what was expected, what was found, where, and what to do next.
+
+A program that merely cannot be fused raises nothing: it gets a verdict (`tvm_cascade.algebra.verdict`).
+Errors are for misuse, for an environment that cannot work, and for broken invariants of our own.
+"""
+
+from __future__ import annotations
+
+
+class CascadeError(Exception):
+    """Base of all errors of this package.
+
+    Parameters
+    ----------
+    expected : what the call needs.
+    found : what it got.
+    where : the buffer, block, function, option or file concerned, in the user's own names.
+    hint : the next thing to try.
+    """
+
+    def __init__(self, expected: str, found: str, where: str = "", hint: str = "") -> None:
+        self.expected, self.found, self.where, self.hint = expected, found, where, hint
+        lines = [f"expected {expected}", f"found {found}"]
+        if where:
+            lines.append(f"where: {where}")
+        if hint:
+            lines.append(f"what to do: {hint}")
+        super().__init__("\n  ".join(lines))
+
+
+class VersionError(CascadeError, ImportError):
+    """The installed apache-tvm or apache-tvm-ffi is one that this package cannot work with."""
+
+
+class OptionError(CascadeError, ValueError):
+    """An option has a value outside its domain."""
+
+
+class InputError(CascadeError, TypeError):
+    """An argument is not a program, function, block or array of the kind that the call takes."""
+
+
+class ScheduleError(CascadeError, ValueError):
+    """`fuse_cascade` cannot rewrite the blocks it was given on an open schedule."""
+
+
+class FoldError(CascadeError, RuntimeError):
+    """A derived fold failed one of its proof obligations: a defect of ours, never of the program."""
+
+
+class RewriteError(CascadeError, RuntimeError):
+    """A rewrite produced a function that is not well formed: a defect of ours; the module is unchanged."""
+
+
+class OracleError(CascadeError, ValueError):
+    """The float64 oracle cannot evaluate a program."""
+
+
+class WorkloadError(CascadeError, KeyError):
+    """No workload of that name, or a shape that it does not take."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])

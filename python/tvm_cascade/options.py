@@ -1,0 +1,86 @@
+"""The options of the pass, as one typed dataclass; each may be preset by an environment variable TVM_CASCADE_<NAME>.
+
+| option             | default               | meaning                                                                    |
+|--------------------|-----------------------|----------------------------------------------------------------------------|
+| `tile`             | None (by shape)       | positions of the cascade axis folded per loop step                         |
+| `segments`         | 1                     | contiguous parts of the cascade axis folded apart, then merged             |
+| `lanes`            | None (by target)      | independent partial results that a tile's reduction is split into (SIMD)   |
+| `rescalable_casts` | float16, bfloat16     | dtypes whose rounding inside an element may happen at another scale        |
+| `vector_math`      | True                  | exp, log and tanh as polynomials that vectorise (CPU schedule, few ulp)    |
+| `force`            | False                 | fuse even where the cost model would decline                               |
+| `schedule`         | True                  | `compile`: apply our schedule for the target after fusing                  |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+
+from tvm_cascade.errors import OptionError
+
+_ENVIRONMENT_PREFIX = "TVM_CASCADE_"
+_CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+@dataclass(frozen=True)
+class FuseOptions:
+    """How cascades are fused. See the table at the top of this module.
+
+    Raises
+    ------
+    OptionError
+        When a value is outside its domain.
+    """
+
+    tile: int | None = None
+    segments: int = 1
+    lanes: int | None = None
+    rescalable_casts: tuple[str, ...] = ("float16", "bfloat16")
+    vector_math: bool = True
+    force: bool = False
+    schedule: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("tile", "segments", "lanes"):
+            value = getattr(self, name)
+            if value is None and name != "segments":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
+        for name in ("vector_math", "force", "schedule"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
+        if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
+            raise OptionError(
+                f"a tuple of dtypes among {', '.join(_CAST_DTYPES)}", repr(self.rescalable_casts), "option `rescalable_casts`"
+            )
+
+    @classmethod
+    def from_environment(cls, **given: object) -> FuseOptions:
+        """Options from TVM_CASCADE_* variables, overridden by the keyword arguments that are given.
+
+        Raises
+        ------
+        OptionError
+            When a keyword is unknown, or a variable or a value is outside its domain.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        if unknown := set(given) - known:
+            raise OptionError(f"options among {', '.join(sorted(known))}", ", ".join(sorted(unknown)), "keyword arguments")
+        preset = {name: _parse(name, text) for name in known if (text := os.environ.get(_ENVIRONMENT_PREFIX + name.upper()))}
+        return cls(**{**preset, **given})  # type: ignore[arg-type]
+
+
+def _parse(name: str, text: str) -> object:
+    if name == "rescalable_casts":
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if name in ("vector_math", "force", "schedule"):
+        values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+        if text.lower() not in values:
+            raise OptionError("1 or 0", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}")
+        return values[text.lower()]
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError("an integer", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}") from None
