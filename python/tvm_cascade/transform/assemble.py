@@ -1,0 +1,116 @@
+"""The new function: stages that are still needed, in dependency order, with each group's stages replaced by its loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, reads_buffer
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.inline import Inliner
+from tvm_cascade.transform.nest import DETECT_ACCESS
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the new body.
+
+    Attributes
+    ----------
+    statements : its nests.
+    reads, writes : buffers, for the order of pieces.
+    allocates : buffers that it brings along.
+    order : position in the original program, which breaks ties.
+    """
+
+    statements: tuple[tirx.Stmt, ...]
+    reads: tuple[tirx.Var, ...]
+    writes: tuple[tirx.Var, ...]
+    allocates: tuple[tirx.Var, ...]
+    order: int
+
+
+def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
+    """Stages outside the groups that the caller's buffers need; `reads` are the buffers that each group's loop loads."""
+    live: set[str] = set()
+    seen: list[tirx.Var] = []
+    pending = [stage.buffer for stage in program.stages if program.is_param(stage.buffer)]
+    while pending:
+        buffer = pending.pop()
+        stage = program.writer(buffer)
+        if stage is None or any(buffer.same_as(other) for other in seen):
+            continue
+        seen.append(buffer)
+        owner = next((k for k, g in enumerate(groups) if any(stage is m.stage for m in g.members)), None)
+        if owner is None:
+            live.add(stage.name)
+        pending += reads[owner] if owner is not None else [load.source for load in loads_of(stage.value)]
+    return [stage for stage in program.stages if stage.name in live]
+
+
+def absorbed(program: Program, stages: list[Stage]) -> list[Stage]:
+    """Elementwise stages that exactly one kept elementwise stage reads: they are computed in place there."""
+    found = []
+    for stage in stages:
+        readers = [other for other in stages if reads_buffer(other.value, stage.buffer)]
+        if stage.reducer is None and not program.is_param(stage.buffer) and len(readers) == 1 and readers[0].reducer is None:
+            found.append(stage)
+    return found
+
+
+def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int) -> Piece:
+    """A kept stage, with the stages absorbed by it written out."""
+    value = stage.value
+    if any(reads_buffer(value, other.buffer) for other in inlined):
+        value = Inliner(Program(program.func, program.root, tuple(inlined)))(value, stage.extents)
+        nest = _with_value(stage, value)
+    else:
+        nest = stage.nest
+    reads = tuple(load.source for load in loads_of(value))
+    allocates = () if program.is_param(stage.buffer) else (stage.buffer,)
+    return Piece((nest,), reads, (stage.buffer,), allocates, order)
+
+
+def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
+    old = stage.block
+    annotations = {**dict(old.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
+    body = tirx.BufferStore(stage.buffer, value, list(stage.indices))
+    block = s_tir.SBlock(old.iter_vars, [], [], old.name_hint, body, old.init, annotations=annotations)
+    return tvm_ffi.structural_map(stage.nest, (s_tir.SBlock, lambda b: block if b.same_as(old) else b))
+
+
+def in_dependency_order(pieces: list[Piece]) -> list[Piece]:
+    """Each piece after those that write what it reads; otherwise as in the original program."""
+    remaining, placed = sorted(pieces, key=lambda p: p.order), []
+    while remaining:
+        for piece in remaining:
+            others = [p for p in remaining if p is not piece]
+            if not any(read.same_as(write) for read in piece.reads for p in others for write in p.writes):
+                placed.append(piece)
+                remaining.remove(piece)
+                break
+        else:
+            return [*placed, *remaining]
+    return placed
+
+
+def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
+    """The function over the pieces, with access regions filled in by TVM's own script completion."""
+    statements = [s for piece in pieces for s in piece.statements]
+    buffers = [b for piece in pieces for b in piece.allocates if not program.is_param(b)]
+    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    old = program.root
+    root = s_tir.SBlock([], [], [], old.name_hint, body, alloc_buffers=buffers, annotations=dict(old.annotations))
+    func = program.func.with_body(s_tir.SBlockRealize([], True, root))
+    return tvm.get_global_func("script.Complete")(func, [], True)
+
+
+def index_dtype(program: Program) -> str:
+    """The dtype of the program's loop variables."""
+    for stage in program.stages:
+        for iv in stage.block.iter_vars:
+            return dtype_of(iv.var)
+    return "int32"

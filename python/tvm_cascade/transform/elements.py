@@ -1,0 +1,131 @@
+"""Which parts of the lifts are computed once per tile and kept: the temporaries of one tile.
+
+A part is kept where recomputing it costs more than a load:
+
+1. an atom that selects or calls functions and serves several lifts (a masked, soft-capped score);
+2. an exponential or other function of the position that serves several lifts, or a lift with more axes than it has
+   (the p of Σ p and of Σ p·v);
+3. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir
+from tvm.ir import prim
+
+from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.expression import Atom
+from tvm_cascade.transform.dims import Dims
+
+_COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)
+
+
+@dataclass(frozen=True)
+class Temporary:
+    """A value per position of one tile.
+
+    Attributes
+    ----------
+    symbol : what stands for it in the lifts.
+    expression : how it is computed, in atoms, references and earlier temporaries.
+    """
+
+    symbol: sp.Symbol
+    expression: sp.Expr
+
+
+@dataclass(frozen=True)
+class ElementPlan:
+    """Temporaries in order of computation, and each lift in terms of them."""
+
+    temporaries: tuple[Temporary, ...]
+    lifts: dict[sp.Symbol, sp.Expr]
+
+
+def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: Dims) -> ElementPlan:
+    """Decides the temporaries of a fold's lifts."""
+    lifts = {c.symbol: c.lift for c in components}
+    plan = _Plan(lifts, dims)
+    for atom in atoms:
+        if atom.varies and not atom.indicator and plan.uses(atom.symbol) > 1 and selects_or_calls(atom.expression):
+            plan.keep_atom(atom)
+    for function in plan.functions():
+        if plan.uses(function) > 1 or plan.widest_use(function) > len(dims.of(function)):
+            plan.keep(function)
+    for symbol in list(lifts):
+        for factor in plan.contracted_factors(symbol):
+            plan.keep(factor)
+    return ElementPlan(tuple(plan.temporaries), plan.lifts)
+
+
+class _Plan:
+    def __init__(self, lifts: dict[sp.Symbol, sp.Expr], dims: Dims) -> None:
+        self.lifts, self.dims = lifts, dims
+        self.own_dims = {symbol: len(dims.of(lift)) for symbol, lift in lifts.items()}
+        self.temporaries: list[Temporary] = []
+
+    def uses(self, part: sp.Expr) -> int:
+        return sum(lift.has(part) for lift in self.lifts.values())
+
+    def widest_use(self, part: sp.Expr) -> int:
+        return max((self.own_dims[s] for s, lift in self.lifts.items() if lift.has(part)), default=0)
+
+    def functions(self) -> list[sp.Expr]:
+        """Functions of the position in the lifts, innermost first."""
+        found = {f for lift in self.lifts.values() for f in lift.atoms(*_COSTLY) if self.dims.varies(f)}
+        return sorted(found, key=lambda f: (sp.count_ops(f), str(f)))
+
+    def contracted_factors(self, symbol: sp.Symbol) -> list[sp.Expr]:
+        """Factors of a product over more axes than they have, that are not a plain value already."""
+        lift = self.lifts[symbol]
+        by_dims: dict[tuple[object, ...], list[sp.Expr]] = {}
+        for factor in sp.Mul.make_args(lift):
+            if self.dims.varies(factor):
+                by_dims.setdefault(tuple(map(id, self.dims.of(factor))), []).append(factor)
+        if len(by_dims) < 2 and all(len(self.dims.of(sp.Mul(*f))) == self.own_dims[symbol] for f in by_dims.values()):
+            return []
+        products = [sp.Mul(*factors) for factors in by_dims.values()]
+        return [p for p in products if not p.is_Symbol and len(self.dims.of(p)) < self.own_dims[symbol]]
+
+    def keep(self, expression: sp.Expr) -> None:
+        name = "weights" if isinstance(expression, sp.exp) else "rounded" if isinstance(expression, Round) else "factor"
+        symbol = sp.Symbol(self._unused(name), real=True)
+        self._replace(expression, symbol)
+
+    def keep_atom(self, atom: Atom) -> None:
+        symbol = sp.Symbol(self._unused(f"{atom.symbol}_element"), real=True)
+        self._replace(atom.symbol, symbol)
+
+    def _replace(self, expression: sp.Expr, symbol: sp.Symbol) -> None:
+        self.temporaries.append(Temporary(symbol, expression))
+        self.dims.define(symbol, self.dims.of(expression), self.dims.varies(expression))
+        self.lifts = {s: replaced(lift, expression, symbol) for s, lift in self.lifts.items()}
+
+    def _unused(self, name: str) -> str:
+        taken = {str(t.symbol) for t in self.temporaries}
+        return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
+
+
+def replaced(lift: sp.Expr, part: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
+    """The lift with a part, or a product of some of its factors, replaced by a symbol."""
+    if isinstance(part, sp.Mul) and isinstance(lift, sp.Mul) and set(part.args) <= set(lift.args):
+        return sp.Mul(symbol, *(a for a in lift.args if a not in part.args))
+    return lift.xreplace({part: symbol})
+
+
+def selects_or_calls(expression: ir.Expr) -> bool:
+    """Whether evaluating the expression twice costs more than storing it once."""
+    costly = False
+
+    def note(_node: object) -> None:
+        nonlocal costly
+        costly = True
+
+    tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)])
+    return costly

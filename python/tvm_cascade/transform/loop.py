@@ -1,0 +1,329 @@
+"""The fused loop: for every tile of the cascade axis, one sibling nest per producer, temporary, partial and update.
+
+    for segment: for tile:
+        producer   the tile's share of inner reductions
+        then, step by step of the fold:
+        reference  c′ from the partial results; c′ − c and the coefficients of the shift
+        element    temporaries of the tile
+        partial    ⊕ of the lifts over the tile (in lanes first, where they help)
+        update     T = shift(T) ⊕ partial
+
+The tile loop is a reduction axis of every block that carries state, with that block's init, and a data-parallel axis
+of the others, whose buffers it indexes first. TVM's primitives and lowering hold on this form and on few others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.fold import Component, Reference
+from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
+from tvm_cascade.transform.elements import ElementPlan, Temporary
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
+from tvm_cascade.transform.printer import select
+from tvm_cascade.transform.producers import Producer
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.shifts import ShiftPlan, update_order
+from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
+
+COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
+    "sum": prim.Add,
+    "prod": prim.Mul,
+    "max": prim.Max,
+    "min": prim.Min,
+    "and": prim.And,
+    "or": prim.Or,
+}
+
+
+class LoopEmitter:
+    """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
+
+    def __init__(self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]) -> None:
+        self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
+        self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
+        self.statements: list[tirx.Stmt] = []
+        self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
+        self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
+        self.emitted: set[sp.Symbol] = set()
+
+    def run(self) -> tirx.Stmt:
+        """The loop over tiles, with everything that it needs allocated."""
+        for producer in self.producers:
+            self._producer(producer)
+        steps = list(self.fold.steps)
+        while steps:
+            step = steps.pop(0)
+            if isinstance(step, Reference):
+                self._reference(step)
+                continue
+            owned = [step]
+            while steps and isinstance(steps[0], Component) and steps[0].owner == step.owner:
+                owned.append(steps.pop(0))
+            for component in owned:
+                self._partial(component)
+            for together in update_order(owned, self.shifts.shifts):
+                self._update(together)
+        body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
+        return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+
+    def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
+        """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
+        segment = [Iter(SEGMENT, self.segment_loop.name, self.tiling.segments, loop=self.segment_loop)]
+        tile = Iter(TILE, self.tile_loop.name, self.tiling.tiles, reduce=carries, loop=self.tile_loop)
+        return (segment if self.tiling.segments > 1 else []), tile
+
+    def _guarded(self, value: ir.Expr, other: ir.Expr, at: Values) -> ir.Expr:
+        condition = self.tiling.in_range(at)
+        return value if condition is None else select(condition, value, other, lazy=True)
+
+    def _producer(self, producer: Producer) -> None:
+        stage, axis = producer.stage, self.group.frame.axis
+        order = [producer.variables[v] for v in stage.indices if isinstance(v, ir.Var)]
+        rows = tuple(v for v in order if not any(v.same_as(a) for a in axis))
+        dtype = str(stage.buffer.ty.dtype)
+        slot = self.slots.allocate(stage.buffer, f"{stage.buffer.name}_tile", rows, dtype, per_tile=True, inside=True)
+        segment, tile = self._outer(carries=False)
+        inner = [Iter(v, v.name, stage.extents[v], reduce=True) for v in stage.reduce]
+        iters = [*segment, *self.slots.iters(rows), tile, Iter(INSIDE, axis[-1].name, self.tiling.tile), *inner]
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            scope, values = Scope(self.slots, at), dict(at)
+            frame = scope.frame_values()
+            values.update({own: next(v for k, v in frame.items() if k.same_as(var)) for own, var in producer.variables.items()})
+            element = scope.inputs(substitute(producer.element, {k: v for k, v in values.items() if isinstance(k, ir.Var)}))
+            assert stage.reducer is not None
+            zero = identity_of(stage.reducer, dtype)
+            where = self.slots.indices(slot, at)
+            return [store(slot.buffer, COMBINE[stage.reducer.name](load(slot.buffer, where), self._guarded(element, zero, at)), where)]
+
+        self._nest(f"{stage.name}_tile", "producer", iters, body, slot, stage.reducer)
+
+    def _nest(self, name: str, role: str, iters: list[Iter], body, slot: Slot | None = None, reducer: Reducer | None = None) -> None:  # type: ignore[no-untyped-def]
+        """Emits one nest; a reduction starts its slot at ⊕'s identity."""
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            assert slot is not None and reducer is not None
+            return [store(slot.buffer, identity_of(reducer, str(slot.buffer.ty.dtype)), self.slots.indices(slot, at))]
+
+        self.statements.append(self.nests.nest(name, role, iters, body, None if reducer is None else init))
+
+    def _temporaries(self, expression: sp.Expr) -> None:
+        """Emits the temporaries that an expression reads, if they are not there yet."""
+        for temporary in self.elements.temporaries:
+            if temporary.symbol in expression.free_symbols and temporary.symbol not in self.emitted:
+                self._temporaries(temporary.expression)
+                self._temporary(temporary)
+
+    def _temporary(self, temporary: Temporary) -> None:
+        dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
+        segment, tile = self._outer(carries=False)
+        iters = [*segment, *self.slots.iters(dims), tile, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile)]
+        slot = self.slots.allocate(temporary.symbol, str(temporary.symbol), dims, dtype, per_tile=True, inside=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            value = Scope(self.slots, at).printer(dtype)(temporary.expression)
+            return [store(slot.buffer, self._guarded(value, tirx.const(0, dtype), at), self.slots.indices(slot, at))]
+
+        self._nest(str(temporary.symbol), "element", iters, body)
+        self.emitted.add(temporary.symbol)
+
+    def _dtype_of(self, temporary: Temporary) -> str:
+        """The widest dtype of the components that a temporary serves."""
+        served = [c for c in self.fold.components if self.elements.lifts[c.symbol].has(temporary.symbol)]
+        dtypes = {component_dtype(self.group, c) for c in served}
+        return "float64" if "float64" in dtypes else "float32" if "float32" in dtypes or not dtypes else min(dtypes)
+
+    def _partial(self, component: Component) -> None:
+        lift = self.elements.lifts[component.symbol]
+        self._temporaries(lift)
+        own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
+        slot = self.slots.allocate(("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True)
+        segment, tile = self._outer(carries=False)
+        rows = [*segment, *self.slots.iters(own), tile]
+        if self._in_lanes(lift, own):
+            self._lanes(component, lift, slot, rows, dtype)
+            return
+        iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
+        self._nest(f"{self._label(component)}_tile", "partial", iters, lambda at: self._reduce(component, lift, slot, dtype, at, []), slot, component.reducer)
+
+    def _reduce(self, component: Component, lift: sp.Expr, slot: Slot, dtype: str, at: Values, extra: list[ir.Expr]) -> list[tirx.Stmt]:
+        value = Scope(self.slots, at).printer(dtype)(lift)
+        guarded = self._guarded(value, identity_of(component.reducer, dtype), at)
+        where = [*self.slots.indices(slot, at), *extra]
+        return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), guarded), where)]
+
+    def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
+        """Whether the partial of a tile is kept in lanes: a value per row, of data contiguous along the axis.
+
+        A contraction has no part with all of its axes; values that live in the tile take the layout that the schedule
+        gives them, with rows in lanes where there are enough of them.
+        """
+        if self.tiling.lanes == 1:
+            return False
+        varying = [s for s in lift.free_symbols if self.slots.dims.varies(s)]
+        if not any(self.slots.dims.of(s) == own for s in varying):
+            return False
+        loads = [access for s in varying for access in self._inputs_of(s)]
+        if not loads:
+            return not own or self.slots.extent(own[-1]) < self.tiling.lanes
+        axis = self.group.frame.axis[-1:]
+        along = [access for access in loads if any(uses(index, axis) for index in access.indices)]
+        return any(uses(access.indices[-1], axis) for access in along)
+
+    def _inputs_of(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
+        """Loads of an atom that go to memory rather than to a producer's tile."""
+        atom = next((a for a in self.group.atoms.atoms.values() if a.symbol == symbol), None)
+        loads = [] if atom is None or symbol in self.slots.table else loads_of(atom.expression)
+        return [access for access in loads if not any(access.source.same_as(p.stage.buffer) for p in self.producers)]
+
+    def _lanes(self, component: Component, lift: sp.Expr, slot: Slot, rows: list[Iter], dtype: str) -> None:
+        lanes, strips = self.tiling.lanes, self.tiling.tile // self.tiling.lanes
+        wide = self.slots.allocate(("lanes", component.symbol), f"{self._label(component)}_lanes", slot.dims, dtype, (lanes,), per_tile=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            inside = at[STRIP] * lanes + at[LANE]
+            return self._reduce(component, lift, wide, dtype, {**at, INSIDE: inside}, [at[LANE]])
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            where = [*self.slots.indices(wide, at), at[LANE]]
+            return [store(wide.buffer, identity_of(component.reducer, dtype), where)]
+
+        def gather(at: Values) -> list[tirx.Stmt]:
+            where = self.slots.indices(slot, at)
+            value = load(wide.buffer, [*self.slots.indices(wide, at), at[LANE]])
+            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), value), where)]
+
+        name = self._label(component)
+        split = [*rows, Iter(LANE, "lane", lanes), Iter(STRIP, "strip", strips, reduce=True)]
+        self.statements.append(self.nests.nest(f"{name}_lanes", "lanes", split, body, init))
+        self._nest(f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", lanes, reduce=True)], gather, slot, component.reducer)
+
+    def _update(self, together: list[Component]) -> None:
+        """T = shift(T) ⊕ partial, for components that read each other's old values at once."""
+        dims = self.slots.dims.of(together[0].symbol)
+        for c in together:
+            dtype = component_dtype(self.group, c)
+            self.slots.allocate(c.symbol, self._label(c), self.slots.dims.of(c.symbol), dtype)
+            if c.symbol in self.shifts.remembered:
+                self.slots.allocate(("old", c.symbol), f"{self._label(c)}_old", self.slots.dims.of(c.symbol), dtype)
+        segment, tile = self._outer(carries=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            statements: list[tirx.Stmt] = []
+            values: list[ir.Expr] = []
+            mutual = len(together) > 1
+            for c in together:
+                value = self._shifted(c, at, {o.symbol for o in together})
+                values.append(COMBINE[c.reducer.name](value, self.slots.read(("tile", c.symbol), at)))
+                if c.symbol in self.shifts.remembered:
+                    old = self.slots.table[("old", c.symbol)]
+                    statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))
+            for k, c in enumerate(together):
+                if mutual:
+                    held = tirx.Var(f"{self._label(c)}_new", component_dtype(self.group, c))
+                    statements.insert(k, tirx.Bind(held, values[k]))
+                    values[k] = held
+                slot = self.slots.table[c.symbol]
+                statements.append(store(slot.buffer, values[k], self.slots.indices(slot, at)))
+            return statements
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [self._start(c, at) for c in together]
+
+        iters = [*segment, *self.slots.iters(dims), tile]
+        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
+
+    def _start(self, component: Component, at: Values) -> tirx.Stmt:
+        slot = self.slots.table[component.symbol]
+        return store(slot.buffer, identity_of(component.reducer, component_dtype(self.group, component)), self.slots.indices(slot, at))
+
+    def _shifted(self, component: Component, at: Values, together: set[sp.Symbol]) -> ir.Expr:
+        """The component's value moved to the new references; other components as they were before their update."""
+        dtype = component_dtype(self.group, component)
+        shift = self.shifts.shifts[component.symbol]
+        old = {s: self.slots.read(("old", s), at) for s in shift.free_symbols & self.shifts.remembered if s not in together}
+        return Scope(self.slots, at, {**old, **self._counts(at, dtype, after=False)}).printer(dtype)(shift)
+
+    def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
+        """n and N as numbers of a dtype."""
+        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: tirx.const(self.tiling.length, dtype)}
+
+    def _reference(self, reference: Reference) -> None:
+        dims, dtype = self.slots.dims.of(reference.symbol), self._reference_dtype()
+        name = str(reference.symbol)
+        self.slots.allocate(reference.moved, name, dims, dtype)
+        self.slots.allocate(reference.step, f"{name}_step", dims, dtype)
+        if reference.symbol in self.shifts.remembered:
+            self.slots.allocate(reference.symbol, f"{name}_old", dims, dtype)
+        coefficients = [c for c in self.shifts.coefficients if c.home == reference.symbol]
+        segment, tile = self._outer(carries=True)
+        current = self.slots.table[reference.moved]
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            return self._move(reference, at, dtype)
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [store(current.buffer, tirx.const(0, dtype), self.slots.indices(current, at))]
+
+        self.statements.append(self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init))
+        # After its first move the reference is read at its new value by lifts.
+        self.slots.table.setdefault(reference.symbol, current)
+        for coefficient in coefficients:
+            self._coefficient(coefficient.symbol, coefficient.expression, dtype)
+        if self.slots.table[reference.symbol] is not current:
+            self.slots.table[("old", reference.symbol)] = self.slots.table[reference.symbol]
+            self.slots.table[reference.symbol] = current
+
+    def _move(self, reference: Reference, at: Values, dtype: str) -> list[tirx.Stmt]:
+        current = self.slots.table[reference.moved]
+        where = self.slots.indices(current, at)
+        value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(_with_length(reference.value, self.tiling.length))
+        first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
+        new, old = (tirx.Var(f"{reference.symbol}_{suffix}", dtype) for suffix in ("new", "old"))
+        stay = load(current.buffer, where)
+        if reference.guarded:
+            finite = tirx.LE(tirx.abs(value), tirx.max_value(dtype))
+            value = tirx.Select(finite, value, stay)
+        # The first tile moves nothing: its state is the identity, and its step is zero by definition.
+        statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
+        step = self.slots.table[reference.step]
+        statements.append(store(step.buffer, prim.Sub(new, old), where))
+        if reference.symbol in self.slots.table:
+            statements.append(store(self.slots.table[reference.symbol].buffer, old, where))
+        statements.append(store(current.buffer, new, where))
+        return statements
+
+    def _coefficient(self, symbol: sp.Symbol, expression: sp.Expr, dtype: str) -> None:
+        dims = self.slots.dims.of(symbol)
+        segment, tile = self._outer(carries=True)
+        slot = self.slots.allocate(symbol, str(symbol), dims, dtype)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            value = Scope(self.slots, at, self._counts(at, dtype, after=False)).printer(dtype)(expression)
+            return [store(slot.buffer, value, self.slots.indices(slot, at))]
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [store(slot.buffer, tirx.const(1, dtype), self.slots.indices(slot, at))]
+
+        self.statements.append(self.nests.nest(str(symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init))
+
+    def _reference_dtype(self) -> str:
+        dtypes = {component_dtype(self.group, c) for c in self.fold.components}
+        return "float64" if "float64" in dtypes else "float32"
+
+    def _label(self, component: Component) -> str:
+        """A component is called after its result; further ones are numbered."""
+        name = str(component.symbol)
+        return name.removesuffix("_0") if name == f"{component.owner}_0" else name
+
+
+def _with_length(expression: sp.Expr, length: int) -> sp.Expr:
+    """N as a number, so that a mean's s·(N/n)/N is s/n."""
+    return expression.subs(LENGTH, sp.Integer(length))

@@ -1,0 +1,86 @@
+"""Merging segments: the fold's own merge over the partial states of all segments, with its final reference at once."""
+
+from __future__ import annotations
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.fold import Component, Reference
+from tvm_cascade.analysis.domain import identity_of
+from tvm_cascade.transform.loop import COMBINE
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.tiling import SEGMENT
+
+Table = dict[object, Slot]
+
+
+class MergeEmitter:
+    """Emits one nest per component and reference; afterwards `slots.table` holds the merged state."""
+
+    def __init__(self, slots: Slots, nests: NestBuilder) -> None:
+        self.slots, self.nests, self.fold = slots, nests, slots.group.fold
+        self.partial: Table = dict(slots.table)
+        self.merged: Table = {}
+        self.statements: list[tirx.Stmt] = []
+
+    def run(self) -> list[tirx.Stmt]:
+        """The nests, in the order of the fold's steps."""
+        for step in self.fold.steps:
+            if isinstance(step, Reference):
+                self._reference(step)
+            else:
+                self._component(step)
+        self.slots.table = {**self.partial, **self.merged}
+        return self.statements
+
+    def _allocate(self, key: sp.Symbol, name: str, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
+        slot = self.slots.allocate(key, name, dims, dtype, per_segment=False)
+        self.merged[key] = slot
+        self.slots.table[key] = self.partial[key]
+        return slot
+
+    def _component(self, component: Component) -> None:
+        dims, dtype = self.slots.dims.of(component.symbol), component_dtype(self.slots.group, component)
+        slot = self._allocate(component.symbol, f"{component.symbol}_merged", dims, dtype)
+        iters = [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            where = self.slots.indices(slot, at)
+            moved = Scope(self.slots, at, self._moves(at, dtype)).printer(dtype)(component.shift)
+            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), moved), where)]
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
+
+        self.statements.append(self.nests.nest(f"{component.symbol}_merged", "merge", iters, body, init))
+
+    def _moves(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
+        """From each segment's own references to the merged ones."""
+        values: dict[sp.Symbol, ir.Expr] = {
+            COUNT: self.slots.tiling.segment_count(at).astype(dtype),
+            LENGTH: tirx.const(self.slots.tiling.length, dtype),
+        }
+        for reference in self.fold.references:
+            if reference.symbol in self.merged:
+                final = self.merged[reference.symbol]
+                new = load(final.buffer, self.slots.indices(final, at))
+                values[reference.moved] = new
+                values[reference.step] = ir.prim.Sub(new, self.slots.read(reference.symbol, at))
+        return values
+
+    def _reference(self, reference: Reference) -> None:
+        dims = self.slots.dims.of(reference.symbol)
+        dtype = str(self.partial[reference.symbol].buffer.ty.dtype)
+        slot = self._allocate(reference.symbol, f"{reference.symbol}_merged", dims, dtype)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            state = {s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol}
+            length = sp.Integer(self.slots.tiling.length)
+            value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))  # type: ignore[arg-type]
+            if reference.guarded:
+                value = tirx.Select(tirx.LE(tirx.abs(value), tirx.max_value(dtype)), value, tirx.const(0, dtype))
+            return [store(slot.buffer, value, self.slots.indices(slot, at))]
+
+        self.statements.append(self.nests.nest(f"{reference.symbol}_merged", "merge", self.slots.iters(dims), body))

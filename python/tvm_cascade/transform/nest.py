@@ -1,0 +1,102 @@
+"""Loop nests with one block each: the only statement form that the rewrite emits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tvm import ir, s_tir, tirx
+
+ROLE = "tvm_cascade.role"
+"""Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""
+
+DETECT_ACCESS = "tirx.script_parsing_detect_access"
+
+Values = dict[object, ir.Expr]
+
+
+@dataclass(frozen=True)
+class Iter:
+    """One iterator of a block.
+
+    Attributes
+    ----------
+    key : what it stands for: a variable of the frame, or one of the markers of `tiling`.
+    extent : of its domain.
+    reduce : a reduction iterator rather than a data-parallel one.
+    loop : an enclosing loop that it is bound to; a loop of its own when None.
+    """
+
+    key: object
+    name: str
+    extent: int
+    reduce: bool = False
+    loop: tirx.Var | None = None
+
+
+@dataclass
+class NestBuilder:
+    """Builds nests over fresh variables; `dtype` is that of loop variables."""
+
+    dtype: str = "int32"
+    names: set[str] = field(default_factory=set)
+
+    def nest(
+        self,
+        name: str,
+        role: str,
+        iters: Sequence[Iter],
+        body: Callable[[Values], list[tirx.Stmt]],
+        init: Callable[[Values], list[tirx.Stmt]] | None = None,
+    ) -> tirx.Stmt:
+        """`for …: block(name)` around the statements that `body` makes from the block's variables by key."""
+        block_vars = {it.key: tirx.Var(f"v_{it.name}", self.dtype) for it in iters}
+        loop_vars = [it.loop if it.loop is not None else tirx.Var(it.name, self.dtype) for it in iters]
+        iter_vars = [
+            tirx.IterVar(
+                ir.Range(tirx.const(0, self.dtype), tirx.const(it.extent, self.dtype)),
+                block_vars[it.key],
+                tirx.IterVar.CommReduce if it.reduce else tirx.IterVar.DataPar,
+            )
+            for it in iters
+        ]
+        values: Values = dict(block_vars)
+        block = s_tir.SBlock(
+            iter_vars,
+            [],
+            [],
+            self.unique(name),
+            sequence(body(values)),
+            init=None if init is None else sequence(init(values)),
+            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3)},
+        )
+        statement: tirx.Stmt = s_tir.SBlockRealize(loop_vars, True, block)
+        for it, var in reversed(list(zip(iters, loop_vars, strict=True))):
+            if it.loop is None:
+                statement = self.loop(var, it.extent, statement)
+        return statement
+
+    def loop(self, var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
+        """A serial loop from 0."""
+        return tirx.For(var, tirx.const(0, self.dtype), tirx.const(extent, self.dtype), tirx.ForKind.SERIAL, body)
+
+    def unique(self, name: str) -> str:
+        """The name, or the name with the first number that makes it unused."""
+        chosen = next(n for k in range(len(self.names) + 1) if (n := name + (f"_{k}" if k else "")) not in self.names)
+        self.names.add(chosen)
+        return chosen
+
+
+def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
+    """One statement for several."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def store(buffer: tirx.Var, value: ir.Expr, indices: Sequence[ir.Expr]) -> tirx.Stmt:
+    """buffer[indices] = value."""
+    return tirx.BufferStore(buffer, value, list(indices))
+
+
+def load(buffer: tirx.Var, indices: Sequence[ir.Expr]) -> ir.Expr:
+    """buffer[indices]."""
+    return tirx.BufferLoad(buffer, list(indices))

@@ -1,0 +1,162 @@
+"""SymPy expressions as TIR: each symbol is bound to a TIR expression, everything else is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.errors import RewriteError
+
+_FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
+    sp.exp: tirx.exp,
+    sp.log: tirx.log,
+    sp.tanh: tirx.tanh,
+    sp.sin: tirx.sin,
+    sp.cos: tirx.cos,
+    sp.sinh: tirx.sinh,
+    sp.cosh: tirx.cosh,
+    sp.Abs: tirx.abs,
+}
+
+
+def cast(expression: ir.Expr, dtype: str) -> ir.Expr:
+    """The expression in a dtype; itself where it has that dtype already."""
+    return expression if dtype_of(expression) == dtype else expression.astype(dtype)
+
+
+class Printer:
+    """Writes SymPy expressions in one dtype.
+
+    Parameters
+    ----------
+    bindings : the TIR expression of each symbol.
+    dtype : the dtype in which to compute.
+    indicators : symbols that are conditions; a product with one is a selection, so that 0·inf does not arise.
+    """
+
+    def __init__(self, bindings: Mapping[sp.Symbol, ir.Expr], dtype: str, indicators: Mapping[sp.Symbol, ir.Expr]) -> None:
+        self.bindings, self.dtype, self.indicators = bindings, dtype, indicators
+
+    def __call__(self, expression: sp.Expr) -> ir.Expr:
+        """The TIR expression.
+
+        Raises
+        ------
+        RewriteError
+            Where a symbol is not bound or a function cannot be written: a defect of this package.
+        """
+        if expression in self.indicators:
+            return tirx.Select(self.indicators[expression], self._constant(1), self._constant(0))
+        if expression in self.bindings:
+            return cast(self.bindings[expression], self.dtype)
+        if expression.is_number:
+            return self._constant(expression)
+        if isinstance(expression, sp.Add):
+            return self._sum(expression)
+        if isinstance(expression, sp.Mul):
+            return self._product(expression)
+        if isinstance(expression, sp.Pow):
+            return self._power(self(expression.base), expression.exp)
+        if isinstance(expression, Round):
+            return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
+        if isinstance(expression, (sp.Max, sp.Min)):
+            return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
+        if type(expression) in _FUNCTIONS:
+            return _FUNCTIONS[type(expression)](*(self(a) for a in expression.args))
+        raise RewriteError("an expression with a TIR form", str(expression), "transform/printer.py")
+
+    def _constant(self, value: sp.Expr | int) -> ir.Expr:
+        return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
+
+    def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
+        written = [self(term) for term in sorted(terms, key=str)]
+        total = written[0]
+        for term in written[1:]:
+            total = combine(total, term)
+        return total
+
+    def _sum(self, expression: sp.Add) -> ir.Expr:
+        """Added terms first, so that x − c is a subtraction."""
+        terms = sorted(expression.args, key=lambda term: (term.could_extract_minus_sign(), term.is_number, str(term)))
+        total = self(terms[0])
+        for term in terms[1:]:
+            # prim.Sub, not the operator: the simplifying constructors fold x − x, which is NaN at infinity.
+            total = prim.Sub(total, self(-term)) if term.could_extract_minus_sign() else prim.Add(total, self(term))
+        return total
+
+    def _product(self, expression: sp.Mul) -> ir.Expr:
+        conditions = [a for a in expression.args if a in self.indicators]
+        if conditions:
+            rest = self(sp.Mul(*(a for a in expression.args if a not in conditions)))
+            holds = self.indicators[conditions[0]]
+            for condition in conditions[1:]:
+                holds = tirx.And(holds, self.indicators[condition])
+            return select(holds, rest, self._constant(0))
+        coefficient, factors = expression.as_coeff_mul()
+        above = [f for f in factors if not _is_reciprocal(f)]
+        below = [1 / f for f in factors if _is_reciprocal(f)]
+        numerator, denominator = sp.Rational(coefficient).as_numer_denom()
+        if denominator & (denominator - 1) == 0:  # a power of two divides exactly as a factor
+            numerator, denominator = coefficient, sp.Integer(1)
+        product = self._factors(numerator, above)
+        divisor = self._factors(denominator, below)
+        return product if divisor is None else prim.Div(self._constant(1) if product is None else product, divisor)
+
+    def _factors(self, coefficient: sp.Expr, factors: list[sp.Expr]) -> ir.Expr | None:
+        written = [self(f) for f in sorted(factors, key=str)]
+        if coefficient == -1 and written:
+            written[0] = prim.Sub(self._constant(0), written[0])
+        elif coefficient != 1 or (not written and coefficient != 1):
+            written.append(self._constant(coefficient))
+        total: ir.Expr | None = None
+        for factor in written:
+            total = factor if total is None else prim.Mul(total, factor)
+        return total
+
+    def _power(self, base: ir.Expr, exponent: sp.Expr) -> ir.Expr:
+        if exponent.is_negative:
+            return prim.Div(self._constant(1), self._power(base, -exponent))
+        if exponent == sp.Rational(1, 2):
+            return tirx.sqrt(base)
+        if exponent.is_Integer and exponent <= 8:
+            total = base
+            for _ in range(int(exponent) - 1):
+                total = prim.Mul(total, base)
+            return total
+        if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
+            return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
+        return tirx.power(base, self(exponent))
+
+
+def _is_reciprocal(factor: sp.Expr) -> bool:
+    return isinstance(factor, sp.Pow) and bool(factor.exp.is_negative)
+
+
+def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = False) -> ir.Expr:
+    """A selection that vectorises; `lazy` where the branch not taken must not be evaluated (it may read out of range)."""
+    return tirx.if_then_else(condition, chosen, other) if lazy else tirx.Select(condition, chosen, other)
+
+
+def eager_selects(expression: ir.Expr, in_bounds: Callable[[ir.TensorLoad], bool]) -> ir.Expr:
+    """if_then_else -> Select, which vectorises, wherever both branches read in range anyway."""
+
+    def rewrite(call: ir.Call) -> ir.Expr:
+        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
+            return call
+        safe = True
+
+        def check(load: ir.TensorLoad) -> None:
+            nonlocal safe
+            safe = safe and in_bounds(load)
+
+        for branch in call.args[1:]:
+            tvm_ffi.structural_walk(branch, (ir.TensorLoad, check))
+        return tirx.Select(*call.args) if safe else call
+
+    return tvm_ffi.structural_map(expression, (ir.Call, rewrite))

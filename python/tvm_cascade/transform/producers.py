@@ -1,0 +1,85 @@
+"""Producers: inner reductions whose values are elements of a cascade (the scores Q·Kᵀ), computed tile by tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, uses
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.inline import Inliner, plain_indices
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A reduction whose result is read at the cascade axis, held for one tile only.
+
+    Attributes
+    ----------
+    stage : the reduction as it was written.
+    element : its element with elementwise stages inlined, over its own variables.
+    variables : its own spatial variables -> the frame's.
+    """
+
+    stage: Stage
+    element: ir.Expr
+    variables: dict[tirx.Var, tirx.Var]
+
+
+def find_producers(program: Program, group: Group, keep: set[str]) -> list[Producer]:
+    """Producers of a group's elements, each before those that read it.
+
+    Those whose buffer the caller or another stage asks for (`keep`, by block name) stay as they are, and so do those
+    read at anything but plain frame variables.
+    """
+    inline = Inliner(program)
+    found: list[Producer] = []
+    pending = [load for member in group.members for load in loads_of(member.element)]
+    seen: list[Stage] = []
+    while pending:
+        load = pending.pop(0)
+        stage = program.writer(load.source)
+        if stage is None or stage.reducer is None or stage.name in keep or any(stage is s for s in seen):
+            continue
+        if any(stage is member.stage for member in group.members) or not _varies(load, group):
+            continue
+        variables = _plain_read(stage, load, group)
+        if variables is None or not _always_read_so(stage, load, group):
+            continue
+        seen.append(stage)
+        element = inline(stage.value, stage.extents)
+        found.insert(0, Producer(stage, element, variables))
+    return found
+
+
+def _varies(load: ir.TensorLoad, group: Group) -> bool:
+    return any(uses(index, group.frame.axis) for index in load.indices)
+
+
+def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Var, tirx.Var] | None:
+    """The producer's variables in the frame's, where it is read at plain and distinct ones."""
+    if not plain_indices(stage):
+        return None
+    variables: dict[tirx.Var, tirx.Var] = {}
+    for written, index in zip(stage.indices, load.indices, strict=True):
+        if isinstance(written, ir.prim.IntImm):
+            continue
+        if not isinstance(index, ir.Var) or any(index.same_as(taken) for taken in variables.values()):
+            return None
+        if group.frame.extents.get(index, None) is None and not any(index.same_as(v) for v in group.frame.extents):
+            return None
+        if stage.extents[written] != lookup(group.frame.extents, index):  # type: ignore[arg-type]
+            return None
+        variables[written] = index
+    axis_read = [v for v in variables.values() if any(v.same_as(a) for a in group.frame.axis)]
+    return variables if len(axis_read) == len(group.frame.axis) else None
+
+
+def _always_read_so(stage: Stage, first: ir.TensorLoad, group: Group) -> bool:
+    loads = [load for member in group.members for load in loads_of(member.element) if load.source.same_as(stage.buffer)]
+    return all(
+        all(a.same_as(b) if isinstance(a, ir.Var) else isinstance(b, ir.prim.IntImm) for a, b in zip(first.indices, load.indices, strict=True))
+        for load in loads
+    )

@@ -1,0 +1,129 @@
+"""Program and groups in, fused function out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tvm import s_tir, tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.domain import Program, dtype_of, loads_of
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.errors import RewriteError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.assemble import (
+    Piece,
+    absorbed,
+    build_function,
+    in_dependency_order,
+    index_dtype,
+    live_stages,
+    stage_piece,
+)
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import plan_elements
+from tvm_cascade.transform.finish import FinishEmitter
+from tvm_cascade.transform.loop import LoopEmitter
+from tvm_cascade.transform.merge import MergeEmitter
+from tvm_cascade.transform.nest import NestBuilder
+from tvm_cascade.transform.producers import Producer, find_producers
+from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype
+from tvm_cascade.transform.shifts import plan_shifts
+from tvm_cascade.transform.tiling import choose_tiling
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one group's loop will contain.
+
+    Attributes
+    ----------
+    producers : inner reductions computed within the tile.
+    reads : buffers that the loop loads from outside.
+    """
+
+    group: Group
+    producers: list[Producer]
+    reads: list[tirx.Var]
+
+
+def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx.PrimFunc:
+    """The function with each group as one loop.
+
+    rewrite: for l: d₁ ⊕= F₁(x[l]);  for l: d₂ ⊕= F₂(x[l], d₁)
+          →  for tile: for l in tile: state = merge(state, lift(x[l]));  d = finish(state)
+
+    Raises
+    ------
+    RewriteError
+        When the result is not well formed: a defect of this package.
+    """
+    asked_for = {stage.name for stage in live_stages(program, groups, [[] for _ in groups])}
+    plans = [_plan(program, group, asked_for) for group in groups]
+    live = live_stages(program, groups, [plan.reads for plan in plans])
+    inlined = absorbed(program, live)
+    kept = [stage for stage in live if not any(stage is other for other in inlined)]
+    order = {stage.name: k for k, stage in enumerate(program.stages)}
+    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in kept]
+    nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
+    read = [b for piece in pieces for b in piece.reads] + [b for plan in plans for b in plan.reads]
+    for plan in plans:
+        position = min(order[member.stage.name] for member in plan.group.members)
+        pieces.append(_group_piece(program, plan, options, nests, lambda b: _among(b, read), position))
+    func = build_function(program, in_dependency_order(pieces))
+    if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
+        raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
+    return func
+
+
+def _plan(program: Program, group: Group, asked_for: set[str]) -> Plan:
+    producers = find_producers(program, group, asked_for)
+    elements = [member.element for member in group.members] + [producer.element for producer in producers]
+    inside = [member.stage.buffer for member in group.members] + [producer.stage.buffer for producer in producers]
+    reads = [load.source for element in elements for load in loads_of(element)]
+    return Plan(group, producers, [buffer for buffer in reads if not _among(buffer, inside)])
+
+
+def _group_piece(
+    program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool], order: int
+) -> Piece:
+    group = plan.group
+    dims = Dims(group)
+    contracts = any(_contracts(component, dims) for component in group.fold.components)
+    elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
+    slots = Slots(group, choose_tiling(group.frame, options, contracts), dims)
+    slots.homes.update(_homes(program, slots))
+    loop = LoopEmitter(slots, nests, elements, plan_shifts(group.fold, dims), plan.producers)
+    statements = [loop.run()]
+    if slots.tiling.segments > 1:
+        statements += MergeEmitter(slots, nests).run()
+    finish = FinishEmitter(slots, nests, lambda buffer: program.is_param(buffer) or read(buffer))
+    statements += finish.run()
+    results = tuple(member.stage.buffer for member in group.members)
+    own = [slot.buffer for slot in slots.homes.values()]
+    return Piece(tuple(statements), tuple(plan.reads), results, (*slots.buffers, *own, *finish.written), order)
+
+
+def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
+    """Results of the program's own that are components as they stand: the component lives in their buffer."""
+    homes: dict[object, Slot] = {}
+    for member in slots.group.members:
+        component = slots.group.fold.finish[member.result]
+        dims, buffer = slots.dims.of(component), member.stage.buffer
+        plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
+        same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
+        if component.is_Symbol and plain and same_dtype and slots.tiling.segments == 1 and not program.is_param(buffer):
+            homes.setdefault(component, Slot(buffer, dims, per_segment=False))
+    return homes
+
+
+def _contracts(component: Component, dims: Dims) -> bool:
+    """Whether no part of the lift has all of its axes: a GEMM-like update."""
+    own = dims.of(component.lift)
+    varying = [s for s in component.lift.free_symbols if dims.varies(s)]
+    return not any(dims.of(s) == own for s in varying)
+
+
+def _among(buffer: tirx.Var, buffers: list[tirx.Var]) -> bool:
+    return any(buffer.same_as(other) for other in buffers)

@@ -1,0 +1,179 @@
+"""The state of a fold in buffers, and symbols as loads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.domain import dtype_of, substitute
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.nest import Iter, Values, load
+from tvm_cascade.transform.printer import Printer, eager_selects
+from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
+
+_WIDENED = {"float16": "float32", "bfloat16": "float32"}
+
+
+def accumulator_dtype(dtype: str) -> str:
+    """The dtype in which a result is accumulated: float32 for the half-width floats."""
+    return _WIDENED.get(dtype, dtype)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A buffer for one symbol.
+
+    Attributes
+    ----------
+    dims : rows and free axes that index it.
+    per_tile : it lives for one tile only, and is indexed by the tile first.
+    inside : it has a value per position of the tile.
+    per_segment : it has a value per segment.
+    """
+
+    buffer: tirx.Var
+    dims: tuple[tirx.Var, ...]
+    per_tile: bool = False
+    inside: bool = False
+    per_segment: bool = True
+
+
+@dataclass
+class Slots:
+    """All buffers of one fused loop. `homes` are buffers of the program that may hold a key's value from the start."""
+
+    group: Group
+    tiling: Tiling
+    dims: Dims
+    buffers: list[tirx.Var] = field(default_factory=list)
+    table: dict[object, Slot] = field(default_factory=dict)
+    homes: dict[object, Slot] = field(default_factory=dict)
+
+    def extent(self, var: tirx.Var) -> int:
+        """Extent of a frame variable."""
+        return lookup(self.group.frame.extents, var)  # type: ignore[arg-type, return-value]
+
+    def allocate(self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool) -> Slot:
+        """A buffer [segment?, tile?, dims…, inside?, extra…] for a key: a new one, or the home it was given."""
+        if key in self.homes:
+            self.table[key] = self.homes[key]
+            return self.table[key]
+        per_segment = kind.get("per_segment", True) and self.tiling.segments > 1
+        slot_kind = {**kind, "per_segment": per_segment}
+        shape = [self.tiling.segments] if per_segment else []
+        shape += [self.tiling.tiles] if kind.get("per_tile") else []
+        shape += [self.extent(v) for v in dims]
+        shape += [self.tiling.tile] if kind.get("inside") else []
+        shape += list(extra)
+        buffer = tirx.decl_buffer(shape or [1], dtype, name=name)
+        self.buffers.append(buffer)
+        self.table[key] = Slot(buffer, dims, **slot_kind)
+        return self.table[key]
+
+    def indices(self, slot: Slot, at: Values) -> list[ir.Expr]:
+        """Where a slot is read and written at a point of a block's domain."""
+        indices: list[ir.Expr] = [at[SEGMENT]] if slot.per_segment else []
+        indices += [at[TILE]] if slot.per_tile else []
+        indices += [value_at(at, v) for v in slot.dims]
+        indices += [at[INSIDE]] if slot.inside else []
+        return indices or [tirx.const(0, "int32")]
+
+    def read(self, key: object, at: Values) -> ir.Expr:
+        """The value of a key's slot."""
+        slot = self.table[key]
+        return load(slot.buffer, self.indices(slot, at))
+
+    def iters(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
+        """Data-parallel iterators over rows and free axes."""
+        return [Iter(v, v.name, self.extent(v)) for v in dims]
+
+
+def value_at(at: Values, var: tirx.Var) -> ir.Expr:
+    """A frame variable's value at a point; 0 where the block does not run over it (its extent is 1)."""
+    return next((value for key, value in at.items() if isinstance(key, ir.Var) and key.same_as(var)), tirx.const(0, dtype_of(var)))
+
+
+class Scope(Mapping[sp.Symbol, ir.Expr]):
+    """Symbols as TIR at one point of a block's domain: atoms from the inputs, everything else from its slot."""
+
+    def __init__(self, slots: Slots, at: Values, overrides: Mapping[sp.Symbol, ir.Expr] | None = None) -> None:
+        self.slots, self.at, self.overrides = slots, at, dict(overrides or {})
+        self._atoms = {atom.symbol: atom for atom in slots.group.atoms.atoms.values()}
+
+    def __contains__(self, symbol: object) -> bool:
+        return symbol in self.overrides or symbol in self.slots.table or symbol in self._atoms
+
+    def __getitem__(self, symbol: sp.Symbol) -> ir.Expr:
+        if symbol in self.overrides:
+            return self.overrides[symbol]
+        if symbol in self.slots.table:
+            return self.slots.read(symbol, self.at)
+        return self.inputs(self._atoms[symbol].expression)
+
+    def __iter__(self) -> Iterator[sp.Symbol]:
+        return iter({*self.overrides, *self._atoms})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def inputs(self, expression: ir.Expr) -> ir.Expr:
+        """An expression over the frame at this point; producers are read from their tile."""
+        placed = substitute(expression, self.frame_values())
+
+        def from_tile(access: ir.TensorLoad) -> ir.Expr:
+            slot = next((s for key, s in self.slots.table.items() if isinstance(key, ir.Var) and key.same_as(access.source)), None)
+            return access if slot is None else load(slot.buffer, self.slots.indices(slot, self.at))
+
+        placed = tvm_ffi.structural_map(placed, (ir.TensorLoad, from_tile))
+        return eager_selects(placed, lambda access: self._in_bounds(access))
+
+    def frame_values(self) -> dict[tirx.Var, ir.Expr]:
+        """Every frame variable's value at this point."""
+        axis = self.slots.group.frame.axis
+        values = {v: value_at(self.at, v) for v in self.slots.dims.order}
+        if INSIDE in self.at:
+            values.update({v: cast_index(p, v) for v, p in zip(axis, self.slots.tiling.position(self.at), strict=True)})
+        return values
+
+    def _in_bounds(self, access: ir.TensorLoad) -> bool:
+        """Whether a load is in range all over the block's domain; then a selection may evaluate it either way."""
+        import tvm
+
+        if self.slots.tiling.ragged:
+            return False
+        analyzer = tvm.sym.Analyzer()
+        for key, value in self.at.items():
+            if isinstance(value, ir.Var):
+                analyzer.bind(value, ir.Range(0, self.domain(key)))
+        shape = access.source.ty.shape
+        return all(analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True))
+
+    def domain(self, key: object) -> int:
+        """Extent of a block iterator."""
+        tiling = self.slots.tiling
+        table = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
+        if key in ("lane", "strip"):
+            return tiling.lanes if key == "lane" else tiling.tile // tiling.lanes
+        return table[key] if isinstance(key, str) else self.slots.extent(key)  # type: ignore[arg-type]
+
+    def printer(self, dtype: str) -> Printer:
+        """Writes SymPy expressions at this point."""
+        indicators = {a.symbol: self.inputs(a.expression) for a in self._atoms.values() if a.indicator}
+        return Printer(self, dtype, indicators)
+
+
+def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
+    """An index in the dtype of a variable."""
+    return expression if dtype_of(expression) == dtype_of(like) else expression.astype(dtype_of(like))
+
+
+def component_dtype(group: Group, component: Component) -> str:
+    """The dtype that a component is accumulated in."""
+    return accumulator_dtype(dtype_of(group.member_of(component.owner).stage.buffer))

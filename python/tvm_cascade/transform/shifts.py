@@ -1,0 +1,87 @@
+"""What moving a reference needs besides the references themselves: coefficients per row, and values before the move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.transform.dims import Dims
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """A factor of a shift that depends on references alone, computed once per row: exp(c − c′).
+
+    Attributes
+    ----------
+    symbol : what stands for it.
+    expression : in the steps and values of references, the count, and parameters.
+    home : the reference after whose move it is computed.
+    """
+
+    symbol: sp.Symbol
+    expression: sp.Expr
+    home: sp.Symbol
+
+
+@dataclass(frozen=True)
+class ShiftPlan:
+    """Shifts over coefficients, and what must be remembered from before a move.
+
+    Attributes
+    ----------
+    shifts : of each component, with coefficients taken out.
+    coefficients : in order of computation.
+    remembered : components and references whose old value another shift reads.
+    """
+
+    shifts: dict[sp.Symbol, sp.Expr]
+    coefficients: tuple[Coefficient, ...]
+    remembered: frozenset[sp.Symbol]
+
+
+def plan_shifts(fold: Fold, dims: Dims) -> ShiftPlan:
+    """Takes the coefficients out of a fold's shifts."""
+    shifts = {c.symbol: c.shift for c in fold.components}
+    of_references = {s for r in fold.references for s in (r.symbol, r.moved, r.step)}
+    coefficients: list[Coefficient] = []
+    functions = {f for shift in shifts.values() for f in shift.atoms(sp.Function, sp.Pow) if _costly(f)}
+    for function in sorted(functions, key=lambda f: (-sp.count_ops(f), str(f))):
+        read = function.free_symbols & of_references
+        components = function.free_symbols & {c.symbol for c in fold.components}
+        homes = [r for r in fold.references if read & {r.symbol, r.moved, r.step}]
+        if not read or components or not any(shift.has(function) for shift in shifts.values()):
+            continue
+        symbol = sp.Symbol(f"scale_{homes[-1].symbol}_{len(coefficients)}", real=True)
+        coefficients.append(Coefficient(symbol, function, homes[-1].symbol))
+        dims.define(symbol, dims.of(function), varies=False)
+        shifts = {key: shift.xreplace({function: symbol}) for key, shift in shifts.items()}
+    return ShiftPlan(shifts, tuple(coefficients), frozenset(_remembered(fold, shifts, coefficients)))
+
+
+def _costly(function: sp.Expr) -> bool:
+    return not (isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0)
+
+
+def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list[Coefficient]) -> set[sp.Symbol]:
+    old = {r.symbol for r in fold.references}
+    components = {c.symbol for c in fold.components}
+    found = {s for key, shift in shifts.items() for s in shift.free_symbols & components if s != key}
+    for expression in [*shifts.values(), *(c.expression for c in coefficients)]:
+        found |= expression.free_symbols & old
+    return found
+
+
+def update_order(owned: list[Component], shifts: dict[sp.Symbol, sp.Expr]) -> list[list[Component]]:
+    """One reduction's components in the order of update: those that others read first, mutual ones together."""
+    symbols = {c.symbol for c in owned}
+    reads = {c.symbol: (shifts[c.symbol].free_symbols & symbols) - {c.symbol} for c in owned}
+    remaining, order = list(owned), []
+    while remaining:
+        ready = [c for c in remaining if not reads[c.symbol] & {r.symbol for r in remaining}]
+        group = [ready[0]] if ready else list(remaining)
+        order.append(group)
+        remaining = [c for c in remaining if c not in group]
+    return order

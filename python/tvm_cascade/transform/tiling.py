@@ -1,0 +1,147 @@
+"""How the cascade axis is cut: tiles, segments of tiles, lanes within a tile; and what a position is in those terms.
+
+    segment  S segments, each of `tiles` tiles          (spatial, outermost)
+    tile     one step of the fused loop                 (the loop-carried axis)
+    inside   the position within the tile               (B of them)
+
+With several axis loops, only the last is cut; a tile index runs over the others too, in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tvm import ir, target, tirx
+
+from tvm_cascade.analysis.frame import Frame
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.nest import Values
+
+SEGMENT, TILE, INSIDE, LANE, STRIP = "segment", "tile", "inside", "lane", "strip"
+
+DEFAULT_TILE = 128
+"""Positions per tile where a tile feeds a contraction; a multiple of every vector width."""
+
+DEFAULT_ROW_TILE = 1024
+"""Positions per tile where rows are only folded: 4 KiB of float32, well inside the first-level cache."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The cut of one cascade axis.
+
+    Attributes
+    ----------
+    outer : extents of the axis loops that are not cut.
+    extent : of the loop that is cut, in tiles of `tile` positions.
+    segments, tiles : number of segments, and of tiles in each.
+    lanes : partial results that a tile's scalar reduction keeps apart; 1 for none.
+    """
+
+    outer: tuple[int, ...]
+    extent: int
+    tile: int
+    segments: int
+    tiles: int
+    lanes: int
+
+    @property
+    def per_row(self) -> int:
+        """Tiles in one run of the loop that is cut."""
+        return -(-self.extent // self.tile)
+
+    @property
+    def total(self) -> int:
+        """Tiles on the whole axis."""
+        return self.per_row * math.prod(self.outer)
+
+    @property
+    def length(self) -> int:
+        """Positions on the whole axis."""
+        return self.extent * math.prod(self.outer)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some tile holds positions past the end."""
+        return self.extent % self.tile != 0 or self.total % self.tiles != 0
+
+    def tile_index(self, at: Values) -> ir.Expr:
+        """The tile's index on the whole axis."""
+        if self.segments == 1:
+            return at[TILE]
+        return at[SEGMENT] * self.tiles + at[TILE]
+
+    def position(self, at: Values) -> list[ir.Expr]:
+        """The value of each axis loop at a position of a tile."""
+        index = self.tile_index(at)
+        coordinates: list[ir.Expr] = []
+        inner = index if not self.outer else tirx.floormod(index, self.per_row)
+        last = inner * self.tile + at[INSIDE] if self.per_row > 1 else at[INSIDE]
+        rest = tirx.floordiv(index, self.per_row) if self.outer else index
+        for extent in reversed(self.outer):
+            coordinates.insert(0, tirx.floormod(rest, extent))
+            rest = tirx.floordiv(rest, extent)
+        return [*coordinates, last]
+
+    def in_range(self, at: Values) -> ir.Expr | None:
+        """The condition that the position exists; None where every position does."""
+        conditions = []
+        if self.extent % self.tile:
+            conditions.append(self.position(at)[-1] < self.extent)
+        if self.total % self.tiles:
+            conditions.append(self.tile_index(at) < self.total)
+        if not conditions:
+            return None
+        return conditions[0] if len(conditions) == 1 else tirx.And(*conditions)
+
+    def folded_before(self, tile: ir.Expr) -> ir.Expr:
+        """Positions in the tiles before one, on the whole axis."""
+        tile = tirx.min(tile, self.total) if self.total % self.tiles else tile
+        if not self.outer and self.extent % self.tile == 0:
+            return tile * self.tile
+        whole = tirx.floordiv(tile, self.per_row) * self.extent
+        return whole + tirx.min(tirx.floormod(tile, self.per_row) * self.tile, self.extent)
+
+    def count(self, at: Values, after: bool) -> ir.Expr:
+        """Positions of this segment folded before the tile, or with it."""
+        index = self.tile_index(at)
+        total = self.folded_before(index + 1 if after else index)
+        return total if self.segments == 1 else total - self.folded_before(at[SEGMENT] * self.tiles)
+
+    def segment_count(self, at: Values) -> ir.Expr:
+        """Positions of a whole segment."""
+        return self.folded_before((at[SEGMENT] + 1) * self.tiles) - self.folded_before(at[SEGMENT] * self.tiles)
+
+
+def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool) -> Tiling:
+    """The cut for a frame under the options.
+
+    Parameters
+    ----------
+    contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
+    """
+    extents = [frame.extents[var] for var in frame.axis]
+    *outer, extent = extents
+    tile = min(options.tile or balanced_tile(extent, DEFAULT_TILE if contracts else DEFAULT_ROW_TILE), max(extent, 1))
+    total = -(-extent // tile) * math.prod(outer)
+    tiles = -(-total // min(options.segments, total))
+    segments = -(-total // tiles)
+    lanes = options.lanes or (16 if on_cpu() else 1)
+    return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(lanes, tile))
+
+
+def balanced_tile(extent: int, preferred: int) -> int:
+    """A tile near the preferred size that divides the extent, if there is one of at least half that size."""
+    if extent <= preferred:
+        return extent
+    for tile in range(preferred, preferred // 2 - 1, -1):
+        if extent % tile == 0 and tile % 16 == 0:
+            return tile
+    return preferred
+
+
+def on_cpu() -> bool:
+    """Whether the current target is a CPU; so it is where none is set."""
+    current = target.Target.current(allow_none=True)
+    return current is None or str(current.kind) in ("llvm", "c")
