@@ -9,6 +9,7 @@ A state holds components T and references c. `steps` lists them in the order in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -93,6 +94,30 @@ class Fold:
     def references(self) -> tuple[Reference, ...]:
         """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
+
+    def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:
+        """The fold of some results alone: steps that none of them needs are dropped."""
+        finish: dict[sp.Symbol, sp.Expr] = {}
+        pending = list(results)
+        while pending:
+            result = pending.pop()
+            if result not in finish:
+                finish[result] = self.finish[result]
+                pending += [s for s in self.finish[result].free_symbols if s in self.finish]
+        needed = set().union(*(f.free_symbols for f in finish.values()))
+        while True:
+            read: set[sp.Symbol] = set()
+            for step in self.steps:
+                if isinstance(step, Component) and step.symbol in needed:
+                    read |= step.lift.free_symbols | step.shift.free_symbols
+                if isinstance(step, Reference) and {step.symbol, step.moved, step.step} & needed:
+                    read |= step.value.free_symbols | {step.symbol}
+            if read <= needed:
+                break
+            needed |= read
+        steps = tuple(s for s in self.steps if s.symbol in needed or (isinstance(s, Reference) and {s.moved, s.step} & needed))
+        ordered = {result: self.finish[result] for result in self.finish if result in finish}
+        return Fold(self.cascade, steps, ordered, {r: d for r, d in self.deferred.items() if r in finish})
 
     def formulas(self) -> list[tuple[str, sp.Expr | str, sp.Expr]]:
         """(section, left side, right side) rows: lift, reference, merge and finish, in order of computation."""

@@ -83,6 +83,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the reductions run over different axes or iteration domains",
         "reduce over the same axis in the same order",
     ),
+    "integer": (Verdict.UNKNOWN, "an integer reduction reads an earlier result", "reduce in floating point"),
+    "defect": (Verdict.UNKNOWN, "a derived fold or its rewrite failed our own checks", "report the program"),
     "single_reduction": (Verdict.REFUSED, "no later reduction over the same axis reads an earlier one: nothing to fuse", ""),
     "dependence_cycle": (
         Verdict.REFUSED,

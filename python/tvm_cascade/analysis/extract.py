@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
-from tvm import ir, tirx
+from tvm import ir
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, substitute, uses
+from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,14 @@ class Member:
     element : its element with every elementwise stage inlined, over the frame's variables.
     result : the symbol of its value.
     dims : the frame's expressions that index its result buffer.
+    is_slice : it is one fixed part of a result that others read apart, not the result itself.
     """
 
     stage: Stage
     element: ir.Expr
     result: sp.Symbol
     dims: tuple[ir.Expr, ...]
+    is_slice: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Group:
     @property
     def names(self) -> tuple[str, ...]:
         """The result buffers' names, in order."""
-        return tuple(member.stage.buffer.name for member in self.members)
+        return tuple(member.stage.buffer.name for member in self.members if not member.is_slice)
 
     def member_of(self, result: sp.Symbol) -> Member:
         """The member whose value a result symbol stands for."""
@@ -63,12 +66,6 @@ class Candidate:
     names: tuple[str, ...]
     reason: Reason
     group: Group | None = None
-
-
-@dataclass(frozen=True)
-class _Reduction:
-    stage: Stage
-    element: ir.Expr  # inlined, over the stage's own variables
 
 
 def find_cascades(
@@ -90,7 +87,7 @@ class _Search:
         self.program, self.rescalable_casts = program, rescalable_casts
         inline = Inliner(program)
         self.reductions = [
-            _Reduction(stage, inline(stage.value, stage.extents)) for stage in program.stages if stage.reducer is not None
+            InlinedReduction(stage, inline(stage.value, stage.extents)) for stage in program.stages if stage.reducer is not None
         ]
         self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
@@ -111,7 +108,7 @@ class _Search:
             return [Candidate(names, Reason("single_reduction", ", ".join(names)))]
         return found + self.refusals
 
-    def _reads(self, reduction: _Reduction) -> dict[int, list[ir.TensorLoad]]:
+    def _reads(self, reduction: InlinedReduction) -> dict[int, list[ir.TensorLoad]]:
         """Reductions whose results an element loads, with the loads."""
         found: dict[int, list[ir.TensorLoad]] = {}
         for load in loads_of(reduction.element):
@@ -158,7 +155,8 @@ class _Search:
                     outside = self.reductions[other].stage.buffer.name
                     return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads {outside}")
                 if other in members and other not in self._chained(k):
-                    return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads all of {self.reductions[other].stage.buffer.name}")
+                    whole = self.reductions[other].stage.buffer.name
+                    return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads all of {whole}")
         return None
 
     def _closure(self, reduction: int) -> set[int]:
@@ -171,63 +169,68 @@ class _Search:
         return found
 
     def _group(self, indices: tuple[int, ...]) -> Group | Reason:
-        stages = [self.reductions[k].stage for k in indices]
-        for stage in stages:
-            if not plain_indices(stage):
-                return Reason("unsupported_shape", f"{stage.buffer.name} is not written at its own plain indices")
-        frame = self._frame(indices, stages)
+        variants = variants_of([self.reductions[k] for k in indices])
+        for variant in variants:
+            if not plain_indices(variant.stage):
+                return Reason("unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices")
+            if not dtype_of(variant.stage.buffer).startswith(("float", "bfloat")) and any(self._inside(variant, variants)):
+                return Reason("integer", variant.stage.buffer.name)
+        frame = self._frame(variants)
         if isinstance(frame, Reason):
             return frame
         atoms = AtomTable(frame.axis)
-        symbols = _symbols(stages)
+        symbols = _symbols(variants)
         members: list[Member] = []
         reductions: list[Reduction] = []
-        for position, k in enumerate(indices):
-            element = substitute(self.reductions[k].element, dict(frame.variables[position]))
-            member = Member(stages[position], element, symbols[position], frame.dims(position, stages[position]))
-            known = {m.stage.buffer: m.result for m in members}
+        for position, variant in enumerate(variants):
+            element = substitute(variant.element, dict(frame.variables[position]))
+            known = list(zip(variants[:position], symbols, strict=False))
             try:
                 form = ElementReader(atoms, lambda load, known=known: _result_symbol(load, known))(element)
             except NotExpressible as refused:
-                return Reason(refused.reason.code, f"{member.stage.buffer.name}: {refused.reason.detail}")
-            reducer = stages[position].reducer
-            assert reducer is not None
-            reductions.append(Reduction(symbols[position], reducer, form))
-            members.append(member)
+                return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
+            assert variant.stage.reducer is not None
+            reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
+            dims = frame.dims(position, variant.stage)
+            members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
         fold = derive(Cascade(reductions, varying), self.rescalable_casts)
         if isinstance(fold, Refusal):
             return Reason(fold.reason.code, f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
 
-    def _frame(self, indices: tuple[int, ...], stages: list[Stage]) -> Frame | Reason:
-        builder = FrameBuilder(stages)
+    def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
+        """Loads of the element that read another member's result, with that member's position."""
+        found = [(at, load) for load in loads_of(variant.element) for at, other in enumerate(variants) if other.holds(load)]
+        return [(at, load) for at, load in found if variants[at] is not variant]
+
+    def _frame(self, variants: list[InlinedReduction]) -> Frame | Reason:
+        builder = FrameBuilder([variant.stage for variant in variants])
         orders: list[tuple[int, ...]] = []
-        for position, k in enumerate(indices):
-            order = tuple(range(len(stages[position].reduce)))
-            for earlier in (e for e in self._chained(k) if e in indices):
-                at = indices.index(earlier)
-                matched = self._axis_order(earlier, k)
+        for position, variant in enumerate(variants):
+            order = tuple(range(len(variant.stage.reduce)))
+            for at, load in self._inside(variant, variants):
+                earlier = variants[at]
+                matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
                 if matched is None:
-                    return Reason("axis_mismatch", f"{stages[position].buffer.name} reads {stages[at].buffer.name}")
+                    return Reason("axis_mismatch", f"{variant.stage.buffer.name} reads {earlier.stage.buffer.name}")
                 order = tuple(orders[at][m] for m in matched)
-                for load in self.reads[k][earlier]:
-                    if reason := builder.unify(at, position, load):
-                        return reason
-            if len(stages[position].reduce) != len(stages[0].reduce):
-                return Reason("axis_mismatch", stages[position].buffer.name)
+                if reason := builder.unify(at, position, load):
+                    return reason
+            if len(variant.stage.reduce) != len(variants[0].stage.reduce):
+                return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
 
 
-def _symbols(stages: list[Stage]) -> list[sp.Symbol]:
+def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
     """A distinct real symbol for each result, called after its buffer."""
     names: list[str] = []
-    for stage in stages:
-        base = stage.buffer.name
-        names.append(next(n for k in range(len(stages)) if (n := base + (f"_{k}" if k else "")) not in names))
+    for variant in variants:
+        base = variant.name
+        names.append(next(n for k in range(len(variants)) if (n := base + (f"_{k}" if k else "")) not in names))
     return [sp.Symbol(name, real=True) for name in names]
 
 
-def _result_symbol(load: ir.TensorLoad, known: dict[tirx.Var, sp.Symbol]) -> sp.Symbol | None:
-    return next((symbol for buffer, symbol in known.items() if buffer.same_as(load.source)), None)
+def _result_symbol(load: ir.TensorLoad, known: list[tuple[InlinedReduction, sp.Symbol]]) -> sp.Symbol | None:
+    return next((symbol for variant, symbol in known if variant.holds(load)), None)

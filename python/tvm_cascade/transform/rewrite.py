@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -88,7 +89,8 @@ def _plan(program: Program, group: Group, asked_for: set[str]) -> Plan:
 def _group_piece(
     program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool], order: int
 ) -> Piece:
-    group = plan.group
+    asked = [m.result for m in plan.group.members if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))]
+    group = dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked))
     dims = Dims(group)
     contracts = any(_contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
@@ -98,7 +100,7 @@ def _group_piece(
     statements = [loop.run()]
     if slots.tiling.segments > 1:
         statements += MergeEmitter(slots, nests).run()
-    finish = FinishEmitter(slots, nests, lambda buffer: program.is_param(buffer) or read(buffer))
+    finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
     results = tuple(member.stage.buffer for member in group.members)
     own = [slot.buffer for slot in slots.homes.values()]
@@ -109,7 +111,9 @@ def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
     """Results of the program's own that are components as they stand: the component lives in their buffer."""
     homes: dict[object, Slot] = {}
     for member in slots.group.members:
-        component = slots.group.fold.finish[member.result]
+        component = slots.group.fold.finish.get(member.result)
+        if component is None or member.is_slice:
+            continue
         dims, buffer = slots.dims.of(component), member.stage.buffer
         plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)

@@ -1,0 +1,60 @@
+"""Cascaded reductions as folds: derived by algebra, lowered through Apache TVM.
+
+| name                     | what it does                                                                   |
+|--------------------------|--------------------------------------------------------------------------------|
+| `explain`                | per group of reductions: the verdict, its reason, the fold as formulas         |
+| `compile`                | from an unfused program to one that runs                                       |
+| `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
+| `FuseCascadedReductions` | the pass, also at `tvm.s_tir.transform` and `tvm.tir.transform`                |
+| `fuse_cascade`           | the same rewrite on an open schedule                                           |
+| `FuseOptions`            | the options of all of these                                                    |
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tvm_cascade import _versions
+
+# Before TVM is loaded: an unsuitable TVM must be told by name, not by a crash.
+_versions.check()
+
+from tvm_cascade._autoload import autoload  # noqa: E402
+
+# TVM calls this itself, except when TVM_DEVICE_BACKEND_AUTOLOAD=0 or the package is used without being installed.
+autoload()
+
+if TYPE_CHECKING:
+    from tvm_cascade.algebra.derive import derive
+    from tvm_cascade.compilation import compile
+    from tvm_cascade.options import FuseOptions
+    from tvm_cascade.report.explain import explain
+    from tvm_cascade.transform.fuse_cascade import fuse_cascade
+    from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
+
+__version__ = "0.1.0"
+
+__all__ = ["FuseCascadedReductions", "FuseOptions", "compile", "derive", "explain", "fuse_cascade"]
+
+# Loaded at first use: every process that imports TVM imports this module, and most of them fuse nothing.
+_HOMES = {
+    "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
+    "FuseOptions": "tvm_cascade.options",
+    "compile": "tvm_cascade.compilation",
+    "derive": "tvm_cascade.algebra.derive",
+    "explain": "tvm_cascade.report.explain",
+    "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

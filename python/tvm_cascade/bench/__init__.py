@@ -1,0 +1,1 @@
+"""Benchmark workloads as data, their peers, and what they are measured against."""

@@ -1,0 +1,93 @@
+"""How the values of an argument are drawn: by its role in the program and by the kind of data asked for.
+
+Draws return float32 (or bool, or int64) and are cast afterwards, so that one seed gives every dtype the same data
+up to that dtype's own rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+Extents = tuple[int, ...]
+Values = NDArray[Any]
+Draw = Callable[[Generator, Extents, str], Values]
+
+_LARGE_OFFSET = 1000.0
+_LATE_SPIKE = 30.0
+_RAMP_STEPS = 8.0
+
+
+def _normal(rng: Generator, extents: Extents) -> Values:
+    return rng.standard_normal(extents, dtype=np.float32)
+
+
+def _ramp(extents: Extents, first: float, last: float) -> Values:
+    return np.broadcast_to(np.linspace(first, last, extents[-1], dtype=np.float32), extents)
+
+
+def _late_spike(rng: Generator, extents: Extents) -> Values:
+    values = _normal(rng, extents)
+    values[..., -1] += _LATE_SPIKE
+    return values
+
+
+# Every kind varies along the last axis, which `folded` then moves to where the cascade runs.
+_KINDS: Mapping[str, Callable[[Generator, Extents], Values]] = {
+    "normal": _normal,
+    "large_offset": lambda rng, extents: _normal(rng, extents) + np.float32(_LARGE_OFFSET),
+    "rising": lambda rng, extents: _normal(rng, extents) + _ramp(extents, -_RAMP_STEPS, _RAMP_STEPS),
+    "falling": lambda rng, extents: _normal(rng, extents) + _ramp(extents, _RAMP_STEPS, -_RAMP_STEPS),
+    "late_spike": _late_spike,
+    "ties": lambda rng, extents: rng.integers(-2, 3, extents).astype(np.float32),
+    "zeros": lambda rng, extents: np.zeros(extents, np.float32),
+}
+
+KINDS = tuple(_KINDS)
+
+
+def folded(axis: int = -1) -> Draw:
+    """Values of the asked kind, varying along `axis`, the argument's axis that the cascade folds."""
+
+    def draw(rng: Generator, extents: Extents, kind: str) -> Values:
+        moved = list(extents)
+        moved.append(moved.pop(axis))
+        return np.moveaxis(_KINDS[kind](rng, tuple(moved)), -1, axis)
+
+    return draw
+
+
+def steady(rng: Generator, extents: Extents, kind: str) -> Values:
+    """Standard normal values whatever the kind: queries, weights, gains."""
+    return _normal(rng, extents)
+
+
+def positive(rng: Generator, extents: Extents, kind: str) -> Values:
+    """Values in [0.5, 1.5) whatever the kind: masses, whose sum is a divisor."""
+    return rng.random(extents, dtype=np.float32) + np.float32(0.5)
+
+
+def mostly_true(rng: Generator, extents: Extents, kind: str) -> Values:
+    """A boolean mask that keeps four in five, and the first of every row, so that no row is empty."""
+    mask = rng.random(extents, dtype=np.float32) < 0.8
+    mask[..., 0] = True
+    return mask
+
+
+def alibi_slopes(rng: Generator, extents: Extents, kind: str) -> Values:
+    """The geometric slopes 2^(-8 (h + 1) / heads) of ALiBi."""
+    (heads,) = extents
+    return np.exp2(-8.0 * np.arange(1, heads + 1) / heads).astype(np.float32)
+
+
+def class_indices(classes: int) -> Draw:
+    """Indices in [0, classes)."""
+
+    def draw(rng: Generator, extents: Extents, kind: str) -> Values:
+        return rng.integers(0, classes, extents, dtype=np.int64)
+
+    return draw

@@ -1,0 +1,236 @@
+"""The workloads as data: RedFuser's 52 rows, Neptune's ten operators and our own.
+
+    import numpy as np
+    from tvm_cascade.bench import workloads
+
+    job = workloads.get("attention").with_shape(queries=1024, keys=1024)
+    function = job.build()                                # unfused S-TIR, named "main"
+    arrays = job.inputs(np.random.default_rng(0))         # in the order of the parameters
+
+Every workload has a twin (`.cpu`) of the same program, small enough for a float64 oracle in NumPy.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from tvm_cascade.bench.programs import attention, moments, normalisation, quantised, routing, softmax
+from tvm_cascade.bench.programs.program import Builder
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.errors import WorkloadError
+
+_NEPTUNE_LENGTH = 4096
+_NEPTUNE_HEAD_DIM = 128
+_NEPTUNE_WINDOW = 4096
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Workloads of one program, all summed in float32: a row is a name and its extents, in the order of `columns`."""
+
+    family: str
+    source: str
+    builder: Builder
+    dtype: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[int, ...]]
+    length: tuple[str, ...]
+
+    def workloads(self) -> Iterator[Workload]:
+        for name, extents in self.rows.items():
+            shape = dict(zip(self.columns, extents, strict=True))
+            yield Workload(name, self.family, self.source, shape, self.dtype, "float32", self.builder, self.length)
+
+
+def _variant(name: str) -> Builder:
+    return attention.attention(attention.VARIANTS[name])
+
+
+_HEADS = ("batch", "heads", "queries", "keys", "head_dim")
+_LATENT = ("batch", "heads", "keys", "latent_dim", "rope_dim")
+_ROUTER = ("tokens", "hidden", "experts", "topk")
+_LINEAR = ("tokens", "columns", "hidden")
+_ROWS = ("rows", "length")
+
+
+def _grid(prefix: str) -> Mapping[str, tuple[int, int]]:
+    """RedFuser's grid of rows and lengths: <prefix>1 to <prefix>8, odd ones short."""
+    sizes = [(rows, length) for rows in (1, 128, 512, 1024) for length in (8192, 32768)]
+    return {f"{prefix}{number}": size for number, size in enumerate(sizes, start=1)}
+
+
+# RedFuser (arXiv 2603.10026), tables 2a to 2d and 3. It states no dtypes; its public examples store float16 and
+# accumulate in float32, and its table 3 (variance, inertia) is not about machine learning: float32 here.
+_REDFUSER = (
+    _Table(
+        "attention", "RedFuser table 2a", _variant("full"), "float16", _HEADS,
+        {
+            "H1": (32, 8, 512, 512, 64),
+            "H2": (32, 12, 512, 512, 64),
+            "H3": (32, 16, 512, 512, 64),
+            "H4": (32, 12, 256, 256, 64),
+            "H5": (32, 16, 256, 256, 64),
+            "H6": (32, 16, 256, 256, 80),
+        },
+        length=("queries", "keys"),
+    ),
+    _Table(
+        "attention", "RedFuser table 2a", _variant("full"), "float16", _HEADS,
+        {
+            "H7": (32, 64, 1, 1024, 128),
+            "H8": (32, 64, 1, 2048, 128),
+            "H9": (32, 64, 1, 4096, 128),
+        },
+        length=("keys",),
+    ),
+    _Table(
+        "mla", "RedFuser table 2b", attention.latent_attention, "float16", _LATENT,
+        {
+            "L1": (32, 128, 1024, 512, 64),
+            "L2": (32, 128, 2048, 512, 64),
+            "L3": (32, 128, 4096, 512, 64),
+            "L4": (16, 128, 1024, 512, 64),
+            "L5": (16, 128, 2048, 512, 64),
+            "L6": (16, 128, 4096, 512, 64),
+            "L7": (1, 128, 1024, 512, 64),
+            "L8": (1, 128, 2048, 512, 64),
+            "L9": (1, 128, 4096, 512, 64),
+        },
+        length=("keys",),
+    ),
+    _Table(
+        "routing", "RedFuser table 2c", routing.routing, "float16", _ROUTER,
+        {
+            "R1": (2048, 768, 128, 1),
+            "R2": (2048, 1024, 128, 1),
+            "R3": (2048, 4096, 128, 1),
+            "R4": (2048, 2560, 64, 6),
+            "R5": (2048, 8192, 64, 8),
+            "R6": (2048, 2048, 64, 6),
+            "R7": (2048, 2048, 128, 8),
+            "R8": (2048, 4096, 128, 8),
+        },
+        length=("experts",),
+    ),
+    _Table(
+        "quantised", "RedFuser table 2d", quantised.quantised_gemm, "float16", _LINEAR,
+        {
+            "Q1": (4096, 1536, 2560),
+            "Q2": (4096, 2560, 1536),
+            "Q3": (4096, 3584, 8192),
+            "Q4": (4096, 8192, 3584),
+            "Q5": (4096, 7168, 2048),
+            "Q6": (4096, 2048, 7168),
+            "Q7": (4096, 2048, 768),
+            "Q8": (4096, 768, 2048),
+            "Q9": (4096, 4096, 1536),
+            "Q10": (4096, 1536, 4096),
+        },
+        length=("hidden",),
+    ),
+    _Table("moments", "RedFuser table 3", moments.variance, "float32", _ROWS, _grid("V"), length=("length",)),
+    _Table("moments", "RedFuser table 3", moments.inertia, "float32", _ROWS, _grid("I"), length=("length",)),
+)  # fmt: skip
+
+_PREFILL = {
+    # name: (variant, heads, kv_heads)
+    "PF_GLOBAL": ("full", 32, 32),
+    "PF_CAUSAL": ("causal", 32, 32),
+    "PF_ALIBI": ("causal_alibi", 32, 32),
+    "PF_GQA": ("causal", 64, 8),
+    "PF_SOFTCAP": ("causal_softcap", 32, 16),
+    "PF_WINDOWED": ("window_softcap", 32, 8),
+}
+_DECODE = {
+    "DC_CAUSAL": ("full", 32, 32),
+    "DC_ALIBI": ("alibi", 32, 32),
+    "DC_GQA": ("full", 64, 8),
+    "DC_SOFTCAP": ("softcap", 32, 16),
+}
+
+
+def _neptune() -> Iterator[_Table]:
+    """Neptune's ten operators at its length 4096; `Workload.with_length` gives its others, 2^8 to 2^15."""
+    for operators, queries, length in ((_PREFILL, _NEPTUNE_LENGTH, ("queries", "keys")), (_DECODE, 1, ("keys",))):
+        for name, (variant, heads, kv_heads) in operators.items():
+            shape = {"heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": _NEPTUNE_LENGTH}
+            shape["head_dim"] = _NEPTUNE_HEAD_DIM
+            if variant.startswith("window"):
+                shape["window"] = _NEPTUNE_WINDOW
+            row = {name: tuple(shape.values())}
+            yield _Table("attention", "Neptune", _variant(variant), "float16", tuple(shape), row, length)
+
+
+def _own(family: str, name: str, builder: Builder, length: str, /, **shape: int) -> _Table:
+    return _Table(family, "tvm-cascade", builder, "float32", tuple(shape), {name: tuple(shape.values())}, (length,))
+
+
+_SQUARE = {"heads": 8, "queries": 512, "keys": 512, "head_dim": 64}
+_MATRIX = {"rows": 1024, "length": 8192}
+_LAYER = {"tokens": 512, "columns": 1024, "hidden": 1024}
+_OURS = (
+    _own("attention", "attention", _variant("full"), "keys", **_SQUARE),
+    _own("attention", "attention_causal", _variant("causal"), "keys", **_SQUARE),
+    _own("attention", "attention_mask", _variant("mask"), "keys", **_SQUARE),
+    _own("attention", "attention_softcap", _variant("softcap"), "keys", **_SQUARE),
+    _own("attention", "attention_alibi", _variant("causal_alibi"), "keys", **_SQUARE),
+    _own("attention", "attention_gqa", _variant("full"), "keys", **_SQUARE, kv_heads=2),
+    _own("attention", "attention_window", _variant("window"), "keys", **_SQUARE, window=128),
+    _own("mla", "mla", attention.latent_attention, "keys", batch=1, heads=16, keys=1024, latent_dim=512, rope_dim=64),
+    _own("softmax", "softmax", softmax.softmax, "length", **_MATRIX),
+    _own("softmax", "softmax_stats", softmax.softmax_stats, "length", **_MATRIX),
+    _own("softmax", "logsumexp", softmax.logsumexp, "length", **_MATRIX),
+    _own("softmax", "cross_entropy", softmax.cross_entropy, "length", **_MATRIX),
+    _own("softmax", "entropy", softmax.entropy, "length", **_MATRIX),
+    _own("softmax", "kl_divergence", softmax.kl_divergence, "length", **_MATRIX),
+    _own("moments", "variance", moments.variance, "length", **_MATRIX),
+    _own("moments", "inertia", moments.inertia, "length", **_MATRIX),
+    _own("moments", "covariance", moments.covariance, "length", **_MATRIX),
+    _own("moments", "third_moment", moments.third_moment, "length", **_MATRIX),
+    _own("normalisation", "rmsnorm_gemm", normalisation.rmsnorm_gemm, "hidden", **_LAYER),
+    _own("normalisation", "layernorm_gemm", normalisation.layernorm_gemm, "hidden", **_LAYER),
+    _own("normalisation", "sum_sum", normalisation.sum_sum, "length", **_MATRIX),
+)
+
+
+@cache
+def _registry() -> Mapping[str, Workload]:
+    rows = [row for table in (*_REDFUSER, *_neptune(), *_OURS) for row in table.workloads()]
+    return {row.name: row for row in rows}
+
+
+def get(name: str) -> Workload:
+    """The workload of that name.
+
+    Raises
+    ------
+    WorkloadError
+        When there is none; the error lists names that are near.
+    """
+    registry = _registry()
+    if name in registry:
+        return registry[name]
+    by_lower_case = {known.lower(): known for known in registry}
+    near = difflib.get_close_matches(str(name).lower(), by_lower_case, n=5)
+    found = ", ".join(by_lower_case[match] for match in near)
+    hint = f"did you mean {found}?" if near else f"one of {', '.join(registry)}"
+    raise WorkloadError("the name of a workload", repr(name), hint=hint)
+
+
+def names(family: str | None = None, source: str | None = None) -> tuple[str, ...]:
+    """Names of all workloads, or of one family, or from one source.
+
+    Raises
+    ------
+    WorkloadError
+        When no workload is of that family or from that source.
+    """
+    rows = _registry().values()
+    for attribute, wanted in (("family", family), ("source", source)):
+        known = dict.fromkeys(getattr(row, attribute) for row in rows)
+        if wanted is not None and wanted not in known:
+            raise WorkloadError(f"a {attribute} among {', '.join(known)}", repr(wanted))
+    return tuple(row.name for row in rows if family in (None, row.family) and source in (None, row.source))

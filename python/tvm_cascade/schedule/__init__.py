@@ -1,0 +1,1 @@
+"""CPU schedules of fused functions, one file per strategy."""

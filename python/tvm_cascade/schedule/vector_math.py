@@ -1,0 +1,279 @@
+"""Elementary functions that LLVM can vectorise, at a stated error.
+
+LLVM turns `T.exp` inside a vectorised loop into one scalar libm call per lane. `vectorise_math` replaces such calls on
+float32 by branch-free arithmetic: min, max, multiply-add, shift, reinterpret, select and at most one division. Other
+dtypes are left alone: float64 is where people want libm's accuracy, and float16 and bfloat16 have their own lowering.
+
+Methods
+-------
+exp, exp2
+    Cody and Waite's range reduction x = n·ln2 + f, n the nearest integer and ln2 in two parts as in Cephes. The result
+    is 2^(n-1)·p(f), p a polynomial of degree 5 for 2·e^f (exp2: 2·2^f) with p(0) = 2: halving the power and doubling
+    the polynomial makes the product reach inf exactly where exp does, so the two infinities need no select.
+log, log2
+    As Cephes logf: x = 2^k·(1 + f) with 1 + f in [√½, √2), log(1 + f) = f − f²/2 + f³·p(f), p of degree 7.
+tanh, erf
+    x·P(x²)/Q(x²) on the interval where the function has not yet rounded to ±1, clamped outside.
+sigmoid
+    1 / (1 + exp(−x)).
+
+Every polynomial minimises the greatest error of its function, in units in the last place (Remez exchange; linear
+programming), with the coefficients rounded to float32 one after the other and the rest fitted again after each.
+
+Specials are those of C's libm, NaN included. Results of exp and exp2 below 2^-125.5 (1.7e-38, just above the least
+normal float32) are 0; log and log2 take denormal arguments.
+
+Two things the code relies on. `tirx.max(c, x)` and `tirx.min(c, x)` give x when x is NaN: LLVM selects on an ordered
+comparison, so the constant must come first. And TVM's simplifier treats float addition as associative, so a sum whose
+rounding matters passes through integer bits (`_rounded`), which costs no instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import tvm_ffi
+from tvm import ir, tirx
+
+__all__ = ["ULP_BOUNDS", "VectorMath", "vectorise_math"]
+
+# Bound of the error against float64, in units in the last place of the float32 result, on CPUs with and without fused
+# multiply-add (which LLVM forms wherever the target has it; errors are then up to a fifth smaller).
+ULP_BOUNDS: dict[str, float] = {
+    "exp": 2.25,
+    "exp2": 2.25,
+    "log": 1.0,
+    "log2": 2.0,
+    "tanh": 7.0,
+    "sigmoid": 4.0,
+    "erf": 8.0,
+}
+
+# Coefficients are in ascending order of power.
+_TWICE_EXP = (2.0, 1.999998927116394, 0.9999828934669495, 0.3333635926246643, 0.08379700779914856, 0.016523972153663635)
+_TWICE_EXP2 = (
+    2.0,
+    1.386293649673462,
+    0.4804447591304779,
+    0.11101792007684708,
+    0.01934344321489334,
+    0.002644912339746952,
+)
+_LOG_TAIL = (
+    0.3333333134651184,
+    -0.2500081956386566,
+    0.2000124156475067,
+    -0.1662341058254242,
+    0.14201585948467255,
+    -0.13159598410129547,
+    0.12762142717838287,
+    -0.07636362314224243,
+)
+_TANH_NUMERATOR = (1.0, 0.1338268667459488, 0.003497461089864373, 2.0635745386243798e-05, 1.3385053065917418e-08)
+_TANH_DENOMINATOR = (1.0, 0.46716010570526123, 0.025884363800287247, 0.0003288518637418747, 7.79025526753685e-07)
+_ERF_NUMERATOR = (
+    1.128379225730896,
+    0.19024580717086792,
+    0.05271947383880615,
+    0.003756242571398616,
+    0.0002842461399268359,
+    2.0455390767892823e-06,
+)
+_ERF_DENOMINATOR = (
+    1.0,
+    0.5019341707229614,
+    0.11403514444828033,
+    0.014951187185943127,
+    0.0011594570241868496,
+    3.8012596633052453e-05,
+)
+# Both functions round to 1 before these arguments. Their fits are a few ulp above 1 there, so that, whatever rounding
+# does, a clamp of the result makes every larger argument give exactly 1.
+_TANH_SATURATES = 9.3
+_ERF_SATURATES = 4.05
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH = 0.693359375  # nine significant bits, so n·_LN2_HIGH is exact for every exponent n
+_LN2_LOW = -2.12194440e-4
+
+_MANTISSA_BITS = 23
+_EXPONENT_BIAS = 127
+_LEAST_NORMAL = 2.0**-126
+_BITS_OF_SQRT_HALF = 0x3F3504F3
+_MANTISSA_MASK = 0x007FFFFF
+
+# Adding this to |x| < 2^22 rounds x to an integer n and leaves n + 126 in the low bits: the exponent field of 2^(n-1).
+_ROUND_TO_EXPONENT = 1.5 * 2.0**_MANTISSA_BITS + _EXPONENT_BIAS - 1
+# Arguments outside give the same result as these: n = -126 gives 2^-127, whose bits are those of 0; 128 gives inf.
+_EXP_LEAST, _EXP_GREATEST = -87.5, 89.0
+_EXP2_LEAST, _EXP2_GREATEST = -126.0, 128.0
+
+
+class _Bindings:
+    """Values that a formula uses more than once, to be computed once (`Let`), in order of definition."""
+
+    def __init__(self) -> None:
+        self._bound: list[tuple[tirx.Var, ir.Expr]] = []
+
+    def __call__(self, value: ir.Expr) -> tirx.Var:
+        var = tirx.Var("t", value.ty.dtype)
+        self._bound.append((var, value))
+        return var
+
+    def around(self, result: ir.Expr) -> ir.Expr:
+        for var, value in reversed(self._bound):
+            result = tirx.Let(var, value, result)
+        return result
+
+
+_Formula = Callable[[ir.Expr, _Bindings], ir.Expr]
+
+
+def _f32(value: float) -> ir.Expr:
+    return tirx.const(value, "float32")
+
+
+def _i32(value: int) -> ir.Expr:
+    return tirx.const(value, "int32")
+
+
+def _bits(x: ir.Expr) -> ir.Expr:
+    return tirx.reinterpret("int32", x)
+
+
+def _from_bits(x: ir.Expr) -> ir.Expr:
+    return tirx.reinterpret("float32", x)
+
+
+def _rounded(x: ir.Expr) -> ir.Expr:
+    """x, opaque to TVM's simplifier, which would cancel (x + c) - c."""
+    return _from_bits(_bits(x))
+
+
+def _clamp(x: ir.Expr, least: float, greatest: float) -> ir.Expr:
+    """x limited to [least, greatest]; NaN stays NaN (constants first)."""
+    return tirx.max(_f32(least), tirx.min(_f32(greatest), x))
+
+
+def _horner(coefficients: tuple[float, ...], x: ir.Expr) -> ir.Expr:
+    value = _f32(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * x + _f32(coefficient)
+    return value
+
+
+def _half_power_of_two(shifted: ir.Expr) -> ir.Expr:
+    """2^(n-1) from n + _ROUND_TO_EXPONENT, and 0 for n = -126."""
+    return _from_bits(_bits(shifted) << _i32(_MANTISSA_BITS))
+
+
+def _exp(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+    x = bind(_clamp(x, _EXP_LEAST, _EXP_GREATEST))
+    shifted = bind(_rounded(x * _f32(_LOG2_E) + _f32(_ROUND_TO_EXPONENT)))
+    n = bind(shifted - _f32(_ROUND_TO_EXPONENT))
+    f = bind(x - n * _f32(_LN2_HIGH) - n * _f32(_LN2_LOW))
+    return _horner(_TWICE_EXP, f) * _half_power_of_two(shifted)
+
+
+def _exp2(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+    x = bind(_clamp(x, _EXP2_LEAST, _EXP2_GREATEST))
+    shifted = bind(_rounded(x + _f32(_ROUND_TO_EXPONENT)))
+    f = bind(x - (shifted - _f32(_ROUND_TO_EXPONENT)))
+    return _horner(_TWICE_EXP2, f) * _half_power_of_two(shifted)
+
+
+def _sigmoid(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+    return _f32(1.0) / (_f32(1.0) + _exp(-x, bind))
+
+
+def _split_exponent(x: ir.Expr, bind: _Bindings) -> tuple[ir.Expr, ir.Expr]:
+    """(k, f) with x = 2^k·(1 + f) and 1 + f in [√½, √2), for finite x > 0, denormal or not."""
+    denormal = x < _f32(_LEAST_NORMAL)
+    bits = bind(_bits(tirx.Select(denormal, x * _f32(2.0**_MANTISSA_BITS), x)) - _i32(_BITS_OF_SQRT_HALF))
+    exponent = (bits >> _i32(_MANTISSA_BITS)).astype("float32")
+    k = bind(exponent - tirx.Select(denormal, _f32(_MANTISSA_BITS), _f32(0.0)))
+    f = bind(_from_bits((bits & _i32(_MANTISSA_MASK)) + _i32(_BITS_OF_SQRT_HALF)) - _f32(1.0))
+    return k, f
+
+
+def _log_specials(x: ir.Expr, regular: ir.Expr) -> ir.Expr:
+    """`regular` for finite x > 0, and what C's log gives elsewhere: -inf at 0, NaN below, x at +inf and NaN."""
+    at_most_zero = tirx.Select(x == _f32(0.0), _f32(-math.inf), _f32(math.nan))
+    return tirx.Select(x < _f32(math.inf), tirx.Select(x > _f32(0.0), regular, at_most_zero), x)
+
+
+def _log(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+    x = bind(x)
+    k, f = _split_exponent(x, bind)
+    correction = f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5)) + k * _f32(_LN2_LOW)
+    return _log_specials(x, k * _f32(_LN2_HIGH) + (f + correction))
+
+
+def _log2(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+    x = bind(x)
+    k, f = _split_exponent(x, bind)
+    log_of_mantissa = f + f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5))
+    return _log_specials(x, log_of_mantissa * _f32(_LOG2_E) + k)
+
+
+def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], saturates: float) -> _Formula:
+    def formula(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+        x = bind(_clamp(x, -saturates, saturates))
+        square = bind(x * x)
+        return _clamp(x * _horner(numerator, square) / _horner(denominator, square), -1.0, 1.0)
+
+    return formula
+
+
+_FORMULAS: dict[str, _Formula] = {
+    "exp": _exp,
+    "exp2": _exp2,
+    "log": _log,
+    "log2": _log2,
+    "tanh": _odd_rational(_TANH_NUMERATOR, _TANH_DENOMINATOR, _TANH_SATURATES),
+    "sigmoid": _sigmoid,
+    "erf": _odd_rational(_ERF_NUMERATOR, _ERF_DENOMINATOR, _ERF_SATURATES),
+}
+
+_NAMESPACES = ("tirx", "prim")  # TVM 0.27 has tirx.exp, but prim.log2
+
+
+def vectorise_math(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
+    """Replace the float32 calls of exp, exp2, log, log2, tanh, sigmoid and erf by arithmetic that vectorises.
+
+    Meant for functions that LLVM will compile; the result can be scheduled further.
+
+    Parameters
+    ----------
+    func : tirx.PrimFunc
+        Any PrimFunc, before or after scheduling. It is not modified.
+
+    Returns
+    -------
+    func : tirx.PrimFunc
+        The rewritten function, or the same object when it has no such call.
+    replaced : tuple of str
+        Names of the functions that were replaced, sorted: keys of `ULP_BOUNDS`, which states their error.
+    """
+    replaced: set[str] = set()
+
+    def rewrite(call: ir.Call) -> ir.Expr:
+        namespace, _, name = call.op.name.partition(".") if isinstance(call.op, ir.Op) else ("", "", "")
+        if namespace not in _NAMESPACES or name not in _FORMULAS or call.args[0].ty.dtype != "float32":
+            return call
+        replaced.add(name)
+        bind = _Bindings()
+        return bind.around(_FORMULAS[name](call.args[0], bind))
+
+    body = tvm_ffi.structural_map(func.body, (ir.Call, rewrite))
+    return (func.with_body(body) if replaced else func), tuple(sorted(replaced))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_cascade.VectorMath")
+class VectorMath:
+    """`vectorise_math` on every PrimFunc of a module, as a pass."""
+
+    def transform_function(self, func: tirx.PrimFunc, _module: ir.IRModule, _context: object) -> tirx.PrimFunc:
+        """`func` rewritten, or the same object; called by TVM."""
+        return vectorise_math(func)[0]

@@ -1,0 +1,343 @@
+"""The float64 oracle: what an unfused, unscheduled S-TIR function means, in NumPy.
+
+Blocks run in program order. A block is evaluated over its whole iteration domain at once, or over boxes of it that
+bound memory. A reduction block takes one of three ways, the first that applies:
+
+* `acc = acc + a * b * ...`: a matrix multiplication (`einsum`);
+* `acc = acc ⊕ e`, ⊕ one of sum, product, max, min, and, or: ⊕ along the reduction axes;
+* anything else: one reduction point after another, in lexicographic order, each for all spatial points at once.
+
+Exact mode holds every float in float64 and makes casts between floats the identity. Rounding mode rounds what each
+block writes, and each cast, to its dtype; inside a block arithmetic and accumulation stay in float64. Literals have
+the precision of their own dtype in both. Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the
+order of the operands). Floats that nobody has written are NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.errors import InputError, OracleError
+from tvm_cascade.testing.einsum import contract
+from tvm_cascade.testing.expression import Evaluator, Grid, held_dtype, is_float, round_to
+
+Array = NDArray[Any]
+
+_POINTS = 1 << 22  # iteration points evaluated at once; a value over them takes 32 MiB
+
+_REDUCERS: dict[type, np.ufunc] = {
+    prim.Add: np.add,
+    prim.Mul: np.multiply,
+    prim.Max: np.maximum,
+    prim.Min: np.minimum,
+    prim.And: np.logical_and,
+    prim.Or: np.logical_or,
+}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The parameters of a function: buffers that it only reads, and buffers that it writes, each in order."""
+
+    inputs: tuple[ir.Var, ...]
+    outputs: tuple[ir.Var, ...]
+
+
+def signature(func: tirx.PrimFunc) -> Signature:
+    """Split the parameters of `func` into inputs and outputs.
+
+    Raises
+    ------
+    InputError
+        When `func` is not a PrimFunc.
+    """
+    if not isinstance(func, tirx.PrimFunc):
+        raise InputError("a tvm.tirx.PrimFunc", type(func).__name__, "oracle", "take one function out of the module")
+    written: set[ir.Var] = set()
+    tvm_ffi.structural_walk(func.body, (tirx.BufferStore, lambda store: written.add(store.buffer)))
+    return Signature(
+        tuple(param for param in func.params if param not in written),
+        tuple(param for param in func.params if param in written),
+    )
+
+
+def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = False) -> dict[str, Array]:
+    """What `func` computes, in float64.
+
+    Parameters
+    ----------
+    func : an unscheduled S-TIR function of static shapes (`te.create_prim_func`, TVMScript, Relax's LegalizeOps):
+        each block in a loop nest of its own, its iteration variables bound to the loops one to one.
+    inputs : one array for each parameter that `func` only reads, in order; of any float dtype for a float buffer,
+        of the buffer's own dtype otherwise.
+    rounding : round what blocks write and cast to the dtypes of the program (see the module's text).
+
+    Returns
+    -------
+    outputs : by buffer name, each parameter that `func` writes: float64 for floats, else of the buffer's dtype.
+
+    Raises
+    ------
+    InputError
+        When `func` is not a PrimFunc, or the arrays do not fit its parameters.
+    OracleError
+        When the function is scheduled, has symbolic shapes, accesses a buffer out of bounds or uses a construct that
+        the oracle does not know; it names the block and the expression.
+    """
+    params, root = signature(func), _root(func)
+    if len(inputs) != len(params.inputs):
+        names = ", ".join(param.name for param in params.inputs)
+        raise InputError(f"{len(params.inputs)} arrays ({names})", str(len(inputs)), "inputs of the oracle")
+    buffers = {buffer: _poisoned(buffer) for buffer in (*params.outputs, *root.alloc_buffers)}
+    for param, array in zip(params.inputs, inputs, strict=True):
+        buffers[param] = _held(param, np.asarray(array), rounding)
+    with np.errstate(all="ignore"):
+        for block, grid in _blocks(root):
+            _Block(block, buffers, rounding).run(grid)
+    if len({param.name for param in params.outputs}) < len(params.outputs):
+        raise OracleError("outputs of distinct names", ", ".join(param.name for param in params.outputs))
+    return {param.name: buffers[param] for param in params.outputs}
+
+
+def _root(func: tirx.PrimFunc) -> s_tir.SBlock:
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize) or len(body.block.iter_vars) > 0:
+        raise OracleError(
+            "an S-TIR function, whose body is a root block", type(body).__name__, hint="use T.prim_func(s_tir=True)"
+        )
+    return body.block
+
+
+def _static(value: ir.Expr, what: str) -> int:
+    if not isinstance(value, prim.IntImm):
+        raise OracleError("static shapes and loop extents", f"`{value}`", what, "bind the symbolic sizes first")
+    return int(value.value)
+
+
+def _dtype(buffer: ir.Var) -> str:
+    return str(buffer.ty.dtype)
+
+
+def _poisoned(buffer: ir.Var) -> Array:
+    shape = [_static(extent, f"buffer `{buffer.name}`") for extent in buffer.ty.shape]
+    dtype = held_dtype(_dtype(buffer))
+    return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype=dtype)
+
+
+def _held(param: ir.Var, array: Array, rounding: bool) -> Array:
+    if not isinstance(param.ty, tirx.BufferType):
+        raise OracleError("parameters that are buffers", f"`{param}` of type {param.ty}", "parameters")
+    where, dtype = f"input `{param.name}`", _dtype(param)
+    shape = tuple(_static(extent, where) for extent in param.ty.shape)
+    fits = is_float(array.dtype.name) if is_float(dtype) else array.dtype == held_dtype(dtype)
+    if array.shape != shape or not fits:
+        raise InputError(f"{dtype} of shape {shape}", f"{array.dtype.name} of shape {array.shape}", where)
+    return round_to(array, dtype) if rounding and is_float(dtype) else array.astype(held_dtype(dtype))
+
+
+def _statements(body: tirx.Stmt) -> list[tirx.Stmt]:
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def _blocks(root: s_tir.SBlock) -> Iterator[tuple[s_tir.SBlock, Grid]]:
+    """Each block of an unscheduled function with its iteration domain, in program order."""
+    for statement in _statements(root.body):
+        loops: list[tirx.For] = []
+        while isinstance(statement, tirx.For):
+            loops.append(statement)
+            statement = statement.body
+        if not isinstance(statement, s_tir.SBlockRealize):
+            raise _scheduled(f"{type(statement).__name__} in a loop nest", "root")
+        yield statement.block, _domain(statement, loops)
+
+
+def _scheduled(found: str, block: str) -> OracleError:
+    expected = "an unscheduled function: one block a loop nest, each iteration variable bound to a loop of its own"
+    return OracleError(expected, found, f"block `{block}`", "evaluate the function before it is scheduled or fused")
+
+
+def _domain(realize: s_tir.SBlockRealize, loops: Sequence[tirx.For]) -> Grid:
+    block = realize.block
+    name, where = block.name_hint, f"block `{block.name_hint}`"
+    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate.value)):
+        raise _scheduled(f"the predicate `{realize.predicate}`", name)
+    if len(block.match_buffers) > 0 or len(block.alloc_buffers) > 0:
+        raise _scheduled("match_buffer or sblock_alloc_buffer inside a block", name)
+    unbound = list(loops)
+    starts, stops = [], []
+    for iteration, binding in zip(block.iter_vars, realize.iter_values, strict=True):
+        if iteration.iter_type not in (tirx.IterVar.DataPar, tirx.IterVar.CommReduce):
+            raise _scheduled(f"`{iteration.var.name}`, neither spatial nor reduction", name)
+        start = _static(iteration.dom.min, where)
+        extent = _static(iteration.dom.extent, where)
+        loop = next((loop for loop in unbound if loop.loop_var.same_as(binding)), None)
+        if loop is not None and (_static(loop.min, where), _static(loop.extent, where)) == (start, extent):
+            unbound.remove(loop)
+        elif not (extent == 1 and isinstance(binding, prim.IntImm) and int(binding.value) == start):
+            raise _scheduled(f"`{iteration.var.name}` over [{start}, {start + extent}) bound to `{binding}`", name)
+        starts.append(start)
+        stops.append(start + extent)
+    if any(_static(loop.extent, where) != 1 for loop in unbound):
+        raise _scheduled("a loop that repeats the block", name)
+    return Grid(tuple(iteration.var for iteration in block.iter_vars), tuple(starts), tuple(stops))
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """`buffer[indices] = buffer[indices] ⊕ element`."""
+
+    store: tirx.BufferStore
+    accumulator: ir.TensorLoad
+    reducer: np.ufunc
+    element: ir.Expr
+
+    @property
+    def factors(self) -> list[ir.Expr]:
+        """The factors of a sum of products; the element itself for every other reduction."""
+        return _factors(self.element) if self.reducer is np.add else [self.element]
+
+
+def _factors(expr: ir.Expr) -> list[ir.Expr]:
+    return [*_factors(expr.a), *_factors(expr.b)] if isinstance(expr, prim.Mul) else [expr]
+
+
+def _reduction(body: tirx.Stmt, reduced: set[ir.Var]) -> _Reduction | None:
+    """The reduction over the variables `reduced` that a block's body spells out, if it is one store of a known form."""
+    if not isinstance(body, tirx.BufferStore) or type(body.value) not in _REDUCERS:
+        return None
+    if any(reduced & _variables(index) for index in body.indices):
+        return None
+    for accumulator, element in ((body.value.a, body.value.b), (body.value.b, body.value.a)):
+        is_target = (
+            isinstance(accumulator, ir.TensorLoad)
+            and accumulator.source.same_as(body.buffer)
+            and tvm_ffi.structural_equal(accumulator.indices, body.indices)
+        )
+        if is_target and body.buffer not in _variables(element):
+            return _Reduction(body, accumulator, _REDUCERS[type(body.value)], element)
+    return None
+
+
+def _variables(node: ir.Expr | tirx.Stmt) -> set[ir.Var]:
+    found: set[ir.Var] = set()
+    tvm_ffi.structural_walk(node, (ir.Var, found.add))
+    return found
+
+
+class _Block:
+    """One block being run: its body, the buffers it reads and writes, and which of its axes are reduced."""
+
+    def __init__(self, block: s_tir.SBlock, buffers: dict[ir.Var, Array], rounding: bool) -> None:
+        self._block, self._buffers, self._rounding = block, buffers, rounding
+        kinds = [iteration.iter_type for iteration in block.iter_vars]
+        self._reduce = [axis for axis, kind in enumerate(kinds) if kind == tirx.IterVar.CommReduce]
+        self._reduced = {block.iter_vars[axis].var for axis in self._reduce}
+        self._reduction = _reduction(block.body, self._reduced) if self._reduce else None
+
+    def run(self, grid: Grid) -> None:
+        """Evaluate the block over `grid`, box by box."""
+        for box in self._boxes(grid, self._cost()):
+            self._run_box(box)
+        if self._rounding:
+            self._round_written()
+
+    def _round_written(self) -> None:
+        for statement in _statements(self._block.body):
+            if isinstance(statement, tirx.BufferStore) and is_float(dtype := _dtype(statement.buffer)):
+                self._buffers[statement.buffer] = round_to(self._buffers[statement.buffer], dtype)
+
+    def _cost(self) -> Callable[[Grid], int]:
+        """The size of the largest value that a box needs at once."""
+        variables = [iteration.var for iteration in self._block.iter_vars]
+        if self._reduction is None:
+            terms = [_variables(self._block.body) - self._reduced]
+        else:
+            terms = [_variables(factor) | self._reduced for factor in self._reduction.factors]
+        axes = [[k for k, variable in enumerate(variables) if variable in term] for term in terms]
+        return lambda grid: max(int(np.prod([grid.shape[k] for k in term], dtype=np.int64)) for term in axes)
+
+    def _boxes(self, grid: Grid, cost: Callable[[Grid], int]) -> Iterator[Grid]:
+        """Split spatial axes, leading ones first, until a box is small enough or nothing is left to split."""
+        if cost(grid) > _POINTS:
+            for axis in range(len(grid.shape)):
+                first, extent = grid.starts[axis], grid.shape[axis]
+                if axis in self._reduce or cost(grid.with_range(axis, first, first + 1)) == cost(grid):
+                    continue
+                step = max(1, extent * _POINTS // cost(grid))
+                for start in range(first, first + extent, step):
+                    yield from self._boxes(grid.with_range(axis, start, min(start + step, first + extent)), cost)
+                return
+        yield grid
+
+    def _run_box(self, grid: Grid) -> None:
+        if self._block.init is not None:
+            self._execute(self._block.init, self._at(grid, [0] * len(self._reduce)))
+        if self._reduction is not None:
+            self._fold(self._reduction, grid)
+            return
+        for point in np.ndindex(*(grid.shape[axis] for axis in self._reduce)):
+            self._execute(self._block.body, self._at(grid, point))
+
+    def _at(self, grid: Grid, point: Sequence[int]) -> Grid:
+        """The spatial points at one reduction point."""
+        for axis, offset in zip(self._reduce, point, strict=True):
+            start = grid.starts[axis] + offset
+            grid = grid.with_range(axis, start, start + 1)
+        return grid
+
+    def _evaluator(self, grid: Grid) -> Evaluator:
+        return Evaluator(grid, self._buffers, self._rounding, self._block.name_hint)
+
+    def _execute(self, body: tirx.Stmt, grid: Grid) -> None:
+        evaluator = self._evaluator(grid)
+        for statement in _statements(body):
+            if isinstance(statement, tirx.Bind):
+                # A copy: a let keeps the value it had when it was bound, whatever is stored afterwards.
+                evaluator.bind(statement.var, np.array(evaluator(statement.value)))
+            elif isinstance(statement, tirx.BufferStore):
+                self._store(statement, evaluator(statement.value), evaluator)
+            else:
+                raise OracleError(
+                    "stores and lets in a block", type(statement).__name__, f"block `{self._block.name_hint}`"
+                )
+
+    def _fold(self, reduction: _Reduction, grid: Grid) -> None:
+        if 0 in grid.shape:
+            return
+        evaluator = self._evaluator(grid)
+        factors = [_ranked(evaluator(factor), grid) for factor in reduction.factors]
+        if reduction.reducer is np.add:
+            total = contract(factors, self._reduce, grid.shape)
+        else:
+            shape = [grid.shape[k] if k in self._reduce else extent for k, extent in enumerate(factors[0].shape)]
+            element = np.broadcast_to(factors[0], shape)
+            total = reduction.reducer.reduce(element, axis=tuple(self._reduce), keepdims=True)
+        spatial = self._evaluator(self._at(grid, [0] * len(self._reduce)))
+        start = spatial(reduction.accumulator)
+        self._store(reduction.store, reduction.reducer(start, total), spatial)
+
+    def _store(self, store: tirx.BufferStore, value: Array, evaluator: Evaluator) -> None:
+        position: tuple[Any, ...] = (...,)
+        target = evaluator.grid.view(self._buffers[store.buffer], store.indices)
+        if target is None:
+            target, position = self._buffers[store.buffer], evaluator.positions(store.buffer, store.indices)
+        shape = target[position].shape
+        if np.broadcast_shapes(shape, np.shape(value)) != shape:
+            raise OracleError(
+                "each point of the iteration domain to write an element of its own",
+                f"a value of shape {np.shape(value)} for `{store.buffer.name}{list(store.indices)}`",
+                f"block `{self._block.name_hint}`",
+            )
+        target[position] = value
+
+
+def _ranked(value: Array, grid: Grid) -> Array:
+    return np.reshape(value, (1,) * len(grid.shape)) if np.ndim(value) == 0 else value

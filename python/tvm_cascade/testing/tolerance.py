@@ -1,0 +1,231 @@
+"""Whether a result is right: compared with the float64 oracle, and with what the unfused program achieves.
+
+For element i, with exact value e_i and computed value a_i:
+
+    scale_i  = |e_i| + RMS of the finite exact values of its row
+    error_i  = max(0, |a_i − e_i| − u) / scale_i                 u: what hardware may flush to zero
+    floor    = 4·eps(dtype) + √length · eps(accumulator)
+    allowed  = 2 · max error of the unfused program at the same dtypes + floor
+
+A *row* is the last axis where an array of two or more axes has at least 16 elements there, and the whole array
+otherwise; a row of zeros takes the scale of the whole array. The accumulator is float32 for narrower floats, else the
+dtype itself. √length is how rounding errors of a sum of `length` terms grow. u is the smallest normal number, but
+float16's smallest subnormal one, since no hardware that we know flushes float16. Integers and booleans have
+eps = u = 0: the floor asks for equality.
+
+Before any error is looked at, non-finite elements have to match: NaN where the oracle has NaN, and infinities of the
+same sign. Where the unfused program itself differs from the oracle in that (float16 overflows; a NaN is lost by max),
+the result may follow either of the two, and is compared with the one that it follows.
+
+`rejects` shows, for given data, that this rule would have caught wrong answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tvm_cascade.errors import InputError
+
+_ROW = 16  # from this extent on, the last axis is a row with a scale of its own
+
+_FINITE, _NAN, _POSITIVE, _NEGATIVE = range(4)
+_KIND_NAMES = ("finite", "NaN", "+inf", "-inf")
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of `check`.
+
+    Attributes
+    ----------
+    ok : whether the result passes.
+    max_error : the largest scaled error among finite elements; inf where non-finite elements do not match.
+    allowed : the largest scaled error that passes.
+    baseline_error : the largest scaled error of the unfused program; 0 without one.
+    rms : root mean square of the finite exact values.
+    worst : index of the element with the largest error; None for an array without elements.
+    message : one sentence that says all this.
+    """
+
+    ok: bool
+    max_error: float
+    allowed: float
+    baseline_error: float
+    rms: float
+    worst: tuple[int, ...] | None
+    message: str
+
+
+def floor(length: int, dtype: str) -> float:
+    """The scaled error that passes whatever the unfused program does: 4·eps(dtype) + √length · eps(accumulator).
+
+    Parameters
+    ----------
+    length : how many elements each result is folded from.
+    dtype : the result's dtype.
+    """
+    if not _is_float(dtype):
+        return 0.0
+    limits = ml_dtypes.finfo(dtype)
+    accumulator = ml_dtypes.finfo("float32") if limits.bits < 32 else limits
+    return 4.0 * float(limits.eps) + float(np.sqrt(length)) * float(accumulator.eps)
+
+
+def check(
+    actual: ArrayLike, exact: ArrayLike, baseline: ArrayLike | None = None, *, length: int, dtype: str
+) -> Comparison:
+    """Compare a result with the oracle by the rule at the top of this module.
+
+    Parameters
+    ----------
+    actual : the result to judge.
+    exact : what the oracle gives, of the same shape.
+    baseline : what the unfused program gives at the same dtypes; None allows the floor alone.
+    length : how many elements each result is folded from (the extent of the cascade axis).
+    dtype : the dtype of the result, such as "bfloat16".
+
+    Raises
+    ------
+    InputError
+        When the shapes differ.
+    """
+    got, want = _floats(actual), _floats(exact)
+    usual = want if baseline is None else _floats(baseline)
+    if not got.shape == want.shape == usual.shape:
+        raise InputError(f"arrays of one shape, {want.shape}", f"{got.shape} and {usual.shape}", "tolerance.check")
+    scale, underflow = _scale(want), _underflow(dtype)
+    baseline_error = float(
+        np.max(_errors(usual, want, scale, underflow), initial=0.0, where=_kind(usual) == _kind(want))
+    )
+    allowed = 2.0 * baseline_error + floor(length, dtype)
+    # An element whose kind differs from the oracle's is held against the unfused program.
+    reference = np.where(_kind(got) == _kind(want), want, usual)
+    errors = _errors(got, reference, scale, underflow)
+    max_error = float(np.max(errors, initial=0.0))
+    ok = max_error <= allowed
+    worst = tuple(int(k) for k in np.unravel_index(np.argmax(errors), errors.shape)) if errors.size else None
+    message = _message(ok, got, reference, max_error, allowed, baseline_error, worst)
+    return Comparison(ok, max_error, allowed, baseline_error, _rms(want).item(), worst, message)
+
+
+def assert_close(
+    actual: ArrayLike, exact: ArrayLike, baseline: ArrayLike | None = None, *, length: int, dtype: str
+) -> Comparison:
+    """`check`, as an assertion.
+
+    Raises
+    ------
+    AssertionError
+        When the result does not pass, with the comparison's message.
+    """
+    comparison = check(actual, exact, baseline, length=length, dtype=dtype)
+    if not comparison.ok:
+        raise AssertionError(comparison.message)
+    return comparison
+
+
+def rejects(
+    exact: ArrayLike,
+    length: int,
+    dtype: str,
+    *,
+    baseline: ArrayLike | None = None,
+    dropped: ArrayLike | None = None,
+) -> list[str]:
+    """The wrong answers that the tolerance fails to reject: an empty list is the proof that it can tell.
+
+    The mutants are `zeros`, `constant` (the mean), `shuffle` (of all elements; both from two elements on), and
+    `dropped`.
+
+    Parameters
+    ----------
+    exact, length, dtype, baseline : as for `check`.
+    dropped : the exact result when one segment of the cascade axis is left out.
+
+    Returns
+    -------
+    names : the mutants that pass, in the order above.
+    """
+    want = _floats(exact)
+    mutants = {"zeros": np.zeros_like(want)}
+    if want.size > 1:
+        finite = want[np.isfinite(want)]
+        mutants["constant"] = np.full_like(want, finite.mean() if finite.size else 0.0)
+        mutants["shuffle"] = np.random.default_rng(0).permutation(want.ravel()).reshape(want.shape)
+    if dropped is not None:
+        mutants["dropped"] = _floats(dropped)
+    return [name for name, mutant in mutants.items() if check(mutant, want, baseline, length=length, dtype=dtype).ok]
+
+
+def _floats(values: ArrayLike) -> _Floats:
+    return np.asarray(values).astype(np.float64)
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _underflow(dtype: str) -> float:
+    if not _is_float(dtype):
+        return 0.0
+    limits = ml_dtypes.finfo(dtype)
+    return float(limits.smallest_subnormal if dtype == "float16" else limits.smallest_normal)
+
+
+def _kind(values: _Floats) -> NDArray[Any]:
+    kinds = np.where(np.isposinf(values), _POSITIVE, np.where(np.isneginf(values), _NEGATIVE, _FINITE))
+    return np.where(np.isnan(values), _NAN, kinds)
+
+
+def _rms(values: _Floats, axis: int | None = None) -> _Floats:
+    """Root mean square of the finite elements along `axis`, which is kept with extent 1; 0 where there are none."""
+    finite = np.isfinite(values)
+    held = np.where(finite, values, 0.0)
+    largest = np.max(np.abs(held), axis=axis, initial=0.0, keepdims=True)
+    # Scaled before squaring, so that neither end of the range is lost.
+    squares = np.sum(np.square(held / np.where(largest > 0.0, largest, 1.0)), axis=axis, keepdims=True)
+    count = np.maximum(np.sum(finite, axis=axis, keepdims=True), 1)
+    return np.asarray(largest * np.sqrt(squares / count))
+
+
+def _scale(exact: _Floats) -> _Floats:
+    rms = _rms(exact)
+    if exact.ndim >= 2 and exact.shape[-1] >= _ROW:
+        rows = _rms(exact, axis=-1)
+        rms = np.where(rows > 0.0, rows, rms)
+    return np.where(np.isfinite(exact), np.abs(exact), 0.0) + rms
+
+
+def _errors(values: _Floats, reference: _Floats, scale: _Floats, underflow: float) -> _Floats:
+    """Scaled errors of finite elements; elsewhere 0 where the kinds match and inf where they do not."""
+    kinds, expected = _kind(values), _kind(reference)
+    with np.errstate(all="ignore"):
+        distance = np.maximum(np.abs(values - reference) - underflow, 0.0)
+        scaled = np.where(distance > 0.0, distance / scale, 0.0)
+    return np.where(kinds != expected, np.inf, np.where(kinds == _FINITE, scaled, 0.0))
+
+
+def _message(
+    ok: bool,
+    got: _Floats,
+    reference: _Floats,
+    max_error: float,
+    allowed: float,
+    baseline_error: float,
+    worst: tuple[int, ...] | None,
+) -> str:
+    if worst is None:
+        return "equal: no elements"
+    place = f"at {list(worst)}: {got[worst]!s}, expected {reference[worst]!s}"
+    kinds = int(_kind(got)[worst]), int(_kind(reference)[worst])
+    if kinds[0] != kinds[1]:
+        return f"non-finite elements differ, {_KIND_NAMES[kinds[0]]} for {_KIND_NAMES[kinds[1]]} {place}"
+    verdict, relation = ("close", "<=") if ok else ("not close", ">")
+    return f"{verdict}: error {max_error:.3g} {relation} {allowed:.3g} (unfused {baseline_error:.3g}) {place}"

@@ -1,0 +1,70 @@
+"""The rewrite on an open schedule, for people who drive schedules by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.errors import InputError, ScheduleError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.nest import ROLE
+
+
+def fuse_cascade(
+    sch: s_tir.Schedule,
+    blocks: Sequence[str | s_tir.schedule.SBlockRV],
+    *,
+    tile: int | None = None,
+    segments: int = 1,
+    lanes: int | None = None,
+    func_name: str = "main",
+) -> list[s_tir.schedule.SBlockRV]:
+    """Fuses the named reduction blocks of a schedule's function into one loop, in place.
+
+    Parameters
+    ----------
+    sch : an open schedule whose function has not been scheduled yet.
+    blocks : reduction blocks of one cascade, by name or handle.
+    tile, segments, lanes : see `FuseOptions`.
+    func_name : the function to work on.
+
+    Returns
+    -------
+    list of SBlockRV
+        The blocks of the fused loop, in program order; every primitive of TVM works on them. Handles taken before are void.
+
+    Raises
+    ------
+    InputError
+        When `sch` is no schedule, or a block does not exist.
+    ScheduleError
+        When the blocks form no cascade, with the law that fails. The schedule is unchanged.
+    OptionError
+        When a value is outside its domain.
+    """
+    if not isinstance(sch, s_tir.Schedule):
+        raise InputError("a tvm.s_tir.Schedule", type(sch).__name__, "fuse_cascade(sch, …)")
+    options = FuseOptions(tile=tile, segments=segments, lanes=lanes, force=True)
+    func = sch.mod[func_name]
+    known = _block_names(func)
+    names = [block if isinstance(block, str) else sch.get(block).name_hint for block in blocks]
+    if missing := [name for name in names if name not in known]:
+        raise InputError(f"blocks among {', '.join(known)}", ", ".join(missing), f"fuse_cascade on {func_name}")
+    outcome = fuse_function(func, options, only=names)
+    refused = [d for d in outcome.decisions if d.reason.verdict is not Verdict.FUSED]
+    if refused or not outcome.fused:
+        reason = refused[0].reason if refused else "the function is fused already"
+        raise ScheduleError("blocks that form one cascade", ", ".join(names), func_name, str(reason))
+    root = sch.get_sref(sch.get_sblock("root", func_name=func_name))
+    sch.state.replace(root, outcome.func.body.block)
+    return [sch.get_sblock(name, func_name=func_name) for name in _block_names(outcome.func, fused=True)]
+
+
+def _block_names(func: tirx.PrimFunc, fused: bool = False) -> list[str]:
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.append(block)), order="pre")
+    return [b.name_hint for b in found if b.name_hint != "root" and (not fused or ROLE in b.annotations)]

@@ -1,0 +1,99 @@
+"""One function through the pipeline: read, find, decide, rewrite, annotate. Never raises on a PrimFunc."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.errors import FoldError, RewriteError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.cost import Estimate, estimate
+from tvm_cascade.transform.handoff import hand_to_tuner
+from tvm_cascade.transform.rewrite import rewrite
+
+FUSED = "tvm_cascade.fused"
+"""Function attribute of a fused function: JSON with its groups and their folds. Its presence makes the pass idempotent."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A candidate with the cost model's word on it.
+
+    Attributes
+    ----------
+    candidate : the reductions looked at, and the group where they form one.
+    reason : why it was fused, refused, declined, or is unknown.
+    estimate : bytes and time before and after; None where there is no group.
+    """
+
+    candidate: Candidate
+    reason: Reason
+    estimate: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one function.
+
+    Attributes
+    ----------
+    func : the fused function; the very one that came in where nothing was fused.
+    decisions : one for each candidate group.
+    program : the function as it was read; None where it could not be.
+    """
+
+    func: tirx.PrimFunc
+    decisions: tuple[Decision, ...]
+    program: Program | None
+
+    @property
+    def fused(self) -> bool:
+        """Whether anything was fused."""
+        return any(d.reason.verdict is Verdict.FUSED for d in self.decisions)
+
+
+def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str] | None = None) -> Outcome:
+    """The function with its cascades fused, and a decision for every candidate.
+
+    Parameters
+    ----------
+    func : an unscheduled S-TIR function.
+    options : see `FuseOptions`.
+    only : names of blocks to consider; all by default.
+    """
+    if func.attrs is not None and FUSED in func.attrs:
+        return Outcome(func, (), None)
+    program = read_program(func)
+    if isinstance(program, Reason):
+        return Outcome(func, (Decision(Candidate((), program), program),), None)
+    try:
+        decisions = [_decide(candidate, program, options) for candidate in find_cascades(program, options.rescalable_casts, only)]
+        groups = [d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None]
+        if not groups:
+            return Outcome(func, tuple(decisions), program)
+        fused = rewrite(program, groups, options)
+    except (FoldError, RewriteError, sp.PolynomialError, NotImplementedError, RecursionError) as defect:
+        reason = Reason("defect", f"{type(defect).__name__}: {defect}")
+        return Outcome(func, (Decision(Candidate((), reason), reason),), program)
+    fused = hand_to_tuner(fused).with_attr(FUSED, _summary(groups))
+    return Outcome(fused, tuple(decisions), program)
+
+
+def _decide(candidate: Candidate, program: Program, options: FuseOptions) -> Decision:
+    if candidate.group is None:
+        return Decision(candidate, candidate.reason)
+    numbers = estimate(program, candidate.group)
+    if numbers.slower and not options.force:
+        return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers)
+    return Decision(candidate, candidate.reason, numbers)
+
+
+def _summary(groups: list[Group]) -> str:
+    return json.dumps([{"results": list(g.names), "fold": str(g.fold)} for g in groups])
