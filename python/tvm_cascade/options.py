@@ -1,14 +1,14 @@
 """The options of the pass, as one typed dataclass; each may be preset by an environment variable TVM_CASCADE_<NAME>.
 
-| option             | default               | meaning                                                                    |
-|--------------------|-----------------------|----------------------------------------------------------------------------|
-| `tile`             | None (by shape)       | positions of the cascade axis folded per loop step                         |
-| `segments`         | 1                     | contiguous parts of the cascade axis folded apart, then merged             |
-| `lanes`            | None (by target)      | independent partial results that a tile's reduction is split into (SIMD)   |
-| `rescalable_casts` | float16, bfloat16     | dtypes whose rounding inside an element may happen at another scale        |
-| `vector_math`      | True                  | exp, log and tanh as polynomials that vectorise (CPU schedule, few ulp)    |
-| `force`            | False                 | fuse even where the cost model would decline                               |
-| `schedule`         | True                  | `compile`: apply our schedule for the target after fusing                  |
+| option             | default           | meaning                                                            |
+|--------------------|-------------------|--------------------------------------------------------------------|
+| `tile`             | None (by shape)   | positions of the cascade axis folded per loop step                 |
+| `segments`         | 1                 | parts of the cascade axis folded apart, then merged                |
+| `lanes`            | None (by target)  | partial results that a tile's reduction is split into (SIMD)       |
+| `rescalable_casts` | float16, bfloat16 | dtypes whose rounding inside an element may be at another scale    |
+| `vector_math`      | True              | exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)     |
+| `force`            | False             | fuse even where the cost model would decline                       |
+| `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class FuseOptions:
                 raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
         if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
             raise OptionError(
-                f"a tuple of dtypes among {', '.join(_CAST_DTYPES)}", repr(self.rescalable_casts), "option `rescalable_casts`"
+                f"a tuple of dtypes among {', '.join(_CAST_DTYPES)}",
+                repr(self.rescalable_casts),
+                "option `rescalable_casts`",
             )
 
     @classmethod
@@ -67,8 +69,12 @@ class FuseOptions:
         """
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := set(given) - known:
-            raise OptionError(f"options among {', '.join(sorted(known))}", ", ".join(sorted(unknown)), "keyword arguments")
-        preset = {name: _parse(name, text) for name in known if (text := os.environ.get(_ENVIRONMENT_PREFIX + name.upper()))}
+            raise OptionError(
+                f"options among {', '.join(sorted(known))}", ", ".join(sorted(unknown)), "keyword arguments"
+            )
+        preset = {
+            name: _parse(name, text) for name in known if (text := os.environ.get(_ENVIRONMENT_PREFIX + name.upper()))
+        }
         return cls(**{**preset, **given})  # type: ignore[arg-type]
 
 
@@ -83,4 +89,6 @@ def _parse(name: str, text: str) -> object:
     try:
         return int(text)
     except ValueError:
-        raise OptionError("an integer", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}") from None
+        raise OptionError(
+            "an integer", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}"
+        ) from None

@@ -1,1 +1,1 @@
-"""The algebra of cascaded reductions: pure mathematics, SymPy only. A `Cascade` goes in, a `Fold` or a `Refusal` comes out."""
+"""The algebra of cascaded reductions: pure mathematics, SymPy only. `Cascade` in, `Fold` or `Refusal` out."""

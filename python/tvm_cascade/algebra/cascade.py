@@ -18,7 +18,7 @@ COUNT = sp.Symbol("n", positive=True, integer=True)
 
 
 class Round(sp.Function):
-    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. Its value is `e` to within the dtype."""
+    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol."""
 
     nargs = 2
 
@@ -72,7 +72,9 @@ class Cascade:
         for reduction in self.reductions:
             if late := (reduction.element.free_symbols & every) - seen:
                 names = ", ".join(sorted(map(str, late)))
-                raise InputError("reductions in dependency order", f"{names} read before computed", str(reduction.result))
+                raise InputError(
+                    "reductions in dependency order", f"{names} read before computed", str(reduction.result)
+                )
             seen.add(reduction.result)
 
     @property

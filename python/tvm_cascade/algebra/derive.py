@@ -20,7 +20,7 @@ from tvm_cascade.algebra.gauge import (
 )
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.prove import prove
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM, Reducer
 from tvm_cascade.algebra.separate import (
     RANK_LIMIT,
     Move,
@@ -119,7 +119,9 @@ class _Derivation:
         if isinstance(detail, sp.Basic):
             plain = {signed: original for original, signed in self.signs.items()}
             shown = detail.xreplace({h.symbol: h.value for h in self.handles}).xreplace(plain)
-        return _Refused(Refusal(str(reduction.result), Reason(code, f"{reduction.reducer.name} of {shown}" if shown != "" else "")))
+        return _Refused(
+            Refusal(str(reduction.result), Reason(code, f"{reduction.reducer.name} of {shown}" if shown != "" else ""))
+        )
 
     def _signed(self, reduction: Reduction, element: sp.Expr) -> sp.Symbol:
         """The result's symbol with the sign facts that follow from its element; later laws may rely on them."""
@@ -143,7 +145,9 @@ class _Derivation:
         component = self._component(reduction, 0, reduction.reducer, element)
         self.finish[reduction.result] = component.symbol
 
-    def _component(self, reduction: Reduction, index: int, reducer, lift: sp.Expr, shift: sp.Expr | None = None) -> Component:  # type: ignore[no-untyped-def]
+    def _component(
+        self, reduction: Reduction, index: int, reducer: Reducer, lift: sp.Expr, shift: sp.Expr | None = None
+    ) -> Component:
         symbol = component_symbol(reduction.result, index)
         component = Component(symbol, reduction.result, reducer, lift, symbol if shift is None else shift)
         self.steps.append(component)
@@ -196,7 +200,9 @@ class _Derivation:
             for k, lift in enumerate(lifts)
         ]
 
-    def _at_results(self, shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]) -> sp.Expr:
+    def _at_results(
+        self, shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]
+    ) -> sp.Expr:
         """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
         final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
         for reference, handle in zip(references, tracked, strict=True):
@@ -207,7 +213,9 @@ class _Derivation:
         return final
 
     def _reference(self, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
-        unbounded = [e for e in exponents(function, handle.symbol, self.elements) if not bounded_by_results(e, handle, self.done)]
+        unbounded = [
+            e for e in exponents(function, handle.symbol, self.elements) if not bounded_by_results(e, handle, self.done)
+        ]
         key = handle.symbol if not unbounded else sp.Symbol(f"{handle.symbol}_for_{reduction.result}")
         if key in self.references:
             return self.references[key]
@@ -219,7 +227,16 @@ class _Derivation:
             gauge = tracking_gauge(handle, self.done)
             value = self._predicted(handle.value, gauge)
         guarded = not unbounded and may_be_singular(handle.value, [r.result for r in self.done])
-        reference = Reference(old, new, sp.Symbol("Δ" + name, real=True), gauge, handle.value.xreplace(self._plain()), value, guarded, bool(unbounded))
+        reference = Reference(
+            old,
+            new,
+            sp.Symbol("Δ" + name, real=True),
+            gauge,
+            handle.value.xreplace(self._plain()),
+            value,
+            guarded,
+            bool(unbounded),
+        )
         self.references[key] = reference
         self.steps.append(reference)
         return reference
@@ -278,7 +295,9 @@ class _Derivation:
         ends = [self._component(reduction, k, reducer, inner).symbol for k, reducer in enumerate(kept)]
         values = {h.symbol: h.value for h in used}
         self.deferred[reduction.result] = tuple(h.value.xreplace(self._plain()) for h in used)
-        self.finish[reduction.result] = reduction.reducer.over([outer(end).subs(values, simultaneous=True) for end in ends])
+        self.finish[reduction.result] = reduction.reducer.over(
+            [outer(end).subs(values, simultaneous=True) for end in ends]
+        )
 
     def logical_law(self, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> None:
         """A predicate on an earlier result has no finite state."""

@@ -115,7 +115,9 @@ class Fold:
             if read <= needed:
                 break
             needed |= read
-        steps = tuple(s for s in self.steps if s.symbol in needed or (isinstance(s, Reference) and {s.moved, s.step} & needed))
+        steps = tuple(
+            s for s in self.steps if s.symbol in needed or (isinstance(s, Reference) and {s.moved, s.step} & needed)
+        )
         ordered = {result: self.finish[result] for result in self.finish if result in finish}
         return Fold(self.cascade, steps, ordered, {r: d for r, d in self.deferred.items() if r in finish})
 
@@ -137,7 +139,8 @@ class Fold:
     def latex(self) -> str:
         """The formulas as one LaTeX `aligned` block."""
         lines = [
-            rf"\text{{{section}}}\quad {sp.latex(left)} &= {sp.latex(right)}" for section, left, right in self.formulas()
+            rf"\text{{{section}}}\quad {sp.latex(left)} &= {sp.latex(right)}"
+            for section, left, right in self.formulas()
         ]
         return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
 

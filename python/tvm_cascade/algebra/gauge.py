@@ -3,11 +3,11 @@
 A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
 exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the reduction is held at a reference c in place of u.
 
-| gauge    | chosen when                                                  | reference                                       |
-|----------|--------------------------------------------------------------|-------------------------------------------------|
-| deferred | u is a factor of F                                           | 1, for ever; the factor is applied at the end   |
-| running  | u is built from max and min, or stands in an exponent        | u of the partial results                        |
-| centred  | u is built from sums                                         | u of the predicted results: partial sum · N/n   |
+| gauge  | chosen when                                            | reference                                     |
+|--------|--------------------------------------------------------|-----------------------------------------------|
+| deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
+| running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
+| centred  | u is built from sums                                   | u of the predicted results: partial sum · N/n   |
 
 Range analysis decides between them: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the
 answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
@@ -63,7 +63,13 @@ class HandleTable:
     def of(self, value: sp.Expr) -> Handle:
         """The handle of that value, made on first use."""
         if value not in self._by_value:
-            facts = {"positive": True} if value.is_positive else {"nonnegative": True} if value.is_nonnegative else {"real": True}
+            facts = (
+                {"positive": True}
+                if value.is_positive
+                else {"nonnegative": True}
+                if value.is_nonnegative
+                else {"real": True}
+            )
             self._by_value[value] = Handle(sp.Symbol(f"u{len(self._by_value)}", **facts), value)
         return self._by_value[value]
 
@@ -121,7 +127,9 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         if handle.value.free_symbols - {reduction.result} - exponent.free_symbols:
             continue
         slope = sp.diff(full, reduction.result)
-        right_way = slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
+        right_way = (
+            slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
+        )
         at_bound = sp.simplify(full.subs(reduction.result, reduction.element))
         if right_way and at_bound.is_number and at_bound.is_finite:
             return True

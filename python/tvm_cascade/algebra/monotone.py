@@ -11,7 +11,9 @@ from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
 
 
-def through_order(function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Through | str:
+def through_order(
+    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> Through | str:
     """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
 
     | φ in a                         | kept for max | kept for min |

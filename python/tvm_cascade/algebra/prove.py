@@ -100,7 +100,9 @@ class Evaluator:
         """The cascade as it is written: one pass over the rows for each reduction."""
         results: Values = {}
         for reduction in self.fold.cascade.reductions:
-            terms = [sp.Float(0) + sp.Float(str(self.value(reduction.element, {**row, **results})), DIGITS) for row in rows]
+            terms = [
+                sp.Float(0) + sp.Float(str(self.value(reduction.element, {**row, **results})), DIGITS) for row in rows
+            ]
             results[reduction.result] = mpmath.mpf(str(reduction.reducer.over(terms)))
         return results
 
@@ -129,7 +131,12 @@ def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[
     with mpmath.workdps(DIGITS):
         for _ in range(rounds):
             _check_round(fold, source, length)
-    return ("shift between references", "merge associative and commutative", "empty is the identity", "finish over any split = definition")
+    return (
+        "shift between references",
+        "merge associative and commutative",
+        "empty is the identity",
+        "finish over any split = definition",
+    )
 
 
 def _check_round(fold: Fold, source: random.Random, length: int) -> None:

@@ -25,10 +25,14 @@ def strip_rounding(expression: sp.Expr) -> sp.Expr:
     return expression.replace(Round, lambda value, _dtype: value)
 
 
-def separate(expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr] | None:
+def separate(
+    expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
     trig = expression.has(sp.sin, sp.cos, sp.sinh, sp.cosh)
-    expanded = sp.expand(sp.powsimp(expression), power_exp=True, power_base=True, log=True, mul=True, multinomial=True, trig=trig)
+    expanded = sp.expand(
+        sp.powsimp(expression), power_exp=True, power_base=True, log=True, mul=True, multinomial=True, trig=trig
+    )
     terms: dict[sp.Expr, sp.Expr] = {}
     for term in sp.Add.make_args(sp.expand(expanded)):
         generator, weight = sp.Integer(1), sp.Integer(1)
@@ -58,7 +62,9 @@ class Basis:
         return len(self.functions)
 
 
-def basis_by_derivatives(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Basis | None:
+def basis_by_derivatives(
+    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> Basis | None:
     """A basis whose first member is the function itself; None where it is not separable. Stops above RANK_LIMIT."""
     generators: list[sp.Expr] = []
     functions: list[sp.Expr] = []
@@ -99,7 +105,11 @@ def oriented(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
     turned = expression.replace(lambda e: isinstance(e, sp.Pow), turn)
     sums = [a for a in sp.Mul.make_args(turned) if isinstance(a, sp.Add)]
     odd = sum(falls(a) for a in sums) % 2 == 1
-    return sp.Mul(*(-a if isinstance(a, sp.Add) and falls(a) else a for a in sp.Mul.make_args(turned))) if odd or sums else turned
+    return (
+        sp.Mul(*(-a if isinstance(a, sp.Add) and falls(a) else a for a in sp.Mul.make_args(turned)))
+        if odd or sums
+        else turned
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +144,9 @@ def in_steps(expression: sp.Expr, moves: Sequence[Move]) -> sp.Expr:
     return sp.powsimp(sp.factor(sp.simplify(expression)))
 
 
-def numeric_rank_exceeds(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], limit: int) -> bool:
+def numeric_rank_exceeds(
+    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], limit: int
+) -> bool:
     """Whether the matrix F(x_i, u_j) at random points has full rank limit + 1, which proves a rank above the limit."""
     source = random.Random(7)
     symbols = sorted(function.free_symbols, key=str)
@@ -148,7 +160,9 @@ def numeric_rank_exceeds(function: sp.Expr, elements: Sequence[sp.Symbol], handl
     fixed = {e: rows[0][e] for e in rows[0] if e not in elements}
     with mpmath.workdps(120):
         try:
-            matrix = mpmath.matrix([[evaluate(*[({**r, **fixed, **c})[s] for s in symbols]) for c in columns] for r in rows])
+            matrix = mpmath.matrix(
+                [[evaluate(*[({**r, **fixed, **c})[s] for s in symbols]) for c in columns] for r in rows]
+            )
             scale = max(abs(matrix[i, j]) for i in range(size) for j in range(size))
             determinant = abs(mpmath.det(matrix / scale))
         except (ValueError, ZeroDivisionError, TypeError):

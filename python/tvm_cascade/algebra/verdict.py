@@ -62,7 +62,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "write it as a polynomial, an exponential of a sum, or products of these",
     ),
     "reducer": (Verdict.UNKNOWN, "the reducer is not one of sum, prod, max, min, and, or", "use one of those reducers"),
-    "intrinsic": (Verdict.UNKNOWN, "an earlier result is an argument of a function with no algebra here", "rewrite it with known functions"),
+    "intrinsic": (
+        Verdict.UNKNOWN,
+        "an earlier result is an argument of a function with no algebra here",
+        "rewrite it with known functions",
+    ),
     "several_element_parts": (
         Verdict.UNKNOWN,
         "max or min over an element with several parts that depend on the position",
@@ -85,18 +89,34 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "integer": (Verdict.UNKNOWN, "an integer reduction reads an earlier result", "reduce in floating point"),
     "defect": (Verdict.UNKNOWN, "a derived fold or its rewrite failed our own checks", "report the program"),
-    "single_reduction": (Verdict.REFUSED, "no later reduction over the same axis reads an earlier one: nothing to fuse", ""),
+    "single_reduction": (
+        Verdict.REFUSED,
+        "no later reduction over the same axis reads an earlier one: nothing to fuse",
+        "",
+    ),
     "dependence_cycle": (
         Verdict.REFUSED,
         "a value between the reductions needs a reduction over another axis first",
         "move that other reduction before or after the cascade",
     ),
-    "scheduled": (Verdict.UNKNOWN, "the function is already scheduled or its blocks are not plainly bound", "run the pass before any schedule"),
-    "tirx": (Verdict.UNKNOWN, "the function has no S-TIR blocks", "start from TE, TVMScript with s_tir=True, or LegalizeOps"),
+    "scheduled": (
+        Verdict.UNKNOWN,
+        "the function is already scheduled or its blocks are not plainly bound",
+        "run the pass before any schedule",
+    ),
+    "tirx": (
+        Verdict.UNKNOWN,
+        "the function has no S-TIR blocks",
+        "start from TE, TVMScript with s_tir=True, or LegalizeOps",
+    ),
     "symbolic_shape": (Verdict.UNKNOWN, "an extent is symbolic", "bind the shape variables first"),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
     "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),
-    "unsupported_shape": (Verdict.UNKNOWN, "the rewrite has no form for the way these axes are laid out", "report the program"),
+    "unsupported_shape": (
+        Verdict.UNKNOWN,
+        "the rewrite has no form for the way these axes are laid out",
+        "report the program",
+    ),
     "cost": (Verdict.DECLINED, "the fused form is estimated to be slower than the unfused program", "pass force=True"),
 }
 

@@ -21,7 +21,9 @@ def axis_positions(element: ir.Expr, variable: tirx.Var) -> Positions:
     return found
 
 
-def matching_axis(earlier: Stage, earlier_element: ir.Expr, later: Stage, later_element: ir.Expr) -> tuple[int, ...] | None:
+def matching_axis(
+    earlier: Stage, earlier_element: ir.Expr, later: Stage, later_element: ir.Expr
+) -> tuple[int, ...] | None:
     """For each reduction variable of `later`, which one of `earlier` it is; None where they are different axes.
 
     Two reductions run over one axis when their reduction extents agree and no buffer that both read is indexed by it
@@ -32,7 +34,8 @@ def matching_axis(earlier: Stage, earlier_element: ir.Expr, later: Stage, later_
     for order in itertools.permutations(range(len(later.reduce))):
         pairs = [(earlier.reduce[order[k]], var) for k, var in enumerate(later.reduce)]
         if all(
-            earlier.extents[a] == later.extents[b] and not _conflict(axis_positions(earlier_element, a), axis_positions(later_element, b))
+            earlier.extents[a] == later.extents[b]
+            and not _conflict(axis_positions(earlier_element, a), axis_positions(later_element, b))
             for a, b in pairs
         ):
             return order

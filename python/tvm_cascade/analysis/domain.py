@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -131,7 +132,9 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
     if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
         return Reason("scheduled", f"block {name} has a predicate")
-    if not all(isinstance(iv.dom.extent, prim.IntImm) and isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+    if not all(
+        isinstance(iv.dom.extent, prim.IntImm) and isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars
+    ):
         return Reason("symbolic_shape", f"block {name} has a symbolic extent")
     if block.match_buffers or block.alloc_buffers:
         return Reason("scheduled", f"block {name} matches or allocates buffers")
@@ -167,10 +170,12 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, i
         init = block.init.value
         if not starts_at_identity(reducer, init):
             return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
-    return Stage(block.name_hint, store.buffer, block, nest, spatial, reduce, extents, tuple(store.indices), value, reducer, init)
+    return Stage(
+        block.name_hint, store.buffer, block, nest, spatial, reduce, extents, tuple(store.indices), value, reducer, init
+    )
 
 
-_COMBINERS: tuple[tuple[type, str], ...] = (
+_COMBINERS: tuple[tuple[Any, str], ...] = (
     (prim.Add, "sum"),
     (prim.Mul, "prod"),
     (prim.Max, "max"),
@@ -184,7 +189,8 @@ _COMBINING_CALLS = {"bitwise_and": "and", "bitwise_or": "or"}
 def split_reduction(store: tirx.BufferStore) -> tuple[Reducer, ir.Expr] | None:
     """(⊕, e) of `buffer[i] = buffer[i] ⊕ e`, in either order; None for anything else."""
     value = store.value
-    name, sides = None, ()
+    name: str | None = None
+    sides: tuple[ir.Expr, ...] = ()
     for kind, reducer in _COMBINERS:
         if isinstance(value, kind):
             name, sides = reducer, (value.a, value.b)
@@ -194,7 +200,7 @@ def split_reduction(store: tirx.BufferStore) -> tuple[Reducer, ir.Expr] | None:
     if name is None:
         return None
     own = tirx.BufferLoad(store.buffer, list(store.indices))
-    for mine, element in (sides, sides[::-1]):
+    for mine, element in ((sides[0], sides[1]), (sides[1], sides[0])):
         if same(mine, own) and not reads_buffer(element, store.buffer):
             return REDUCERS[name], element
     return None
@@ -205,7 +211,10 @@ def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
     if not isinstance(init, (prim.FloatImm, prim.IntImm)):
         return False
     return same(init, identity_of(reducer, dtype_of(init))) or (
-        isinstance(init, prim.FloatImm) and abs(float(init)) == float("inf") and reducer.ordered and (float(init) < 0) == (reducer.name == "max")
+        isinstance(init, prim.FloatImm)
+        and abs(float(init)) == float("inf")
+        and reducer.ordered
+        and (float(init) < 0) == (reducer.name == "max")
     )
 
 

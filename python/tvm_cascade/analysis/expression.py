@@ -124,7 +124,7 @@ class AtomTable:
         return self._leaf(expression)
 
     def _leaf(self, expression: ir.Expr) -> sp.Symbol:
-        key = tvm_ffi.StructuralKey(expression)
+        key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
             facts = {"nonnegative": True} if dtype_of(expression).startswith(("uint", "bool")) else {}
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
@@ -138,7 +138,11 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
     value = float(constant)
     if not np.isfinite(value):
         return sp.nan if np.isnan(value) else sp.oo if value > 0 else -sp.oo
-    shortest = np.float32(value) if dtype_of(constant) != "float64" and np.float64(np.float32(value)) == value else np.float64(value)
+    shortest = (
+        np.float32(value)
+        if dtype_of(constant) != "float64" and np.float64(np.float32(value)) == value
+        else np.float64(value)
+    )
     return sp.Rational(str(shortest))
 
 
@@ -210,7 +214,11 @@ class ElementReader:
         for condition in self._holding:
             for atom in list(self.atoms.atoms.values()):
                 parts = _selection(atom.expression)
-                if parts and tvm_ffi.structural_equal(parts[0], condition) and tvm_ffi.structural_equal(parts[1], expression):
+                if (
+                    parts
+                    and tvm_ffi.structural_equal(parts[0], condition)
+                    and tvm_ffi.structural_equal(parts[1], expression)
+                ):
                     return atom.symbol
         if isinstance(expression, prim.Mul):
             for constant, rest in ((expression.a, expression.b), (expression.b, expression.a)):
@@ -229,7 +237,11 @@ class ElementReader:
                 alone = _joined(alone, term, inverse, additive)
             else:
                 value = self(term)
-                total = (total - value if inverse else total + value) if additive else (total / value if inverse else total * value)
+                total = (
+                    (total - value if inverse else total + value)
+                    if additive
+                    else (total / value if inverse else total * value)
+                )
         if alone is None:
             return total
         atom = self._atom(alone)
@@ -251,7 +263,11 @@ class ElementReader:
 def _selection(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
     if isinstance(expression, prim.Select):
         return expression.condition, expression.true_value, expression.false_value
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op) and expression.op.name.endswith("if_then_else"):
+    if (
+        isinstance(expression, ir.Call)
+        and isinstance(expression.op, ir.Op)
+        and expression.op.name.endswith("if_then_else")
+    ):
         return tuple(expression.args)
     return None
 

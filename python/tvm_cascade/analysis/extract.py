@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sympy as sp
 from tvm import ir
@@ -87,7 +88,9 @@ class _Search:
         self.program, self.rescalable_casts = program, rescalable_casts
         inline = Inliner(program)
         self.reductions = [
-            InlinedReduction(stage, inline(stage.value, stage.extents)) for stage in program.stages if stage.reducer is not None
+            InlinedReduction(stage, inline(stage.value, stage.extents))
+            for stage in program.stages
+            if stage.reducer is not None
         ]
         self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
@@ -118,10 +121,12 @@ class _Search:
         return found
 
     def _chained(self, later: int) -> list[int]:
-        """Earlier reductions whose results the element reads at indices off the axis: links of a chain, not producers."""
+        """Earlier reductions whose results the element reads off the axis: links of a chain, not producers."""
         axis = self.reductions[later].stage.reduce
         return [
-            k for k, loads in self.reads[later].items() if not any(uses(index, axis) for load in loads for index in load.indices)
+            k
+            for k, loads in self.reads[later].items()
+            if not any(uses(index, axis) for load in loads for index in load.indices)
         ]
 
     def _try_join(self, later: int, earlier: list[int]) -> None:
@@ -172,8 +177,12 @@ class _Search:
         variants = variants_of([self.reductions[k] for k in indices])
         for variant in variants:
             if not plain_indices(variant.stage):
-                return Reason("unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices")
-            if not dtype_of(variant.stage.buffer).startswith(("float", "bfloat")) and any(self._inside(variant, variants)):
+                return Reason(
+                    "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
+                )
+            if not dtype_of(variant.stage.buffer).startswith(("float", "bfloat")) and any(
+                self._inside(variant, variants)
+            ):
                 return Reason("integer", variant.stage.buffer.name)
         frame = self._frame(variants)
         if isinstance(frame, Reason):
@@ -186,7 +195,7 @@ class _Search:
             element = substitute(variant.element, dict(frame.variables[position]))
             known = list(zip(variants[:position], symbols, strict=False))
             try:
-                form = ElementReader(atoms, lambda load, known=known: _result_symbol(load, known))(element)
+                form = ElementReader(atoms, partial(_result_symbol, known))(element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
@@ -201,7 +210,9 @@ class _Search:
 
     def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
         """Loads of the element that read another member's result, with that member's position."""
-        found = [(at, load) for load in loads_of(variant.element) for at, other in enumerate(variants) if other.holds(load)]
+        found = [
+            (at, load) for load in loads_of(variant.element) for at, other in enumerate(variants) if other.holds(load)
+        ]
         return [(at, load) for at, load in found if variants[at] is not variant]
 
     def _frame(self, variants: list[InlinedReduction]) -> Frame | Reason:
@@ -232,5 +243,5 @@ def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
     return [sp.Symbol(name, real=True) for name in names]
 
 
-def _result_symbol(load: ir.TensorLoad, known: list[tuple[InlinedReduction, sp.Symbol]]) -> sp.Symbol | None:
+def _result_symbol(known: list[tuple[InlinedReduction, sp.Symbol]], load: ir.TensorLoad) -> sp.Symbol | None:
     return next((symbol for variant, symbol in known if variant.holds(load)), None)

@@ -82,7 +82,9 @@ class FrameBuilder:
                     classes[root] = tirx.Var(var.name.removeprefix("v_"), var.ty)
                     extents[classes[root]] = stage.extents[var]
                 if any(classes[root].same_as(taken) for taken in own.values()):
-                    return Reason("result_index", f"{stage.buffer.name} reads one earlier result at two of its own rows")
+                    return Reason(
+                        "result_index", f"{stage.buffer.name} reads one earlier result at two of its own rows"
+                    )
                 own[var] = classes[root]
             variables.append(own)
         return Frame(axis, tuple(variables), extents)

@@ -1,4 +1,4 @@
-"""Fixed parts of a result that later reductions read apart: centre[b, 0], centre[b, 1] are two results of one reduction."""
+"""Fixed parts of a result that later reductions read apart: centre[b, 0] and centre[b, 1] are two."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ def variants_of(reductions: list[InlinedReduction]) -> list[InlinedReduction]:
     """Each reduction, followed by the parts of it that the others read."""
     found: list[InlinedReduction] = []
     for reduction in reductions:
-        loads = [load for other in reductions for load in loads_of(other.element) if load.source.same_as(reduction.stage.buffer)]
+        loads = [
+            load
+            for other in reductions
+            for load in loads_of(other.element)
+            if load.source.same_as(reduction.stage.buffer)
+        ]
         patterns = dict.fromkeys(pattern_of(load) for load in loads)
         found.append(reduction)
         found += [_slice(reduction, pattern) for pattern in patterns if any(fixed is not None for fixed in pattern)]
@@ -60,7 +65,11 @@ def variants_of(reductions: list[InlinedReduction]) -> list[InlinedReduction]:
 
 def _slice(reduction: InlinedReduction, pattern: Pattern) -> InlinedReduction:
     stage = reduction.stage
-    at = {var: prim.IntImm(str(var.ty.dtype), fixed) for var, fixed in zip(stage.indices, pattern, strict=True) if fixed is not None}
+    at = {
+        var: prim.IntImm(str(var.ty.dtype), fixed)
+        for var, fixed in zip(stage.indices, pattern, strict=True)
+        if fixed is not None
+    }
     spatial = tuple(var for var in stage.spatial if not any(var.same_as(key) for key in at))
     indices = tuple(next((value for key, value in at.items() if key.same_as(index)), index) for index in stage.indices)
     sliced = dataclasses.replace(stage, spatial=spatial, indices=indices)

@@ -1,4 +1,4 @@
-"""The new function: stages that are still needed, in dependency order, with each group's stages replaced by its loop."""
+"""The new function: stages that are still needed, in dependency order, each group's as its loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Piece:
 
 
 def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
-    """Stages outside the groups that the caller's buffers need; `reads` are the buffers that each group's loop loads."""
+    """Stages outside the groups that the caller's buffers need; `reads` are what each group's loop loads."""
     live: set[str] = set()
     seen: list[tirx.Var] = []
     pending = [stage.buffer for stage in program.stages if program.is_param(stage.buffer)]
@@ -56,7 +56,12 @@ def absorbed(program: Program, stages: list[Stage]) -> list[Stage]:
     found = []
     for stage in stages:
         readers = [other for other in stages if reads_buffer(other.value, stage.buffer)]
-        if stage.reducer is None and not program.is_param(stage.buffer) and len(readers) == 1 and readers[0].reducer is None:
+        if (
+            stage.reducer is None
+            and not program.is_param(stage.buffer)
+            and len(readers) == 1
+            and readers[0].reducer is None
+        ):
             found.append(stage)
     return found
 

@@ -6,13 +6,9 @@ row's data, and a whole intermediate, stays in. It answers `slower` only where f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from tvm import ir, tirx
-
-from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.domain import Program, Stage, loads_of
+from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group
 
 CACHE_BYTES = 512 * 1024

@@ -29,7 +29,9 @@ class Dims:
             if uses(atom.expression, group.frame.axis):
                 self._varying.add(atom.symbol)
         for member in group.members:
-            self._known[member.result] = tuple(v for v in self.order if _in(v, [d for d in member.dims if isinstance(d, ir.Var)]))
+            self._known[member.result] = tuple(
+                v for v in self.order if _in(v, [d for d in member.dims if isinstance(d, ir.Var)])
+            )
         self._state(group)
 
     def _state(self, group: Group) -> None:

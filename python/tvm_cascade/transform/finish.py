@@ -49,7 +49,9 @@ class FinishEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at) if member.is_slice else _placed(member, at)
             exact = expression.subs(LENGTH, sp.Integer(self.slots.tiling.length))
-            value = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}).printer(accumulator_dtype(dtype))(exact)
+            value = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}).printer(accumulator_dtype(dtype))(
+                exact
+            )
             return [store(slot.buffer, cast(value, dtype), where)]
 
         self.statements.append(self.nests.nest(f"{member.stage.name}", "finish", self.slots.iters(dims), body))

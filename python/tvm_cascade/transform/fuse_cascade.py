@@ -35,7 +35,7 @@ def fuse_cascade(
     Returns
     -------
     list of SBlockRV
-        The blocks of the fused loop, in program order; every primitive of TVM works on them. Handles taken before are void.
+        The blocks of the fused loop, in program order; TVM's primitives work on them. Handles taken before are void.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from tvm_cascade.transform.handoff import hand_to_tuner
 from tvm_cascade.transform.rewrite import rewrite
 
 FUSED = "tvm_cascade.fused"
-"""Function attribute of a fused function: JSON with its groups and their folds. Its presence makes the pass idempotent."""
+"""Function attribute of a fused function: JSON with its groups and folds. It makes the pass idempotent."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,12 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
-        decisions = [_decide(candidate, program, options) for candidate in find_cascades(program, options.rescalable_casts, only)]
-        groups = [d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None]
+        decisions = [
+            _decide(candidate, program, options) for candidate in find_cascades(program, options.rescalable_casts, only)
+        ]
+        groups = [
+            d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
+        ]
         if not groups:
             return Outcome(func, tuple(decisions), program)
         fused = rewrite(program, groups, options)

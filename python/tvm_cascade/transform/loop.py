@@ -45,7 +45,9 @@ COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
 class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
-    def __init__(self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]) -> None:
+    def __init__(
+        self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]
+    ) -> None:
         self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
         self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
         self.statements: list[tirx.Stmt] = []
@@ -63,12 +65,14 @@ class LoopEmitter:
             if isinstance(step, Reference):
                 self._reference(step)
                 continue
-            owned = [step]
-            while steps and isinstance(steps[0], Component) and steps[0].owner == step.owner:
-                owned.append(steps.pop(0))
-            for component in owned:
-                self._partial(component)
-            for together in update_order(owned, self.shifts.shifts):
+            components = [step]
+            while steps and isinstance(steps[0], Component):
+                components.append(steps[0])
+                steps.pop(0)
+            # Passes over the tile come first and together, so that a schedule can make them one.
+            gathers = [self._partial(component) for component in components]
+            self.statements += [gather for gather in gathers if gather is not None]
+            for together in update_order(components, self.shifts.shifts):
                 self._update(together)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
         return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
@@ -96,16 +100,34 @@ class LoopEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             scope, values = Scope(self.slots, at), dict(at)
             frame = scope.frame_values()
-            values.update({own: next(v for k, v in frame.items() if k.same_as(var)) for own, var in producer.variables.items()})
-            element = scope.inputs(substitute(producer.element, {k: v for k, v in values.items() if isinstance(k, ir.Var)}))
+            values.update(
+                {own: next(v for k, v in frame.items() if k.same_as(var)) for own, var in producer.variables.items()}
+            )
+            element = scope.inputs(
+                substitute(producer.element, {k: v for k, v in values.items() if isinstance(k, ir.Var)})
+            )
             assert stage.reducer is not None
             zero = identity_of(stage.reducer, dtype)
             where = self.slots.indices(slot, at)
-            return [store(slot.buffer, COMBINE[stage.reducer.name](load(slot.buffer, where), self._guarded(element, zero, at)), where)]
+            return [
+                store(
+                    slot.buffer,
+                    COMBINE[stage.reducer.name](load(slot.buffer, where), self._guarded(element, zero, at)),
+                    where,
+                )
+            ]
 
         self._nest(f"{stage.name}_tile", "producer", iters, body, slot, stage.reducer)
 
-    def _nest(self, name: str, role: str, iters: list[Iter], body, slot: Slot | None = None, reducer: Reducer | None = None) -> None:  # type: ignore[no-untyped-def]
+    def _nest(
+        self,
+        name: str,
+        role: str,
+        iters: list[Iter],
+        body: Callable[[Values], list[tirx.Stmt]],
+        slot: Slot | None = None,
+        reducer: Reducer | None = None,
+    ) -> None:
         """Emits one nest; a reduction starts its slot at ⊕'s identity."""
 
         def init(at: Values) -> list[tirx.Stmt]:
@@ -124,7 +146,12 @@ class LoopEmitter:
     def _temporary(self, temporary: Temporary) -> None:
         dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
         segment, tile = self._outer(carries=False)
-        iters = [*segment, *self.slots.iters(dims), tile, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile)]
+        iters = [
+            *segment,
+            *self.slots.iters(dims),
+            tile,
+            Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile),
+        ]
         slot = self.slots.allocate(temporary.symbol, str(temporary.symbol), dims, dtype, per_tile=True, inside=True)
 
         def body(at: Values) -> list[tirx.Stmt]:
@@ -140,20 +167,32 @@ class LoopEmitter:
         dtypes = {component_dtype(self.group, c) for c in served}
         return "float64" if "float64" in dtypes else "float32" if "float32" in dtypes or not dtypes else min(dtypes)
 
-    def _partial(self, component: Component) -> None:
+    def _partial(self, component: Component) -> tirx.Stmt | None:
+        """Emits a component's pass over the tile; where that is in lanes, returns the nest that gathers them."""
         lift = self.elements.lifts[component.symbol]
         self._temporaries(lift)
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
-        slot = self.slots.allocate(("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True)
+        slot = self.slots.allocate(
+            ("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True
+        )
         segment, tile = self._outer(carries=False)
         rows = [*segment, *self.slots.iters(own), tile]
         if self._in_lanes(lift, own):
-            self._lanes(component, lift, slot, rows, dtype)
-            return
+            return self._lanes(component, lift, slot, rows, dtype)
         iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
-        self._nest(f"{self._label(component)}_tile", "partial", iters, lambda at: self._reduce(component, lift, slot, dtype, at, []), slot, component.reducer)
+        self._nest(
+            f"{self._label(component)}_tile",
+            "partial",
+            iters,
+            lambda at: self._reduce(component, lift, slot, dtype, at, []),
+            slot,
+            component.reducer,
+        )
+        return None
 
-    def _reduce(self, component: Component, lift: sp.Expr, slot: Slot, dtype: str, at: Values, extra: list[ir.Expr]) -> list[tirx.Stmt]:
+    def _reduce(
+        self, component: Component, lift: sp.Expr, slot: Slot, dtype: str, at: Values, extra: list[ir.Expr]
+    ) -> list[tirx.Stmt]:
         value = Scope(self.slots, at).printer(dtype)(lift)
         guarded = self._guarded(value, identity_of(component.reducer, dtype), at)
         where = [*self.slots.indices(slot, at), *extra]
@@ -183,9 +222,11 @@ class LoopEmitter:
         loads = [] if atom is None or symbol in self.slots.table else loads_of(atom.expression)
         return [access for access in loads if not any(access.source.same_as(p.stage.buffer) for p in self.producers)]
 
-    def _lanes(self, component: Component, lift: sp.Expr, slot: Slot, rows: list[Iter], dtype: str) -> None:
+    def _lanes(self, component: Component, lift: sp.Expr, slot: Slot, rows: list[Iter], dtype: str) -> tirx.Stmt:
         lanes, strips = self.tiling.lanes, self.tiling.tile // self.tiling.lanes
-        wide = self.slots.allocate(("lanes", component.symbol), f"{self._label(component)}_lanes", slot.dims, dtype, (lanes,), per_tile=True)
+        wide = self.slots.allocate(
+            ("lanes", component.symbol), f"{self._label(component)}_lanes", slot.dims, dtype, (lanes,), per_tile=True
+        )
 
         def body(at: Values) -> list[tirx.Stmt]:
             inside = at[STRIP] * lanes + at[LANE]
@@ -203,7 +244,10 @@ class LoopEmitter:
         name = self._label(component)
         split = [*rows, Iter(LANE, "lane", lanes), Iter(STRIP, "strip", strips, reduce=True)]
         self.statements.append(self.nests.nest(f"{name}_lanes", "lanes", split, body, init))
-        self._nest(f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", lanes, reduce=True)], gather, slot, component.reducer)
+        self._nest(
+            f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", lanes, reduce=True)], gather, slot, component.reducer
+        )
+        return self.statements.pop()
 
     def _update(self, together: list[Component]) -> None:
         """T = shift(T) ⊕ partial, for components that read each other's old values at once."""
@@ -242,13 +286,19 @@ class LoopEmitter:
 
     def _start(self, component: Component, at: Values) -> tirx.Stmt:
         slot = self.slots.table[component.symbol]
-        return store(slot.buffer, identity_of(component.reducer, component_dtype(self.group, component)), self.slots.indices(slot, at))
+        return store(
+            slot.buffer,
+            identity_of(component.reducer, component_dtype(self.group, component)),
+            self.slots.indices(slot, at),
+        )
 
     def _shifted(self, component: Component, at: Values, together: set[sp.Symbol]) -> ir.Expr:
         """The component's value moved to the new references; other components as they were before their update."""
         dtype = component_dtype(self.group, component)
         shift = self.shifts.shifts[component.symbol]
-        old = {s: self.slots.read(("old", s), at) for s in shift.free_symbols & self.shifts.remembered if s not in together}
+        old = {
+            s: self.slots.read(("old", s), at) for s in shift.free_symbols & self.shifts.remembered if s not in together
+        }
         return Scope(self.slots, at, {**old, **self._counts(at, dtype, after=False)}).printer(dtype)(shift)
 
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
@@ -272,7 +322,9 @@ class LoopEmitter:
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(current.buffer, tirx.const(0, dtype), self.slots.indices(current, at))]
 
-        self.statements.append(self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init))
+        self.statements.append(
+            self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init)
+        )
         # After its first move the reference is read at its new value by lifts.
         self.slots.table.setdefault(reference.symbol, current)
         for coefficient in coefficients:
@@ -284,7 +336,9 @@ class LoopEmitter:
     def _move(self, reference: Reference, at: Values, dtype: str) -> list[tirx.Stmt]:
         current = self.slots.table[reference.moved]
         where = self.slots.indices(current, at)
-        value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(_with_length(reference.value, self.tiling.length))
+        value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(
+            _with_length(reference.value, self.tiling.length)
+        )
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
         new, old = (tirx.Var(f"{reference.symbol}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
@@ -312,7 +366,9 @@ class LoopEmitter:
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(slot.buffer, tirx.const(1, dtype), self.slots.indices(slot, at))]
 
-        self.statements.append(self.nests.nest(str(symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init))
+        self.statements.append(
+            self.nests.nest(str(symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
+        )
 
     def _reference_dtype(self) -> str:
         dtypes = {component_dtype(self.group, c) for c in self.fold.components}

@@ -76,9 +76,11 @@ class MergeEmitter:
         slot = self._allocate(reference.symbol, f"{reference.symbol}_merged", dims, dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            state = {s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol}
+            state = {
+                s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol
+            }
             length = sp.Integer(self.slots.tiling.length)
-            value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))  # type: ignore[arg-type]
+            value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))
             if reference.guarded:
                 value = tirx.Select(tirx.LE(tirx.abs(value), tirx.max_value(dtype)), value, tirx.const(0, dtype))
             return [store(slot.buffer, value, self.slots.indices(slot, at))]

@@ -40,7 +40,9 @@ class Printer:
     indicators : symbols that are conditions; a product with one is a selection, so that 0·inf does not arise.
     """
 
-    def __init__(self, bindings: Mapping[sp.Symbol, ir.Expr], dtype: str, indicators: Mapping[sp.Symbol, ir.Expr]) -> None:
+    def __init__(
+        self, bindings: Mapping[sp.Symbol, ir.Expr], dtype: str, indicators: Mapping[sp.Symbol, ir.Expr]
+    ) -> None:
         self.bindings, self.dtype, self.indicators = bindings, dtype, indicators
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
@@ -139,7 +141,7 @@ def _is_reciprocal(factor: sp.Expr) -> bool:
 
 
 def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = False) -> ir.Expr:
-    """A selection that vectorises; `lazy` where the branch not taken must not be evaluated (it may read out of range)."""
+    """A selection that vectorises; `lazy` where the branch not taken may read out of range."""
     return tirx.if_then_else(condition, chosen, other) if lazy else tirx.Select(condition, chosen, other)
 
 

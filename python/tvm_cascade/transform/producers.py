@@ -70,7 +70,7 @@ def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Va
             return None
         if group.frame.extents.get(index, None) is None and not any(index.same_as(v) for v in group.frame.extents):
             return None
-        if stage.extents[written] != lookup(group.frame.extents, index):  # type: ignore[arg-type]
+        if stage.extents[written] != lookup(group.frame.extents, index):
             return None
         variables[written] = index
     axis_read = [v for v in variables.values() if any(v.same_as(a) for a in group.frame.axis)]
@@ -80,6 +80,9 @@ def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Va
 def _always_read_so(stage: Stage, first: ir.TensorLoad, group: Group) -> bool:
     loads = [load for member in group.members for load in loads_of(member.element) if load.source.same_as(stage.buffer)]
     return all(
-        all(a.same_as(b) if isinstance(a, ir.Var) else isinstance(b, ir.prim.IntImm) for a, b in zip(first.indices, load.indices, strict=True))
+        all(
+            a.same_as(b) if isinstance(a, ir.Var) else isinstance(b, ir.prim.IntImm)
+            for a, b in zip(first.indices, load.indices, strict=True)
+        )
         for load in loads
     )

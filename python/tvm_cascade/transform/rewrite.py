@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.fold import Component
@@ -89,12 +91,16 @@ def _plan(program: Program, group: Group, asked_for: set[str]) -> Plan:
 def _group_piece(
     program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool], order: int
 ) -> Piece:
-    asked = [m.result for m in plan.group.members if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))]
+    asked = [
+        m.result
+        for m in plan.group.members
+        if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
+    ]
     group = dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked))
     dims = Dims(group)
     contracts = any(_contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
-    slots = Slots(group, choose_tiling(group.frame, options, contracts), dims)
+    slots = Slots(group, choose_tiling(group.frame, options, contracts, _bytes_per_position(group)), dims)
     slots.homes.update(_homes(program, slots))
     loop = LoopEmitter(slots, nests, elements, plan_shifts(group.fold, dims), plan.producers)
     statements = [loop.run()]
@@ -127,6 +133,13 @@ def _contracts(component: Component, dims: Dims) -> bool:
     own = dims.of(component.lift)
     varying = [s for s in component.lift.free_symbols if dims.varies(s)]
     return not any(dims.of(s) == own for s in varying)
+
+
+def _bytes_per_position(group: Group) -> int:
+    """Bytes of distinct element loads."""
+    loads = [load for atom in group.atoms.atoms.values() if atom.varies for load in loads_of(atom.expression)]
+    distinct = {tvm_ffi.StructuralKey(load): load for load in loads}  # type: ignore[call-arg]
+    return sum(tvm.DataType(dtype_of(load)).itemsize for load in distinct.values())
 
 
 def _among(buffer: tirx.Var, buffers: list[tirx.Var]) -> bool:

@@ -58,9 +58,11 @@ class Slots:
 
     def extent(self, var: tirx.Var) -> int:
         """Extent of a frame variable."""
-        return lookup(self.group.frame.extents, var)  # type: ignore[arg-type, return-value]
+        return lookup(self.group.frame.extents, var)
 
-    def allocate(self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool) -> Slot:
+    def allocate(
+        self, key: object, name: str, dims: tuple[tirx.Var, ...], dtype: str, extra: tuple[int, ...] = (), **kind: bool
+    ) -> Slot:
         """A buffer [segment?, tile?, dims…, inside?, extra…] for a key: a new one, or the home it was given."""
         if key in self.homes:
             self.table[key] = self.homes[key]
@@ -97,7 +99,10 @@ class Slots:
 
 def value_at(at: Values, var: tirx.Var) -> ir.Expr:
     """A frame variable's value at a point; 0 where the block does not run over it (its extent is 1)."""
-    return next((value for key, value in at.items() if isinstance(key, ir.Var) and key.same_as(var)), tirx.const(0, dtype_of(var)))
+    return next(
+        (value for key, value in at.items() if isinstance(key, ir.Var) and key.same_as(var)),
+        tirx.const(0, dtype_of(var)),
+    )
 
 
 class Scope(Mapping[sp.Symbol, ir.Expr]):
@@ -128,7 +133,10 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         placed = substitute(expression, self.frame_values())
 
         def from_tile(access: ir.TensorLoad) -> ir.Expr:
-            slot = next((s for key, s in self.slots.table.items() if isinstance(key, ir.Var) and key.same_as(access.source)), None)
+            slot = next(
+                (s for key, s in self.slots.table.items() if isinstance(key, ir.Var) and key.same_as(access.source)),
+                None,
+            )
             return access if slot is None else load(slot.buffer, self.slots.indices(slot, self.at))
 
         placed = tvm_ffi.structural_map(placed, (ir.TensorLoad, from_tile))
@@ -153,7 +161,9 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
             if isinstance(value, ir.Var):
                 analyzer.bind(value, ir.Range(0, self.domain(key)))
         shape = access.source.ty.shape
-        return all(analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True))
+        return all(
+            analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True)
+        )
 
     def domain(self, key: object) -> int:
         """Extent of a block iterator."""
@@ -161,7 +171,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
         table = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
         if key in ("lane", "strip"):
             return tiling.lanes if key == "lane" else tiling.tile // tiling.lanes
-        return table[key] if isinstance(key, str) else self.slots.extent(key)  # type: ignore[arg-type]
+        return table[key] if isinstance(key, str) else self.slots.extent(key)
 
     def printer(self, dtype: str) -> Printer:
         """Writes SymPy expressions at this point."""

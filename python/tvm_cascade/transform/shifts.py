@@ -74,14 +74,14 @@ def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list
     return found
 
 
-def update_order(owned: list[Component], shifts: dict[sp.Symbol, sp.Expr]) -> list[list[Component]]:
-    """One reduction's components in the order of update: those that others read first, mutual ones together."""
-    symbols = {c.symbol for c in owned}
-    reads = {c.symbol: (shifts[c.symbol].free_symbols & symbols) - {c.symbol} for c in owned}
-    remaining, order = list(owned), []
+def update_order(components: list[Component], shifts: dict[sp.Symbol, sp.Expr]) -> list[list[Component]]:
+    """Components in the order of update: those whose old values others read first, mutual readers together."""
+    symbols = {c.symbol for c in components}
+    reads = {c.symbol: (shifts[c.symbol].free_symbols & symbols) - {c.symbol} for c in components}
+    remaining, order = list(components), []
     while remaining:
         ready = [c for c in remaining if not reads[c.symbol] & {r.symbol for r in remaining}]
-        group = [ready[0]] if ready else list(remaining)
+        group = [ready[0]] if ready else [c for c in remaining if c.owner == remaining[0].owner]
         order.append(group)
         remaining = [c for c in remaining if c not in group]
     return order

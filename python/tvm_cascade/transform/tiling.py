@@ -23,8 +23,11 @@ SEGMENT, TILE, INSIDE, LANE, STRIP = "segment", "tile", "inside", "lane", "strip
 DEFAULT_TILE = 128
 """Positions per tile where a tile feeds a contraction; a multiple of every vector width."""
 
-DEFAULT_ROW_TILE = 1024
-"""Positions per tile where rows are only folded: 4 KiB of float32, well inside the first-level cache."""
+ROW_TILE_BYTES = 16 * 1024
+"""Element data per row and tile where rows are only folded: half of a first-level cache."""
+
+DEFAULT_LANES = 32
+"""Lanes of a tile's scalar reduction on a CPU: four 8-wide vectors, enough to hide the latency of an addition."""
 
 
 @dataclass(frozen=True)
@@ -114,20 +117,22 @@ class Tiling:
         return self.folded_before((at[SEGMENT] + 1) * self.tiles) - self.folded_before(at[SEGMENT] * self.tiles)
 
 
-def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool) -> Tiling:
+def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int) -> Tiling:
     """The cut for a frame under the options.
 
     Parameters
     ----------
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
+    bytes_per_position : element data that one position of one row brings in.
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
-    tile = min(options.tile or balanced_tile(extent, DEFAULT_TILE if contracts else DEFAULT_ROW_TILE), max(extent, 1))
+    preferred = DEFAULT_TILE if contracts else max(DEFAULT_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1))
+    tile = min(options.tile or balanced_tile(extent, preferred), max(extent, 1))
     total = -(-extent // tile) * math.prod(outer)
     tiles = -(-total // min(options.segments, total))
     segments = -(-total // tiles)
-    lanes = options.lanes or (16 if on_cpu() else 1)
+    lanes = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
     return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(lanes, tile))
 
 

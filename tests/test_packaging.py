@@ -1,0 +1,231 @@
+"""What an installed tvm-cascade gives: names inside TVM after a bare `import tvm`, version checks, lazy names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tvm
+
+import tvm_cascade
+from tvm_cascade import _autoload, _versions
+from tvm_cascade.errors import OptionError, VersionError
+
+ROOT = Path(__file__).parent.parent
+NAMESPACES = ("s_tir", "tirx", "tir")
+
+
+@pytest.fixture(scope="session")
+def path_of_installed_package(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """PYTHONPATH with which new interpreters see the package as installed, even if it is run from its source tree."""
+    path = os.environ.get("PYTHONPATH", "")
+    if any(entry.name == "tvm_cascade" for entry in metadata.entry_points(group="tvm.backends")):
+        return path
+    folder = tmp_path_factory.mktemp("metadata")
+    subprocess.run([sys.executable, "setup.py", "-q", "egg_info", "--egg-base", folder], cwd=ROOT, check=True)
+    return f"{folder}{os.pathsep}{path}"
+
+
+def _python(code: str, pythonpath: str, folder: Path, **environment: str) -> str:
+    """What a new interpreter prints, from an unrelated folder; stderr included, so that warnings are seen."""
+    variables = {**os.environ, "PYTHONPATH": pythonpath, **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def _pretend_installed(folder: Path, distribution: str, version: str) -> None:
+    information = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+
+
+def test_a_bare_import_of_tvm_is_enough_and_stays_light(path_of_installed_package: str, tmp_path: Path) -> None:
+    code = """
+import sys, tvm
+for name in ("sympy", "rich", "tvm_cascade.algebra", "tvm_cascade.transform", "tvm_cascade.meta_schedule"):
+    assert name not in sys.modules, name
+from tvm.tir.transform import FuseCascadedReductions
+import tvm.tir.transform
+assert tvm.tir.transform.FuseCascadedReductions is FuseCascadedReductions
+assert tvm.s_tir.transform.FuseCascadedReductions is FuseCascadedReductions
+assert tvm.tirx.transform.FuseCascadedReductions is FuseCascadedReductions
+from tvm.script import tir as T
+from tvm.script import tirx
+assert T.prim_func is tirx.prim_func
+assert tvm.get_global_func("s_tir.meta_schedule.cpu.tvm_cascade", allow_missing=True) is not None
+"""
+    assert _python(code, path_of_installed_package, tmp_path) == ""
+
+
+def test_importing_the_package_attaches_it_where_autoload_is_off(
+    path_of_installed_package: str, tmp_path: Path
+) -> None:
+    code = """
+import tvm
+assert not hasattr(tvm.s_tir.transform, "FuseCascadedReductions")
+import tvm_cascade
+tvm.tir.transform.FuseCascadedReductions, tvm.s_tir.transform.FuseCascadedReductions
+"""
+    assert _python(code, path_of_installed_package, tmp_path, TVM_DEVICE_BACKEND_AUTOLOAD="0") == ""
+
+
+def test_a_tvm_without_compiler_is_left_as_it_is(path_of_installed_package: str, tmp_path: Path) -> None:
+    code = """
+import tvm
+assert tvm._RUNTIME_ONLY and not hasattr(tvm, "tir")
+import tvm_cascade
+"""
+    assert _python(code, path_of_installed_package, tmp_path, TVM_USE_RUNTIME_LIB="1") == ""
+
+
+def test_a_wrong_version_warns_when_tvm_is_imported(path_of_installed_package: str, tmp_path: Path) -> None:
+    _pretend_installed(tmp_path, "apache-tvm-ffi", "0.1.15.post2")
+    printed = _python("import tvm", f"{tmp_path}{os.pathsep}{path_of_installed_package}", tmp_path)
+    assert "UserWarning: Failed to autoload tvm backend 'tvm_cascade'" in printed
+    assert "apache-tvm-ffi 0.1.15.post2" in printed
+    assert "pip install 'apache-tvm>=0.27,<0.28' 'apache-tvm-ffi==0.1.14.post1'" in printed
+
+
+def test_a_wrong_version_is_an_error_before_tvm_is_loaded(path_of_installed_package: str, tmp_path: Path) -> None:
+    _pretend_installed(tmp_path, "apache-tvm", "0.28.0")
+    code = """
+import sys
+try:
+    import tvm_cascade
+except ImportError as error:
+    print(type(error).__name__, error.found)
+assert "tvm" not in sys.modules and "tvm_ffi" not in sys.modules
+"""
+    printed = _python(code, f"{tmp_path}{os.pathsep}{path_of_installed_package}", tmp_path)
+    assert printed.strip() == "VersionError apache-tvm 0.28.0"
+
+
+@pytest.mark.parametrize("version", ["0.27.0", "0.27.0.post1", "0.27.3+cu130"])
+def test_every_release_of_the_supported_tvm_is_accepted(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    _pretend_versions(monkeypatch, {"apache-tvm": version, "apache-tvm-ffi": "0.1.14.post1"})
+    _versions.check()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version"),
+    [
+        ("apache-tvm", "0.26.0"),
+        ("apache-tvm", "0.28.0.dev0"),
+        ("apache-tvm", "1.27.0"),
+        ("apache-tvm", "0.270.0"),
+        ("apache-tvm-ffi", "0.1.14.post0"),
+        ("apache-tvm-ffi", "0.1.14.post10"),
+        ("apache-tvm-ffi", "0.1.15.post2"),
+    ],
+)
+def test_other_versions_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, distribution: str, version: str) -> None:
+    _pretend_versions(monkeypatch, {"apache-tvm": "0.27.0", "apache-tvm-ffi": "0.1.14.post1", distribution: version})
+    with pytest.raises(VersionError) as raised:
+        _versions.check()
+    assert raised.value.found == f"{distribution} {version}"
+    assert raised.value.expected.startswith(distribution)
+    assert "pip install" in raised.value.hint
+
+
+def test_a_missing_tvm_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_versions(monkeypatch, {"apache-tvm-ffi": "0.1.14.post1"})
+    with pytest.raises(VersionError, match="no apache-tvm"):
+        _versions.check()
+
+
+def _pretend_versions(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
+    def version(distribution: str) -> str:
+        if distribution not in versions:
+            raise metadata.PackageNotFoundError(distribution)
+        return versions[distribution]
+
+    monkeypatch.setattr(metadata, "version", version)
+
+
+def test_the_checked_versions_are_those_that_pip_installs() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    for requirement in _versions._REQUIREMENTS:
+        assert f'"{requirement.distribution}{requirement.specifier}"' in project
+
+
+def test_attaching_twice_changes_nothing() -> None:
+    before = {name: vars(getattr(tvm, name).transform).copy() for name in NAMESPACES}
+    tir, finders = tvm.tir, list(sys.meta_path)
+    _autoload.autoload()
+    assert tvm.tir is tir and sys.modules["tvm.tir"] is tir and sys.meta_path == finders
+    assert {name: vars(getattr(tvm, name).transform) for name in NAMESPACES} == before
+
+
+@pytest.mark.parametrize("has_transform", [True, False])
+def test_an_existing_tvm_tir_is_kept_and_attached_to(monkeypatch: pytest.MonkeyPatch, has_transform: bool) -> None:
+    existing, transform = ModuleType("tvm.tir"), ModuleType("tvm.tir.transform")
+    existing.__path__ = []
+    monkeypatch.setitem(sys.modules, "tvm.tir", existing)
+    monkeypatch.delitem(sys.modules, "tvm.tir.transform")
+    if has_transform:
+        monkeypatch.setitem(sys.modules, "tvm.tir.transform", transform)
+    monkeypatch.setattr(tvm, "tir", existing)
+    _autoload.autoload()
+    assert tvm.tir is existing
+    assert tvm.tir.transform.FuseCascadedReductions is _autoload.FuseCascadedReductions
+    assert (tvm.tir.transform is transform) == has_transform
+
+
+def test_tvm_tir_has_the_names_that_tvm_moved() -> None:
+    assert tvm.tir.PrimFunc is tvm.tirx.PrimFunc
+    assert tvm.tir.Schedule is tvm.s_tir.Schedule
+    assert tvm.tir.transform.LowerInitBlock is tvm.s_tir.transform.LowerInitBlock
+    assert {"PrimFunc", "Schedule"} <= set(dir(tvm.tir))
+
+
+def test_tvm_tir_is_a_well_behaved_module() -> None:
+    assert importlib.util.find_spec("tvm.tir.transform") is not None
+    assert not hasattr(tvm.tir, "__file__")  # it must not pass for the file of another module
+    with pytest.raises(AttributeError, match=r"tvm\.tir.*no_such_name"):
+        _ = tvm.tir.no_such_name
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("tvm.tir.no_such_module")
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_each_namespace_builds_the_pass(namespace: str) -> None:
+    build = getattr(tvm, namespace).transform.FuseCascadedReductions
+    assert isinstance(build(tile=64), tvm.transform.Pass)
+    with pytest.raises(OptionError, match="tiles"):
+        build(tiles=64)
+
+
+@pytest.mark.parametrize("name", tvm_cascade.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    value = getattr(tvm_cascade, name)
+    assert callable(value) and value.__name__ == name
+    assert name in dir(tvm_cascade)
+
+
+def test_compile_stays_a_function_when_its_module_is_imported() -> None:
+    compilation = importlib.import_module("tvm_cascade.compilation")
+    assert tvm_cascade.compile is compilation.compile
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = tvm_cascade.no_such_name
+
+
+def test_the_package_declares_its_types() -> None:
+    assert resources.files("tvm_cascade").joinpath("py.typed").is_file()
