@@ -16,7 +16,9 @@ from tvm_cascade.algebra.gauge import (
     exponents,
     factor_in,
     may_be_singular,
+    may_cancel,
     tracking_gauge,
+    translated_part,
 )
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.prove import prove
@@ -206,7 +208,7 @@ class _Derivation:
         """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
         final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
         for reference, handle in zip(references, tracked, strict=True):
-            if reference.guarded or reference.bounding:
+            if reference.guarded or reference.auxiliary:
                 final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
             else:
                 final = final.subs({reference.moved: reference.symbol, reference.step: 0})
@@ -221,12 +223,18 @@ class _Derivation:
             return self.references[key]
         name = self._reference_name(handle)
         old, new = sp.Symbol(name, real=True), sp.Symbol(name + "'", real=True)
+        results = [r.result for r in self.done]
+        gauge = Gauge.RUNNING if unbounded else tracking_gauge(handle, self.done)
+        partner = translated_part(function, handle.symbol, self.elements)
+        averaged = not unbounded and partner is not None and may_cancel(handle.value, results)
         if unbounded:
-            value, gauge = self._bound(reduction, handle, unbounded), Gauge.RUNNING
+            value = self._bound(reduction, handle, unbounded)
+        elif averaged:
+            value = self._auxiliary(reduction, SUM, partner) / COUNT
         else:
-            gauge = tracking_gauge(handle, self.done)
             value = self._predicted(handle.value, gauge)
-        guarded = not unbounded and may_be_singular(handle.value, [r.result for r in self.done])
+        auxiliary = averaged or bool(unbounded)
+        guarded = not auxiliary and may_be_singular(handle.value, results)
         reference = Reference(
             old,
             new,
@@ -235,7 +243,7 @@ class _Derivation:
             handle.value.xreplace(self._plain()),
             value,
             guarded,
-            bool(unbounded),
+            auxiliary,
         )
         self.references[key] = reference
         self.steps.append(reference)
@@ -253,20 +261,29 @@ class _Derivation:
         slope = sp.diff(exponent, handle.symbol)
         if len(set(unbounded)) > 1 or slope.has(handle.symbol, *self.elements):
             raise self.refuse(reduction, "separation_unknown", exponent)
-        largest = exponent.subs(handle.symbol, 0)
-        known = {s.lift: s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is MAX}
-        symbol = known.get(largest, sp.Symbol(f"bound_{reduction.result}", real=True))
-        if largest not in known:
-            self.steps.append(Component(symbol, reduction.result, MAX, largest, symbol))
-        return -symbol / slope
+        return -self._auxiliary(reduction, MAX, exponent.subs(handle.symbol, 0)) / slope
+
+    def _auxiliary(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
+        """A component kept for a reference alone, or an earlier one that is the same."""
+        known = {s.lift: s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is reducer}
+        if lift not in known:
+            taken = {str(s.symbol) for s in self.steps}
+            names = (f"{reducer}_for_{reduction.result}" + (f"_{k}" if k else "") for k in range(len(taken) + 1))
+            symbol = sp.Symbol(next(name for name in names if name not in taken), real=True)
+            self.steps.append(Component(symbol, reduction.result, reducer, lift, symbol))
+            return symbol
+        return known[lift]
 
     def _predicted(self, value: sp.Expr, gauge: Gauge) -> sp.Expr:
-        """The quantity at what the final results look like from here: partial sums are scaled by N/n."""
+        """The quantity at what the final results look like from here: partial sums are scaled by N/n.
+
+        Under a logarithm or root they are not: there one large element outweighs the number of those to come.
+        """
+        sums = [r.result for r in self.done if r.reducer is SUM and r.result in value.free_symbols]
+        scaled = gauge is Gauge.CENTRED and bool(sums) and value.is_polynomial(*sums)
         for done in reversed(self.done):
             partial = self.finish[self._plain().get(done.result, done.result)].subs(LENGTH, COUNT)
-            if gauge is Gauge.CENTRED and done.reducer is SUM:
-                partial = partial * LENGTH / COUNT
-            value = value.subs(done.result, partial)
+            value = value.subs(done.result, partial * LENGTH / COUNT if scaled and done.result in sums else partial)
         return value
 
     def _plain(self) -> dict[sp.Symbol, sp.Symbol]:

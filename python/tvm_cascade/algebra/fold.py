@@ -55,7 +55,7 @@ class Reference:
     tracks : the quantity it stands in for, in results.
     value : where it moves to, in components of the merged state, references, the count n and the length N.
     guarded : `value` can be singular on partial results; the reference then stays where it was.
-    bounding : it keeps an exponent at or below zero, and need not end at `tracks`.
+    auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
     """
 
     symbol: sp.Symbol
@@ -65,7 +65,7 @@ class Reference:
     tracks: sp.Expr
     value: sp.Expr
     guarded: bool = False
-    bounding: bool = False
+    auxiliary: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 
 Range analysis decides between them: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the
 answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
-kept as an extra component and serves as the reference.
+kept as an extra component and serves as the reference; where u divides by a result that may pass near zero (a centre
+of signed masses), the plain mean of x does.
 """
 
 from __future__ import annotations
@@ -147,3 +148,26 @@ def may_be_singular(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
     if value.has(sp.log):
         return True
     return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in value.atoms(sp.Pow))
+
+
+def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
+    """Whether the value divides by a result whose sign is not known: a partial one may be near zero."""
+    reciprocals = (p for p in value.atoms(sp.Pow) if p.exp.is_negative and p.has(*results))
+    return any(not p.base.is_positive and not p.base.is_nonnegative for p in reciprocals)
+
+
+def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """The a(x) where the function reads the handle u in differences a(x) − u; None where it reads it otherwise.
+
+    A mean of a(x) is then a good reference, whatever u itself does.
+    """
+    parts = set()
+    for total in function.atoms(sp.Add):
+        slope = total.coeff(handle)
+        if slope == 0 or not slope.is_number:
+            continue
+        rest = sp.expand((slope * handle - total) / slope)
+        if rest.has(handle) or not rest.has(*elements):
+            return None
+        parts.add(rest)
+    return parts.pop() if len(parts) == 1 else None
