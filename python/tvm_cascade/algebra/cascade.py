@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ LENGTH = sp.Symbol("N", positive=True, integer=True)
 
 COUNT = sp.Symbol("n", positive=True, integer=True)
 """n, the number of positions that a state has folded so far."""
+
+LN2 = sp.Rational(*math.log(2).as_integer_ratio())
+"""ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
 
 
 class Round(sp.Function):

@@ -54,7 +54,8 @@ class Reference:
     gauge : the rule by which it moves.
     tracks : the quantity it stands in for, in results.
     value : where it moves to, in components of the merged state, references, the count n and the length N.
-    guarded : `value` can be singular on partial results; the reference then stays where it was.
+    guarded : `value` can be singular on partial results (or zero, for a scale); the reference then stays put.
+    scale : it stands in for a factor, so it must not be zero; it starts at 1.
     auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
     """
 
@@ -66,6 +67,7 @@ class Reference:
     value: sp.Expr
     guarded: bool = False
     auxiliary: bool = False
+    scale: bool = False
 
 
 @dataclass(frozen=True)

@@ -74,21 +74,34 @@ class HandleTable:
             self._by_value[value] = Handle(sp.Symbol(f"u{len(self._by_value)}", **facts), value)
         return self._by_value[value]
 
-    def extract(self, expression: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> sp.Expr:
-        """The expression with each largest result-reading, element-free part replaced by its handle's symbol."""
+    def extract(
+        self,
+        expression: sp.Expr,
+        elements: Sequence[sp.Symbol],
+        results: Sequence[sp.Symbol],
+        ordered: Sequence[sp.Symbol] = (),
+    ) -> sp.Expr:
+        """The expression with each largest result-reading, element-free part replaced by its handle's symbol.
+
+        A factor that reads no result, of a part that reads max and min alone (`ordered`), stays outside: the handle is
+        then the extremum itself, which a reference holds exactly.
+        """
         if not expression.has(*results) or not results:
             return expression
         if not elements or not expression.has(*elements):
-            return self._signed(expression)
+            return self._bare(expression, results, ordered)
         if isinstance(expression, (sp.Add, sp.Mul)):
             reads = [a for a in expression.args if a.has(*results) and not a.has(*elements)]
-            rest = [self.extract(a, elements, results) for a in expression.args if a not in reads]
+            rest = [self.extract(a, elements, results, ordered) for a in expression.args if a not in reads]
             if reads:
-                rest.append(self._signed(expression.func(*reads)))
+                rest.append(self._bare(expression.func(*reads), results, ordered))
             return expression.func(*rest)
-        return expression.func(*(self.extract(a, elements, results) for a in expression.args))
+        return expression.func(*(self.extract(a, elements, results, ordered) for a in expression.args))
 
-    def _signed(self, value: sp.Expr) -> sp.Expr:
+    def _bare(self, value: sp.Expr, results: Sequence[sp.Symbol], ordered: Sequence[sp.Symbol]) -> sp.Expr:
+        scale, rest = value.as_independent(*results, as_Add=False)
+        if scale != 1 and not rest.free_symbols & (set(results) - set(ordered)):
+            return scale * self._bare(rest, results, ordered)
         if value.could_extract_minus_sign():
             return -self.of(-value).symbol
         return self.of(value).symbol
@@ -148,6 +161,11 @@ def may_be_singular(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
     if value.has(sp.log):
         return True
     return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in value.atoms(sp.Pow))
+
+
+def only_in_waves(function: sp.Expr, handle: sp.Symbol) -> bool:
+    """Whether the handle stands under sines and cosines alone: they are bounded at any reference, so at zero too."""
+    return not function.replace(lambda e: isinstance(e, (sp.sin, sp.cos)), lambda e: sp.Integer(1)).has(handle)
 
 
 def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:

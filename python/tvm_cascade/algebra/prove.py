@@ -22,8 +22,13 @@ from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 
 DIGITS = 60
+ATTEMPTS = 8
 TOLERANCE = mpmath.mpf(10) ** -25
 Values = dict[sp.Symbol, mpmath.mpf]
+
+
+class UndefinedError(Exception):
+    """The definition is not real and finite at any point that was tried: there is nothing to compare a fold with."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Evaluator:
         scope = {COUNT: mpmath.mpf(1)}
         for step in self.fold.steps:
             if isinstance(step, Reference):
-                values[step.symbol] = self._moved(step, {**values, **scope}, mpmath.mpf(0))
+                values[step.symbol] = self._moved(step, {**values, **scope}, mpmath.mpf(int(step.scale)))
             else:
                 values[step.symbol] = self.value(step.lift, {**element, **values, **scope})
         return State(1, values)
@@ -87,7 +92,15 @@ class Evaluator:
             value = self.value(reference.value, at)
         except (ZeroDivisionError, ValueError, TypeError):
             return stay
-        return value if mpmath.isfinite(value) else stay
+        return value if mpmath.isfinite(value) and not (reference.scale and value == 0) else stay
+
+    def over(self, component: Component, rows: Sequence[Values], references: Values) -> mpmath.mpf:
+        """⊕ of a component's lifts over rows, all at the same references."""
+        total: mpmath.mpf | None = None
+        for row in rows:
+            value = self.value(component.lift, {**references, **row})
+            total = value if total is None else mpmath.mpf(_combine(component, (total, value)))
+        return total
 
     def finish(self, state: State) -> Values:
         """The results of a state that has folded the whole axis."""
@@ -140,10 +153,9 @@ def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[
 
 
 def _check_round(fold: Fold, source: random.Random, length: int) -> None:
-    evaluator = Evaluator(fold, _parameters(fold, source), length)
-    truth_values = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
-    rows = [{e: _number(e, source, truth_values) for e in fold.cascade.elements} for _ in range(length)]
-    expected = evaluator.definition(rows)
+    evaluator, rows, expected = _drawn(fold, source, length)
+    _check_shift(evaluator, rows, source)
+    _same(fold, "finish from any free reference", evaluator.finish(_held(evaluator, rows, source, expected)), expected)
     lifted = [evaluator.lift(row) for row in rows]
     serial = State(0, {})
     for state in lifted:
@@ -157,16 +169,63 @@ def _check_round(fold: Fold, source: random.Random, length: int) -> None:
     _same(fold, "merge associative and commutative", evaluator.finish(shuffled[0]), expected)
 
 
-def _parameters(fold: Fold, source: random.Random) -> Values:
+def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
+    """T(c′) = shift(T(c)) between two random references, for every component."""
+    fold = evaluator.fold
+    old, new = ({r.symbol: _number(r.symbol, source, 0, 0.3) for r in fold.references} for _ in range(2))
+    before, after = ({c.symbol: evaluator.over(c, rows, at) for c in fold.components} for at in (old, new))
+    scope = {**old, **before, COUNT: mpmath.mpf(len(rows))}
+    for reference in fold.references:
+        scope[reference.moved] = new[reference.symbol]
+        scope[reference.step] = new[reference.symbol] - old[reference.symbol]
+    for component in fold.components:
+        if component.moves:
+            found = {component.symbol: evaluator.value(component.shift, scope)}
+            _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
+
+
+def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
+    """The state of all rows, with references that need not end at their quantity put anywhere."""
+    values: Values = {}
+    for step in evaluator.fold.steps:
+        if isinstance(step, Component):
+            values[step.symbol] = evaluator.over(step, rows, values)
+        elif step.guarded or step.auxiliary:
+            values[step.symbol] = _number(step.symbol, source, 0, 0.3)
+        else:
+            values[step.symbol] = evaluator.value(step.tracks, results)
+    return State(len(rows), values)
+
+
+def _drawn(fold: Fold, source: random.Random, length: int) -> tuple[Evaluator, list[Values], Values]:
+    """Random parameters and rows at which the definition is real and finite, with its value there."""
+    for attempt in range(ATTEMPTS):
+        low = -2.0 if attempt < ATTEMPTS // 2 else 0.1  # roots and logarithms may need positive numbers
+        evaluator = Evaluator(fold, _parameters(fold, source, low), length)
+        logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
+        odds = source.choice((0.2, 0.5, 0.8, 1.0)) if logical else 0  # of truth: conjunctions must hold now and then
+        rows = [{e: _number(e, source, odds, low) for e in fold.cascade.elements} for _ in range(length)]
+        try:
+            expected = evaluator.definition(rows)
+        except (TypeError, ValueError, ZeroDivisionError):
+            continue
+        if all(mpmath.isfinite(value) for value in expected.values()):
+            return evaluator, rows, expected
+    raise UndefinedError(", ".join(map(str, fold.cascade.results)))
+
+
+def _parameters(fold: Fold, source: random.Random, low: float) -> Values:
     known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
-    return {s: _number(s, source, False) for s in free}
+    return {s: _number(s, source, 0, low) for s in free}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, truth_values: bool) -> mpmath.mpf:
-    if truth_values:
-        return mpmath.mpf(source.randint(0, 1))
-    low = 0.1 if symbol.is_nonnegative else -2.0
+def _number(symbol: sp.Symbol, source: random.Random, odds_of_truth: float, low: float) -> mpmath.mpf:
+    """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to 2."""
+    if odds_of_truth:
+        return mpmath.mpf(int(source.random() < odds_of_truth))
+    if symbol.is_nonnegative:
+        low = max(low, 0.1)
     return mpmath.mpf(source.randint(int(low * 1000), 2000)) / 997
 
 

@@ -29,6 +29,11 @@ class Reducer:
     identity: sp.Expr
     ordered: bool = False
 
+    @property
+    def keeps_sign(self) -> bool:
+        """Whether positive elements give a positive result (of at least one element)."""
+        return self.name in ("sum", "prod", "max", "min")
+
     def over(self, values: Iterable[sp.Expr]) -> sp.Expr:
         """⊕ of all the values; the identity of an empty collection."""
         return reduce(self.combine, values, self.identity)

@@ -80,11 +80,32 @@ def basis_by_derivatives(
         trial = sp.Matrix([[known.get(g, sp.Integer(0)).subs(at) for g in generators] for known in [*rows, row]])
         if trial.rank() == len(rows):
             continue
+        candidate, row = _reduced(candidate, row, functions, rows, elements)
         rows.append(row)
         functions.append(candidate)
         pending += [sp.diff(candidate, handle) for handle in handles]
     matrix = sp.Matrix([[row.get(g, sp.Integer(0)) for g in generators] for row in rows])
     return Basis(tuple(functions), tuple(generators), matrix)
+
+
+def _reduced(
+    candidate: sp.Expr,
+    row: dict[sp.Expr, sp.Expr],
+    functions: list[sp.Expr],
+    rows: list[dict[sp.Expr, sp.Expr]],
+    elements: Sequence[sp.Symbol],
+) -> tuple[sp.Expr, dict[sp.Expr, sp.Expr]]:
+    """The candidate less a multiple of an earlier function, where that is simpler: (x − u)·exp, not (2 + x − u)·exp."""
+    for function, known in zip(functions, rows, strict=True):
+        for generator in row.keys() & known.keys():
+            ratio = sp.simplify(row[generator] / known[generator])
+            rest = sp.factor_terms(sp.simplify(candidate - ratio * function)) if ratio.is_number else candidate
+            if rest != 0 and sp.count_ops(rest) < sp.count_ops(candidate):
+                left = {g: sp.simplify(row.get(g, 0) - ratio * known.get(g, 0)) for g in {*row, *known}}
+                norm = without_constant_factor(rest, elements)
+                scale = sp.simplify(rest / norm)
+                return norm, {g: sp.simplify(w / scale) for g, w in left.items() if w != 0}
+    return candidate, row
 
 
 def without_constant_factor(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
@@ -139,9 +160,9 @@ def in_steps(expression: sp.Expr, moves: Sequence[Move]) -> sp.Expr:
     """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does."""
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
     moved = sp.powsimp(sp.factor(sp.simplify(sp.expand(sp.powsimp(moved)))))
-    if not moved.has(*(m.old for m in moves)):
-        return moved
-    return sp.powsimp(sp.factor(sp.simplify(expression)))
+    best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(sp.factor(sp.simplify(expression)))
+    # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
+    return sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
 
 
 def numeric_rank_exceeds(

@@ -30,6 +30,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the element is no finite sum of products G(x)·H(d), so no finite state can be moved between references",
         "make the dependence on the earlier result a factor, a translation under exp or a polynomial",
     ),
+    "undefined": (
+        Verdict.UNKNOWN,
+        "the cascade is not real and finite at any point that was tried, so nothing can be proved of a fold",
+        "check the divisions, roots and constants of the elements",
+    ),
     "not_monotone": (
         Verdict.REFUSED,
         "max and min pass only through maps that are monotone or convex in one part of the element",

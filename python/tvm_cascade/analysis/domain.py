@@ -110,8 +110,13 @@ def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
         loops.append(inner)
         inner = inner.body
     if not isinstance(inner, s_tir.SBlockRealize):
-        kind = "several blocks" if isinstance(inner, tirx.SeqStmt) else type(inner).__name__
-        return Reason("scheduled", f"a loop nest holds {kind} rather than one block")
+        if isinstance(inner, tirx.Evaluate):
+            return Reason("extern", f"{inner.value}"[:200])
+        blocks = isinstance(inner, tirx.SeqStmt) and any(
+            isinstance(s, (s_tir.SBlockRealize, tirx.For)) for s in inner.seq
+        )
+        code = "scheduled" if blocks else "opaque_block"
+        return Reason(code, f"a loop nest holds {type(inner).__name__} rather than one block")
     block = inner.block
     if reason := _unplain(loops, inner):
         return reason

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.cascade import LN2, Round
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -24,9 +24,9 @@ Convert = Callable[..., sp.Expr]
 
 FUNCTIONS: dict[str, Convert] = {
     "exp": sp.exp,
-    "exp2": lambda x: sp.exp(x * sp.log(2)),
+    "exp2": lambda x: sp.exp(sp.expand(x * LN2)),
     "log": sp.log,
-    "log2": lambda x: sp.log(x) / sp.log(2),
+    "log2": lambda x: sp.log(x) / LN2,
     "sqrt": sp.sqrt,
     "rsqrt": lambda x: 1 / sp.sqrt(x),
     "tanh": sp.tanh,
@@ -86,8 +86,10 @@ class AtomTable:
     def of(self, expression: ir.Expr) -> sp.Expr:
         """The atom of an expression as a signed symbol; a number for a constant."""
         form = self.form(expression)
+        if form.has(sp.nan, sp.zoo):
+            raise NotExpressible("intrinsic", str(expression))
         if form.is_number:
-            return form
+            return sp.Integer(0) if form.is_finite and float(form) == 0.0 else form
         if form not in self.atoms and -form in self.atoms:
             return -self.atoms[-form].symbol
         return self._intern(form, expression).symbol
@@ -155,11 +157,14 @@ def function_name(expression: ir.Expr) -> str | None:
 
 
 def widens(cast: prim.Cast) -> bool:
-    """Whether a cast keeps every value: float to a wider float."""
+    """Whether a cast keeps every value: a float to a wider float (an integer to a float counts as such)."""
     source, target = dtype_of(cast.value), dtype_of(cast)
+    if source.startswith(("int", "uint", "bool")) and target in ("float32", "float64"):
+        return True
     if source not in _FLOAT_ORDER or target not in _FLOAT_ORDER:
         return False
-    return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) != ("bfloat16", "float16")
+    lossy = (("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2"))
+    return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) not in lossy
 
 
 class ElementReader:
@@ -185,6 +190,7 @@ class ElementReader:
         """
         if not self._reads_result(expression):
             return self._atom(expression)
+        expression = self._selection_outward(expression)
         if isinstance(expression, ir.TensorLoad):
             symbol = self.result_of(expression)
             if symbol is None:
@@ -200,11 +206,21 @@ class ElementReader:
         if isinstance(expression, prim.Cast):
             inner = self(expression.value)
             return inner if widens(expression) else Round(inner, sp.Symbol(dtype_of(expression)))
-        if condition := _selection(expression):
+        if condition := selection_of(expression):
             return self._selected(*condition)
         if name := function_name(expression):
             return FUNCTIONS[name](*(self(a) for a in expression.args))
         raise NotExpressible("intrinsic", str(expression))
+
+    def _selection_outward(self, expression: ir.Expr) -> ir.Expr:
+        """f(select(c, a, b)) as select(c, f(a), f(b)), where a or b reads an earlier result."""
+        operands = operands_of(expression)
+        for k, operand in enumerate(operands):
+            parts = selection_of(operand)
+            if parts and self._reads_result(operand) and not self._reads_result(parts[0]):
+                branches = [with_operands(expression, [*operands[:k], part, *operands[k + 1 :]]) for part in parts[1:]]
+                return prim.Select(parts[0], *branches)
+        return expression
 
     def _reads_result(self, expression: ir.Expr) -> bool:
         return any(self.result_of(load) is not None for load in loads_of(expression))
@@ -213,7 +229,7 @@ class ElementReader:
         # Under a condition, x may be replaced by select(condition, x, ·): they agree wherever it counts.
         for condition in self._holding:
             for atom in list(self.atoms.atoms.values()):
-                parts = _selection(atom.expression)
+                parts = selection_of(atom.expression)
                 if (
                     parts
                     and tvm_ffi.structural_equal(parts[0], condition)
@@ -224,6 +240,8 @@ class ElementReader:
             for constant, rest in ((expression.a, expression.b), (expression.b, expression.a)):
                 if isinstance(constant, prim.FloatImm):
                     return number(constant) * self._atom(rest)
+        if isinstance(expression, prim.Div) and isinstance(expression.b, prim.FloatImm) and float(expression.b) != 0:
+            return self._atom(expression.a) / number(expression.b)
         return self.atoms.of(expression)
 
     def _collected(self, expression: ir.Expr, additive: bool) -> sp.Expr:
@@ -255,12 +273,33 @@ class ElementReader:
             self._holding.append(holds)
             value = self(branch)
             self._holding.pop()
+            if not value.is_finite and value.is_number:
+                raise NotExpressible("select_on_result", f"{branch} where not {condition}")
             if value != 0:
                 total += self.atoms.indicator(holds).symbol * value
         return total
 
 
-def _selection(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+def operands_of(expression: ir.Expr) -> list[ir.Expr]:
+    """The operands of an elementwise operation; none for a load, a constant or a selection."""
+    if type(expression) in ARITHMETIC:
+        return [expression.a, expression.b]
+    if isinstance(expression, prim.Cast):
+        return [expression.value]
+    return list(expression.args) if function_name(expression) else []
+
+
+def with_operands(expression: ir.Expr, operands: list[ir.Expr]) -> ir.Expr:
+    """The same operation on other operands."""
+    if type(expression) in ARITHMETIC:
+        return type(expression)(*operands)
+    if isinstance(expression, prim.Cast):
+        return operands[0].astype(dtype_of(expression))
+    return ir.Call(expression.op, operands, ret_ty=expression.ty)
+
+
+def selection_of(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None:
+    """(condition, chosen, other) of a Select or if_then_else; None for any other expression."""
     if isinstance(expression, prim.Select):
         return expression.condition, expression.true_value, expression.false_value
     if (

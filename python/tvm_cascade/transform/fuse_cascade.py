@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.errors import InputError, ScheduleError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -49,6 +49,11 @@ def fuse_cascade(
     if not isinstance(sch, s_tir.Schedule):
         raise InputError("a tvm.s_tir.Schedule", type(sch).__name__, "fuse_cascade(sch, …)")
     options = FuseOptions(tile=tile, segments=segments, lanes=lanes, force=True)
+    functions = [var.name_hint for var in sch.mod.functions]
+    if func_name not in functions:
+        raise InputError(f"a function among {', '.join(functions)}", repr(func_name), "fuse_cascade(func_name=…)")
+    if not isinstance(blocks, Sequence) or isinstance(blocks, str) or not blocks:
+        raise InputError("names or handles of reduction blocks", repr(blocks), "fuse_cascade(sch, blocks)")
     func = sch.mod[func_name]
     known = _block_names(func)
     names = [block if isinstance(block, str) else sch.get(block).name_hint for block in blocks]
@@ -57,10 +62,14 @@ def fuse_cascade(
     outcome = fuse_function(func, options, only=names)
     refused = [d for d in outcome.decisions if d.reason.verdict is not Verdict.FUSED]
     if refused or not outcome.fused:
-        reason = refused[0].reason if refused else "the function is fused already"
-        raise ScheduleError("blocks that form one cascade", ", ".join(names), func_name, str(reason))
-    root = sch.get_sref(sch.get_sblock("root", func_name=func_name))
-    sch.state.replace(root, outcome.func.body.block)
+        reason = refused[0].reason if refused else Reason("scheduled", "the function is fused already")
+        raise ScheduleError("blocks that form one cascade", f"{', '.join(names)}: {reason}", func_name, reason.hint)
+    # A new schedule under the old handle: replacing the root block alone leaves the new blocks' bindings unanalysed.
+    module = sch.mod.clone()
+    module.update_func(module.get_global_var(func_name), outcome.func)
+    fused = s_tir.Schedule(module, seed=sch.fork_seed(), debug_mask=sch.state.debug_mask)
+    fused.work_on(func_name)
+    sch.__move_handle_from__(fused)
     return [sch.get_sblock(name, func_name=func_name) for name in _block_names(outcome.func, fused=True)]
 
 

@@ -42,6 +42,13 @@ COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
 }
 
 
+VANISHING_EXPONENT = {"float32": 256.0, "float64": 2048.0}
+"""exp of minus this is zero even times the largest number of the dtype."""
+
+SMALLEST_SCALE = {"float32": 1e-37, "float64": 1e-300}
+"""Scales below this have no finite reciprocal."""
+
+
 class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
@@ -320,7 +327,7 @@ class LoopEmitter:
             return self._move(reference, at, dtype)
 
         def init(at: Values) -> list[tirx.Stmt]:
-            return [store(current.buffer, tirx.const(0, dtype), self.slots.indices(current, at))]
+            return [store(current.buffer, tirx.const(int(reference.scale), dtype), self.slots.indices(current, at))]
 
         self.statements.append(
             self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init)
@@ -343,12 +350,12 @@ class LoopEmitter:
         new, old = (tirx.Var(f"{reference.symbol}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
         if reference.guarded:
-            finite = tirx.LE(tirx.abs(value), tirx.max_value(dtype))
-            value = tirx.Select(finite, value, stay)
+            value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
         # The first tile moves nothing: its state is the identity, and its step is zero by definition.
         statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
         step = self.slots.table[reference.step]
-        statements.append(store(step.buffer, prim.Sub(new, old), where))
+        moved = cut_off(prim.Sub(new, old), self.shifts.decay.get(reference.symbol), dtype)
+        statements.append(store(step.buffer, moved, where))
         if reference.symbol in self.slots.table:
             statements.append(store(self.slots.table[reference.symbol].buffer, old, where))
         statements.append(store(current.buffer, new, where))
@@ -378,6 +385,20 @@ class LoopEmitter:
         """A component is called after its result; further ones are numbered."""
         name = str(component.symbol)
         return name.removesuffix("_0") if name == f"{component.owner}_0" else name
+
+
+def cut_off(step: ir.Expr, rate: float | None, dtype: str) -> ir.Expr:
+    """A step that stands under exp(±rate·step) alone, kept where that is no further from zero than it need be."""
+    if rate is None:
+        return step
+    furthest = VANISHING_EXPONENT[dtype] / rate
+    return tirx.max(tirx.min(step, tirx.const(furthest, dtype)), tirx.const(-furthest, dtype))
+
+
+def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
+    """The condition that a reference may move to a value: finite, and for a scale not so small that 1/value is not."""
+    finite = tirx.LE(tirx.abs(value), tirx.max_value(dtype))
+    return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 
 def _with_length(expression: sp.Expr, length: int) -> sp.Expr:

@@ -8,7 +8,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.domain import identity_of
-from tvm_cascade.transform.loop import COMBINE
+from tvm_cascade.transform.loop import COMBINE, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
 from tvm_cascade.transform.tiling import SEGMENT
@@ -19,8 +19,9 @@ Table = dict[object, Slot]
 class MergeEmitter:
     """Emits one nest per component and reference; afterwards `slots.table` holds the merged state."""
 
-    def __init__(self, slots: Slots, nests: NestBuilder) -> None:
+    def __init__(self, slots: Slots, nests: NestBuilder, decay: dict[sp.Symbol, float]) -> None:
         self.slots, self.nests, self.fold = slots, nests, slots.group.fold
+        self.decay = decay
         self.partial: Table = dict(slots.table)
         self.merged: Table = {}
         self.statements: list[tirx.Stmt] = []
@@ -67,7 +68,8 @@ class MergeEmitter:
                 final = self.merged[reference.symbol]
                 new = load(final.buffer, self.slots.indices(final, at))
                 values[reference.moved] = new
-                values[reference.step] = ir.prim.Sub(new, self.slots.read(reference.symbol, at))
+                step = ir.prim.Sub(new, self.slots.read(reference.symbol, at))
+                values[reference.step] = cut_off(step, self.decay.get(reference.symbol), dtype)
         return values
 
     def _reference(self, reference: Reference) -> None:
@@ -82,7 +84,8 @@ class MergeEmitter:
             length = sp.Integer(self.slots.tiling.length)
             value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))
             if reference.guarded:
-                value = tirx.Select(tirx.LE(tirx.abs(value), tirx.max_value(dtype)), value, tirx.const(0, dtype))
+                start = tirx.const(int(reference.scale), dtype)
+                value = tirx.Select(usable(value, dtype, reference.scale), value, start)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
         self.statements.append(self.nests.nest(f"{reference.symbol}_merged", "merge", self.slots.iters(dims), body))

@@ -9,7 +9,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.cascade import LN2, Round
 from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.errors import RewriteError
 
@@ -69,6 +69,8 @@ class Printer:
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
+        if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
+            return tirx.exp2(self(binary))
         if type(expression) in _FUNCTIONS:
             return _FUNCTIONS[type(expression)](*(self(a) for a in expression.args))
         raise RewriteError("an expression with a TIR form", str(expression), "transform/printer.py")
@@ -84,8 +86,14 @@ class Printer:
         return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
-        """Added terms first, so that x − c is a subtraction."""
-        terms = sorted(expression.args, key=lambda term: (term.could_extract_minus_sign(), term.is_number, str(term)))
+        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
+        content, primitive = expression.primitive()
+        shared = {abs(term.as_coeff_Mul()[0]) for term in expression.args}
+        if content != 1 or (len(shared) == 1 and shared != {sp.Integer(1)}):
+            factor = content if content != 1 else shared.pop()
+            return prim.Mul(self(primitive if content != 1 else expression / factor), self._constant(factor))
+        terms = sorted(expression.args, key=_simple_first)
+        terms.insert(0, terms.pop(next((k for k, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)))
         total = self(terms[0])
         for term in terms[1:]:
             # prim.Sub, not the operator: the simplifying constructors fold x − x, which is NaN at infinity.
@@ -133,7 +141,20 @@ class Printer:
             return total
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
-        return tirx.power(base, self(exponent))
+        return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+def _simple_first(term: sp.Expr) -> tuple[bool, int, bool, str]:
+    """m − c + log t as (m − c) + log t: a reference is taken from what it tracks before anything else is added."""
+    minus = term.could_extract_minus_sign()
+    return term.is_number, sp.count_ops(-term if minus else term), minus, str(term)
+
+
+def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
+    """y where the exponent is y·ln 2 term by term, as it is when the program said exp2(y)."""
+    terms = [sp.expand(term / LN2) for term in sp.Add.make_args(exponent)]
+    plain = all(term.as_coeff_Mul()[0].q < 2**30 for term in terms if term.as_coeff_Mul()[0].is_Rational)
+    return sp.Add(*terms) if plain else None
 
 
 def _is_reciprocal(factor: sp.Expr) -> bool:

@@ -102,10 +102,11 @@ def _group_piece(
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
     slots = Slots(group, choose_tiling(group.frame, options, contracts, _bytes_per_position(group)), dims)
     slots.homes.update(_homes(program, slots))
-    loop = LoopEmitter(slots, nests, elements, plan_shifts(group.fold, dims), plan.producers)
+    shifts = plan_shifts(group.fold, dims)
+    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers)
     statements = [loop.run()]
     if slots.tiling.segments > 1:
-        statements += MergeEmitter(slots, nests).run()
+        statements += MergeEmitter(slots, nests, shifts.decay).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
     results = tuple(member.stage.buffer for member in group.members)

@@ -85,7 +85,7 @@ class Slots:
         indices += [at[TILE]] if slot.per_tile else []
         indices += [value_at(at, v) for v in slot.dims]
         indices += [at[INSIDE]] if slot.inside else []
-        return indices or [tirx.const(0, "int32")]
+        return indices or [tirx.const(0, "int32")] * len(slot.buffer.ty.shape)
 
     def read(self, key: object, at: Values) -> ir.Expr:
         """The value of a key's slot."""
@@ -185,5 +185,8 @@ def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
 
 
 def component_dtype(group: Group, component: Component) -> str:
-    """The dtype that a component is accumulated in."""
-    return accumulator_dtype(dtype_of(group.member_of(component.owner).stage.buffer))
+    """The dtype that a component is accumulated in; an extremum that is a result is exact in the result's own."""
+    member = group.member_of(component.owner)
+    own = dtype_of(member.stage.buffer)
+    is_result = group.fold.finish.get(component.owner) == component.symbol
+    return own if component.reducer.ordered and is_result else accumulator_dtype(own)

@@ -35,11 +35,13 @@ class ShiftPlan:
     shifts : of each component, with coefficients taken out.
     coefficients : in order of computation.
     remembered : components and references whose old value another shift reads.
+    decay : for references whose moves scale every component by exp(±k·step): the smallest k.
     """
 
     shifts: dict[sp.Symbol, sp.Expr]
     coefficients: tuple[Coefficient, ...]
     remembered: frozenset[sp.Symbol]
+    decay: dict[sp.Symbol, float]
 
 
 def plan_shifts(fold: Fold, dims: Dims) -> ShiftPlan:
@@ -58,7 +60,28 @@ def plan_shifts(fold: Fold, dims: Dims) -> ShiftPlan:
         coefficients.append(Coefficient(symbol, function, homes[-1].symbol))
         dims.define(symbol, dims.of(function), varies=False)
         shifts = {key: shift.xreplace({function: symbol}) for key, shift in shifts.items()}
-    return ShiftPlan(shifts, tuple(coefficients), frozenset(_remembered(fold, shifts, coefficients)))
+    return ShiftPlan(shifts, tuple(coefficients), frozenset(_remembered(fold, shifts, coefficients)), _decays(fold))
+
+
+def _decays(fold: Fold) -> dict[sp.Symbol, float]:
+    """References whose step stands under an exponential in every term that reads it.
+
+    Such a step may be cut off where its exponential is zero anyway: Δ²·exp(−Δ) is then 0, not inf·0.
+    """
+    decays: dict[sp.Symbol, float] = {}
+    for reference in fold.references:
+        step = reference.step
+        terms = [t for c in fold.components for t in sp.Add.make_args(sp.expand(c.shift)) if t.has(step)]
+        rates = [_rate(term, step) for term in terms]
+        if rates and all(rate is not None for rate in rates):
+            decays[reference.symbol] = min(float(rate) for rate in rates if rate is not None)
+    return decays
+
+
+def _rate(term: sp.Expr, step: sp.Symbol) -> sp.Expr | None:
+    """|k| of a term's factor exp(k·step + …); None where it has none."""
+    slopes = [sp.diff(f.args[0], step) for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(step)]
+    return abs(slopes[0]) if len(slopes) == 1 and slopes[0].is_number and slopes[0] != 0 else None
 
 
 def _costly(function: sp.Expr) -> bool:

@@ -1,0 +1,55 @@
+"""Numbers under exponentials as symbols: computer algebra takes exp(1.4427·x) for a power of exp(x/10000)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+
+LARGEST_PLAIN_INTEGER = 8
+
+
+class NamedConstants:
+    """Positive symbols for the fractions and large integers that stand under exponentials."""
+
+    def __init__(self) -> None:
+        self.values: dict[sp.Symbol, sp.Rational] = {}
+
+    def named(self, cascade: Cascade) -> Cascade:
+        """The cascade over symbols."""
+        reductions = [Reduction(r.result, r.reducer, self._in(r.element)) for r in cascade.reductions]
+        return Cascade(reductions, cascade.elements)
+
+    def numbered(self, fold: Fold, cascade: Cascade) -> Fold:
+        """The fold over numbers again, of the cascade as it was given."""
+
+        def back(expression: sp.Expr) -> sp.Expr:
+            return expression.xreplace(self.values)
+
+        steps = tuple(self._step(step) for step in fold.steps)
+        finish = {result: back(value) for result, value in fold.finish.items()}
+        deferred = {result: tuple(map(back, quantities)) for result, quantities in fold.deferred.items()}
+        return Fold(cascade, steps, finish, deferred)
+
+    def _step(self, step: Component | Reference) -> Component | Reference:
+        if isinstance(step, Component):
+            lift, shift = step.lift.xreplace(self.values), step.shift.xreplace(self.values)
+            return dataclasses.replace(step, lift=lift, shift=shift)
+        tracks, value = step.tracks.xreplace(self.values), step.value.xreplace(self.values)
+        return dataclasses.replace(step, tracks=tracks, value=value)
+
+    def _in(self, element: sp.Expr) -> sp.Expr:
+        return element.replace(sp.exp, lambda argument: sp.exp(argument.xreplace(self._names(argument))))
+
+    def _names(self, argument: sp.Expr) -> dict[sp.Expr, sp.Expr]:
+        names: dict[sp.Expr, sp.Expr] = {}
+        for number in argument.atoms(sp.Rational):
+            if not number.is_Integer or abs(number) > LARGEST_PLAIN_INTEGER:
+                known = next((symbol for symbol, value in self.values.items() if value == abs(number)), None)
+                symbol = known or sp.Symbol(f"_k{len(self.values)}", positive=True)
+                self.values[symbol] = abs(number)
+                names[number] = symbol if number > 0 else -symbol
+        return names

@@ -1,0 +1,141 @@
+"""A derivation under way: the components, references and results so far, and what the laws need to add to them."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable
+from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.verdict import Reason, Refusal
+
+
+class Refused(Exception):
+    """Carries a refusal out of a law; never leaves `derive`."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class Derivation:
+    """The fold so far.
+
+    Attributes
+    ----------
+    handles : quantities that elements read of earlier results.
+    done : the reductions taken in, under symbols that carry the signs of their results.
+    finish : each result in the state.
+    """
+
+    def __init__(self, cascade: Cascade, rescalable_casts: tuple[str, ...]) -> None:
+        self.cascade, self.rescalable_casts = cascade, rescalable_casts
+        self.elements = cascade.elements
+        self.handles = HandleTable()
+        self.steps: list[Component | Reference] = []
+        self.finish: dict[sp.Symbol, sp.Expr] = {}
+        self.deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = {}
+        self.done: list[Reduction] = []
+        self._references: dict[object, Reference] = {}
+        self._constants: list[Reference] = []
+        self._signed: dict[sp.Symbol, sp.Symbol] = {}
+
+    def fold(self) -> Fold:
+        """The fold of what was taken in."""
+        finish = {result: self.plain(value) for result, value in self.finish.items()}
+        return Fold(self.cascade, tuple(self.steps), finish, self.deferred)
+
+    @property
+    def results(self) -> list[sp.Symbol]:
+        """Symbols of the results so far, with their signs."""
+        return [reduction.result for reduction in self.done]
+
+    def take_in(self, reduction: Reduction) -> tuple[sp.Expr, list[Handle]]:
+        """The element over handles in place of earlier results, and those handles.
+
+        Raises
+        ------
+        Refused
+            When an earlier result is rounded to a dtype that may not be rescaled.
+        """
+        for rounded in reduction.element.atoms(Round):
+            value, dtype = rounded.args
+            if value.has(*self.cascade.results) and str(dtype) not in self.rescalable_casts:
+                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}")
+        ordered = [r.result for r in self.done if r.reducer.ordered]
+        element = reduction.element.xreplace(self._signed)
+        held = self.handles.extract(element, self.elements, self.results, ordered)
+        return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def note(self, reduction: Reduction) -> None:
+        """Marks a reduction as done; later laws may rely on the sign that its element gives its result."""
+        element = reduction.element.xreplace(self._signed)
+        bare, facts = strip_rounding(element), {}
+        if reduction.reducer.keeps_sign:
+            facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
+        if facts:
+            self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
+            self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
+        self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
+
+    def plain(self, value: sp.Expr) -> sp.Expr:
+        """An expression in the cascade's own result symbols."""
+        return value.xreplace({signed: original for original, signed in self._signed.items()})
+
+    def refuse(self, reduction: Reduction, code: str, detail: object) -> Refused:
+        """An exception that carries the refusal; handles are shown as what they stand for."""
+        if isinstance(detail, sp.Basic):
+            detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}))
+        return Refused(Refusal(str(reduction.result), Reason(code, f"{reduction.reducer.name} of {detail}")))
+
+    def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
+        """The component with a lift that no move changes: an earlier one that is the same, or a new one."""
+        return self.known(reducer, lift) or self.add(reduction, reducer, lift)
+
+    def known(self, reducer: Reducer, lift: sp.Expr) -> sp.Symbol | None:
+        """The component with that lift, if there is one."""
+        same = (s for s in self.steps if isinstance(s, Component) and s.reducer is reducer and s.lift == lift)
+        return next((s.symbol for s in same), None)
+
+    def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr | None = None) -> sp.Symbol:
+        """A new component."""
+        symbol = self.unused(reduction)
+        self.steps.append(Component(symbol, reduction.result, reducer, lift, symbol if shift is None else shift))
+        return symbol
+
+    def unused(self, reduction: Reduction, ahead: int = 0) -> sp.Symbol:
+        """The symbol of the reduction's next component, or of one further ahead."""
+        own = sum(isinstance(s, Component) and s.owner == reduction.result for s in self.steps)
+        return sp.Symbol(f"{reduction.result}_{own + ahead}", real=True)
+
+    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: bool) -> Reference:
+        """The reference of a key, made and placed after what it reads on first use."""
+        if key not in self._references:
+            read = [str(r) for r in self.results if r in tracks.free_symbols]
+            base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()}
+            name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
+            old, new, step = (sp.Symbol(text, real=True) for text in (name, name + "'", "Δ" + name))
+            self._references[key] = Reference(old, new, step, gauge, self.plain(tracks), value, **flags)
+            self.steps.append(self._references[key])
+        return self._references[key]
+
+    def constant(self, tracks: sp.Expr) -> Reference:
+        """A reference that stays at zero for ever; no step moves it."""
+        names = ("c_constant", "c_constant'", "Δc_constant")
+        old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
+        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0)))
+        return self._constants[-1]
+
+    def predicted(self, value: sp.Expr, gauge: Gauge) -> sp.Expr:
+        """The quantity at what the final results look like from here: partial sums are scaled by N/n.
+
+        Under a logarithm or root they are not: there one large element outweighs the number of those to come.
+        """
+        for done in reversed(self.done):
+            value = value.subs(done.result, self.finish[self.plain(done.result)])
+        sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
+        if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
+            return sp.cancel(value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True))
+        return value.subs(LENGTH, COUNT)
