@@ -275,8 +275,11 @@ def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
 
 
 def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
-    """An integer expression simplified, with each variable in [0, extent)."""
+    """An integer expression simplified, with each variable in [0, extent).
+
+    A variable of extent 1 is kept, as if it had two values: which axis an index runs along must still be seen.
+    """
     analyzer = tvm.sym.Analyzer()
     for var, extent in extents.items():
-        analyzer.bind(var, ir.Range(0, extent))
+        analyzer.bind(var, ir.Range(0, max(extent, 2)))
     return analyzer.simplify(expression)

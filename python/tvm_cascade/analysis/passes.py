@@ -1,0 +1,73 @@
+"""Which stages of a program run along a group's cascade axis: its passes over memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, reads_buffer, uses
+from tvm_cascade.analysis.extract import Group
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Stages along the axis.
+
+    Attributes
+    ----------
+    inside : reductions of the group, and the stages that their elements are computed by.
+    after : elementwise stages along the axis that read the group's results or what `inside` computes.
+    """
+
+    inside: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+
+
+def passes_of(program: Program, group: Group) -> Passes:
+    """The passes that a group's reductions make in the program as it is written."""
+    search = _Along(program)
+    members = [member.stage for member in group.members if not member.is_slice]
+    for stage in members:
+        search.follow(stage, stage.reduce)
+    inside = [s for s in program.stages if any(s is m for m in members) or search.visited(s)]
+    written = [stage.buffer for stage in inside]
+    after = []
+    for stage in program.stages:
+        reads_group = any(reads_buffer(stage.value, buffer) for buffer in written)
+        if stage.reducer is None and reads_group and not any(stage is s for s in inside) and search.runs_along(stage):
+            after.append(stage)
+            written.append(stage.buffer)
+    return Passes(tuple(inside), tuple(after))
+
+
+class _Along:
+    """Follows the axis from reductions back through the stages that they read."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._visited: list[Stage] = []
+        self._positions: list[tuple[tirx.Var, int]] = []
+
+    def visited(self, stage: Stage) -> bool:
+        return any(stage is other for other in self._visited)
+
+    def follow(self, stage: Stage, axis: tuple[tirx.Var, ...]) -> None:
+        """Notes where the stage's loads are indexed by the axis, and goes on into the stages that write them."""
+        for load in loads_of(stage.value):
+            along = [k for k, index in enumerate(load.indices) if uses(index, axis)]
+            self._positions += [(load.source, k) for k in along]
+            writer = self.program.writer(load.source)
+            if along and writer is not None and not self.visited(writer):
+                self._visited.append(writer)
+                written = [writer.indices[k] for k in along]
+                self.follow(writer, tuple(v for v in written if isinstance(v, ir.Var)))
+
+    def runs_along(self, stage: Stage) -> bool:
+        """Whether a stage loads some buffer at a variable of its own where that buffer runs along the axis."""
+        for load in loads_of(stage.value):
+            for k, index in enumerate(load.indices):
+                known = any(load.source.same_as(b) and k == d for b, d in self._positions)
+                if known and uses(index, stage.spatial):
+                    return True
+        return False

@@ -1,0 +1,1 @@
+"""Hand-off to TVM's MetaSchedule: the schedule rules that fused functions ask for by annotation."""
