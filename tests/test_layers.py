@@ -24,8 +24,9 @@ TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
-LIBRARY = RELAX | {"relax", "report", "compilation", "_versions", "_autoload"}
+LIBRARY = RELAX | {"relax", "report", "targets", "compiled", "compilation", "_versions", "_autoload"}
 USERS = LIBRARY | {"__init__"}  # those who come in by the front door
+COMMAND = USERS | {"testing", "bench", "cli_arguments"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
@@ -38,12 +39,18 @@ ALLOWED: dict[str, set[str]] = {
     "report": LOWERING,
     "meta_schedule": META_SCHEDULE,
     "relax": RELAX,
-    "compilation": RELAX | {"relax", "report"},
+    "targets": {"errors"},
+    "compiled": {"errors", "report"},
+    "compilation": RELAX | {"relax", "report", "targets", "compiled"},
     "_autoload": {"transform", "meta_schedule"},
     "__init__": LIBRARY,
     "testing": USERS,
     "bench": USERS | {"testing"},
-    "cli": USERS | {"testing", "bench"},
+    "cli_arguments": USERS | {"testing", "bench"},
+    "cli_env": COMMAND,
+    "cli_explain": COMMAND,
+    "cli_run": COMMAND,
+    "cli": COMMAND | {"cli_env", "cli_explain", "cli_run"},
     "__main__": {"cli"},
 }
 

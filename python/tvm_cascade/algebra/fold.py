@@ -13,10 +13,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import sympy as sp
+from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.reducer import Reducer
+
+
+class _FormulaPrinter(StrPrinter):  # type: ignore[misc]
+    """Added terms before subtracted ones: x - c, not -c + x."""
+
+    def _as_ordered_terms(self, expr: sp.Expr, order: str | None = None) -> list[sp.Expr]:
+        terms = super()._as_ordered_terms(expr, order=order)
+        return sorted(terms, key=lambda term: bool(term.could_extract_minus_sign()))
+
+
+def formula(expression: sp.Expr) -> str:
+    """An expression as text."""
+    return str(_FormulaPrinter().doprint(expression))
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,7 @@ class Fold:
 
     def __str__(self) -> str:
         width = max(len(section) for section, *_ in self.formulas())
-        return "\n".join(f"{section:<{width}}  {left} = {right}" for section, left, right in self.formulas())
+        return "\n".join(f"{section:<{width}}  {left} = {formula(right)}" for section, left, right in self.formulas())
 
     def latex(self) -> str:
         """The formulas as one LaTeX `aligned` block."""

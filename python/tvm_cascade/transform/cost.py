@@ -2,7 +2,7 @@
 
 A stage takes the larger of its arithmetic and its traffic, with traffic priced by the level of memory that what it
 reads and writes fits in. Fused, the elements are read once; a pass that remains after the loop (the division of a
-softmax) has to compute again what is no longer stored. Contractions cost the same either way and are left out.
+softmax) has to compute again what is no longer stored. Contractions cost the same arithmetic either way.
 The prices were fitted on an AMD Zen 3 core; only their ratios matter.
 """
 
@@ -28,6 +28,7 @@ LEVELS: tuple[tuple[float, float], ...] = ((256e3, 64.0), (16e6, 24.0), (math.in
 """(bytes that fit, bytes per ns) of each level of memory, nearest first."""
 
 OPERATIONS_PER_NS = 16.0
+CONTRACTION_OPERATIONS_PER_NS = 64.0
 FUNCTION_OPERATIONS = 6
 MARGIN = 1.1
 """How much slower the fused form must look before it is declined: the model is no better than that."""
@@ -44,7 +45,7 @@ class Estimate:
     ----------
     passes_before, passes_after : passes over the cascade axis.
     bytes_before, bytes_after : of intermediates that grow with the cascade axis, outputs left out.
-    ns_before, ns_after : predicted time on one core, in nanoseconds; contractions left out.
+    ns_before, ns_after : predicted time on one core, in nanoseconds.
     """
 
     passes_before: int
@@ -71,6 +72,7 @@ def estimate(program: Program, group: Group) -> Estimate:
     kept = [s for s in intermediates if any(_reads(a, s) for a in after) and s.reducer is not None]
     inline = Inliner(program)
     before = sum(_stage_ns(stage, stage.value) for stage in (*passes.inside, *after))
+    contractions = sum(_stage_ns(stage, stage.value) for stage in passes.inside if _contracts(stage))
     remaining = sum(_stage_ns(stage, inline(stage.value, stage.extents)) for stage in after)
     return Estimate(
         len(passes.inside) + len(after),
@@ -78,7 +80,7 @@ def estimate(program: Program, group: Group) -> Estimate:
         sum(_bytes(stage) for stage in intermediates),
         sum(_bytes(stage) for stage in kept),
         before,
-        remaining + _loop_ns(group),
+        remaining + contractions + _loop_ns(group),
     )
 
 
@@ -108,9 +110,9 @@ def _traffic_ns(sizes: list[int]) -> float:
 
 
 def _stage_ns(stage: Stage, value: ir.Expr) -> float:
-    if _contracts(stage):
-        return 0.0
     points = math.prod(stage.extents.values())
+    if _contracts(stage):
+        return 2.0 * points / CONTRACTION_OPERATIONS_PER_NS
     sizes = [_size(load) for load in _distinct(loads_of(value))]
     written = [] if stage.reducer is not None else [_bytes(stage)]
     arithmetic = points * (_operations(value) + (stage.reducer is not None)) / OPERATIONS_PER_NS

@@ -5,7 +5,8 @@ A part is kept where recomputing it costs more than a load:
 1. an atom that selects or calls functions and serves several lifts (a masked, soft-capped score);
 2. an exponential or other function of the position that serves several lifts, or a lift with more axes than it has
    (the p of Σ p and of Σ p·v);
-3. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w).
+3. a load whose neighbours along the axis lie apart in memory, that serves several lifts (the x of points x[l, 3]);
+4. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w).
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: 
     lifts = {c.symbol: c.lift for c in components}
     plan = _Plan(lifts, dims)
     for atom in atoms:
-        if atom.varies and not atom.indicator and plan.uses(atom.symbol) > 1 and selects_or_calls(atom.expression):
+        if not atom.varies or atom.indicator or plan.uses(atom.symbol) < 2:
+            continue
+        if selects_or_calls(atom.expression) or strided(atom.expression):
             plan.keep_atom(atom)
     for function in plan.functions():
         if plan.uses(function) > 1 or plan.widest_use(function) > len(dims.of(function)):
@@ -117,6 +120,17 @@ def replaced(lift: sp.Expr, part: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     if isinstance(part, sp.Mul) and isinstance(lift, sp.Mul) and set(part.args) <= set(lift.args):
         return sp.Mul(symbol, *(a for a in lift.args if a not in part.args))
     return lift.xreplace({part: symbol})
+
+
+def strided(expression: ir.Expr) -> bool:
+    """Whether the expression is a load at a constant last index: neither positions nor rows are adjacent in memory."""
+    if isinstance(expression, prim.Cast):
+        return strided(expression.value)
+    return (
+        isinstance(expression, ir.TensorLoad)
+        and bool(expression.indices)
+        and isinstance(expression.indices[-1], prim.IntImm)
+    )
 
 
 def selects_or_calls(expression: ir.Expr) -> bool:

@@ -216,18 +216,19 @@ class LoopEmitter:
         varying = [s for s in lift.free_symbols if self.slots.dims.varies(s)]
         if not any(self.slots.dims.of(s) == own for s in varying):
             return False
-        loads = [access for s in varying for access in self._inputs_of(s)]
-        if not loads:
+        loads = [access for s in varying for access in self._loads_behind(s)]
+        if any(access.source.same_as(p.stage.buffer) for access in loads for p in self.producers):
             return not own or self.slots.extent(own[-1]) < self.tiling.lanes
         axis = self.group.frame.axis[-1:]
-        along = [access for access in loads if any(uses(index, axis) for index in access.indices)]
-        return any(uses(access.indices[-1], axis) for access in along)
+        return any(s in self.emitted for s in varying) or any(uses(access.indices[-1], axis) for access in loads)
 
-    def _inputs_of(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
-        """Loads of an atom that go to memory rather than to a producer's tile."""
+    def _loads_behind(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
+        """Every load that an atom, or a temporary of the tile, is computed from."""
+        temporary = next((t for t in self.elements.temporaries if t.symbol == symbol), None)
+        if temporary is not None:
+            return [access for s in temporary.expression.free_symbols for access in self._loads_behind(s)]
         atom = next((a for a in self.group.atoms.atoms.values() if a.symbol == symbol), None)
-        loads = [] if atom is None or symbol in self.slots.table else loads_of(atom.expression)
-        return [access for access in loads if not any(access.source.same_as(p.stage.buffer) for p in self.producers)]
+        return [] if atom is None else [access for access in loads_of(atom.expression) if access.indices]
 
     def _lanes(self, component: Component, lift: sp.Expr, slot: Slot, rows: list[Iter], dtype: str) -> tirx.Stmt:
         lanes, strips = self.tiling.lanes, self.tiling.tile // self.tiling.lanes

@@ -1,0 +1,87 @@
+"""One workload of a suite made concrete: its program, its inputs, and what fusing makes of it."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.bench.programs.program import dtype_of, extents
+from tvm_cascade.bench.suites import Entry
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.testing import oracle
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+
+Array = NDArray[Any]
+
+
+class Case:
+    """A workload's program and inputs, shared by all rows of its table.
+
+    Attributes
+    ----------
+    entry : the workload, and the formula by which NumPy and torch compute it.
+    options : how to fuse.
+    target : what TVM generates code for.
+    func : the unfused program, unscheduled.
+    inputs : arrays in the order of its parameters.
+    outcome, fuse_seconds : what fusing gives, and how long that took.
+    """
+
+    def __init__(self, entry: Entry, options: FuseOptions, target: tvm.target.Target, seed: int) -> None:
+        self.entry, self.options, self.target = entry, options, target
+        self.func: tirx.PrimFunc = entry.workload.build()
+        self.inputs: list[Array] = entry.workload.inputs(np.random.default_rng(seed))
+        start = time.perf_counter()
+        self.outcome: Outcome = fuse_function(self.func, options)
+        self.fuse_seconds = time.perf_counter() - start
+        self._outputs = [(extents(tensor), dtype_of(tensor)) for tensor in entry.workload.program.outputs]
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """One for each group of reductions."""
+        return [decision.reason for decision in self.outcome.decisions]
+
+    @property
+    def declined(self) -> bool:
+        """Whether the cost model left a group unfused."""
+        return any(reason.verdict is Verdict.DECLINED for reason in self.reasons)
+
+    @property
+    def length(self) -> int:
+        """The extent of the cascade axis."""
+        return self.entry.workload.shape[self.entry.workload.length_extents[-1]]
+
+    @property
+    def output_dtypes(self) -> list[str]:
+        """The dtypes of the outputs."""
+        return [dtype.name for _, dtype in self._outputs]
+
+    @cached_property
+    def exact(self) -> list[Array]:
+        """The outputs by the float64 oracle of the unfused definition."""
+        return list(oracle.evaluate(self.func, self.inputs).values())
+
+    @cached_property
+    def rounded(self) -> list[Array]:
+        """The outputs by the same oracle, every stage rounded to its dtype: what the unfused program can reach."""
+        return list(oracle.evaluate(self.func, self.inputs, rounding=True).values())
+
+    @cached_property
+    def tensors(self) -> list[tvm.runtime.Tensor]:
+        """The inputs as TVM tensors; every TVM program of this case reads the same ones."""
+        return [tvm.runtime.tensor(array) for array in self.inputs]
+
+    def output_tensors(self) -> list[tvm.runtime.Tensor]:
+        """New tensors for the outputs, filled with NaN, or with the least integer."""
+        return [tvm.runtime.tensor(np.full(shape, _poison(dtype), dtype)) for shape, dtype in self._outputs]
+
+
+def _poison(dtype: np.dtype[Any]) -> float:
+    return np.iinfo(dtype).min if dtype.kind in "iu" else np.nan

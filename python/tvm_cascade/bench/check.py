@@ -1,0 +1,133 @@
+"""Each program of a case is run once and judged by the float64 oracle, before anything is timed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.peers import OURS_FORCED, TVM_DEFAULT, Absent, Peer, Runnable
+from tvm_cascade.bench.record import Row, Status
+from tvm_cascade.errors import OracleError
+from tvm_cascade.testing import tolerance
+
+Array = NDArray[Any]
+
+
+ORACLE = "oracle, each stage rounded"
+"""The baseline where TVM's default code is missing or wrong."""
+
+_LONGEST_MESSAGE = 300
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The rows of a case, without times.
+
+    Attributes
+    ----------
+    rows : in the order of the table; those that passed have the status `TIMED`.
+    runnable : the programs that passed, by the names of their rows.
+    baseline : whose error sets what passes: a row, or `ORACLE`; None where nothing could be checked.
+    blind_to : wrong answers that the check would not have caught on this data.
+    """
+
+    rows: tuple[Row, ...]
+    runnable: Mapping[str, Runnable]
+    baseline: str | None
+    blind_to: tuple[str, ...]
+
+
+def check(case: Case, peers: Mapping[str, Peer]) -> Checked:
+    """Prepare, run and judge every row. Where the oracle cannot evaluate the program, no row is run.
+
+    What passes is set by what the unfused program reaches at the same dtypes (`testing.tolerance`). That is TVM's
+    default code, which is itself judged against the oracle with every stage rounded; where it is missing or wrong, it
+    is that oracle.
+    """
+    try:
+        baseline: Sequence[Array] = case.rounded
+    except OracleError as error:
+        return _unchecked(peers, f"there is no oracle: {error.where} holds {error.found}")
+    name = ORACLE
+    attempts = {row: attempt for row, peer in peers.items() if (attempt := _attempt(case, row, peer)) is not None}
+    if TVM_DEFAULT in attempts:
+        attempts[TVM_DEFAULT] = default = _judged(case, attempts[TVM_DEFAULT], baseline)
+        if default.passed:
+            baseline, name = default.outputs, TVM_DEFAULT
+    for row in attempts.keys() - {TVM_DEFAULT}:
+        attempts[row] = _judged(case, attempts[row], baseline)
+    return Checked(
+        rows=tuple(attempt.row for attempt in attempts.values()),
+        runnable={row: a.program for row, a in attempts.items() if a.program is not None and a.passed},
+        baseline=name,
+        blind_to=_blind_to(case, baseline),
+    )
+
+
+def _unchecked(peers: Mapping[str, Peer], reason: str) -> Checked:
+    rows = tuple(Row(name, Status.ABSENT, reason) for name in peers if name != OURS_FORCED)
+    return Checked(rows, {}, None, ())
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A row, with its program and the outputs of its first run where there are any."""
+
+    row: Row
+    program: Runnable | None = None
+    outputs: Sequence[Array] = ()
+
+    @property
+    def passed(self) -> bool:
+        return self.row.status is Status.TIMED
+
+
+def _attempt(case: Case, name: str, peer: Peer) -> _Attempt | None:
+    try:
+        program = peer(case)
+        if program is None:
+            return None
+        if isinstance(program, Absent):
+            return _Attempt(Row(name, Status.ABSENT, program.reason))
+        program.call()
+        outputs = tuple(output.copy() for output in program.outputs())
+    except Exception as error:  # one program that does not build or run must not hide the others
+        message = " ".join(str(error).split())
+        return _Attempt(Row(name, Status.FAILED, f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"))
+    return _Attempt(Row(name, Status.TIMED, temporary_bytes=program.temporary_bytes), program, outputs)
+
+
+def _judged(case: Case, attempt: _Attempt, baseline: Sequence[Array]) -> _Attempt:
+    """The attempt with its errors, and as WRONG where it does not pass."""
+    if attempt.program is None:
+        return attempt
+    if [output.shape for output in attempt.outputs] != [exact.shape for exact in case.exact]:
+        found = ", ".join(str(output.shape) for output in attempt.outputs)
+        return replace(attempt, row=replace(attempt.row, status=Status.WRONG, note=f"outputs of shape {found}"))
+    columns = zip(attempt.outputs, case.exact, baseline, case.output_dtypes, strict=True)
+    comparisons = [
+        tolerance.check(actual, exact, unfused, length=case.length, dtype=dtype)
+        for actual, exact, unfused, dtype in columns
+    ]
+    worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error))
+    row = replace(
+        attempt.row,
+        status=Status.TIMED if worst.ok else Status.WRONG,
+        note="" if worst.ok else worst.message,
+        max_error=worst.max_error if math.isfinite(worst.max_error) else None,
+        allowed=worst.allowed,
+    )
+    return replace(attempt, row=row)
+
+
+def _blind_to(case: Case, baseline: Sequence[Array]) -> tuple[str, ...]:
+    return tuple(
+        mutant
+        for exact, unfused, dtype in zip(case.exact, baseline, case.output_dtypes, strict=True)
+        for mutant in tolerance.rejects(exact, case.length, dtype, baseline=unfused)
+    )

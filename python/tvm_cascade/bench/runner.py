@@ -1,0 +1,154 @@
+"""`python -m tvm_cascade bench`: a suite checked, then timed beside its peers, slower rows included."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tvm.target import Target
+
+from tvm_cascade.bench import environment, goals, suites, table
+from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.check import check
+from tvm_cascade.bench.peers import PEERS, TVM_DEFAULT, Peer
+from tvm_cascade.bench.record import Decided, Report
+from tvm_cascade.bench.suites import Entry
+from tvm_cascade.bench.timing import IdleGate, Plan, measure
+from tvm_cascade.compilation import host_target
+from tvm_cascade.errors import OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.temporaries import temporary_bytes
+
+JSON_FORMAT = 1
+"""Version of what `--json` writes; a field that changes its meaning raises it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a suite is run.
+
+    Attributes
+    ----------
+    options : how to fuse.
+    plan : how much to time.
+    idle_gate : whether to wait for an idle machine.
+    seed : of the inputs.
+    """
+
+    options: FuseOptions
+    plan: Plan = field(default_factory=Plan)
+    idle_gate: bool = True
+    seed: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `bench`."""
+    plan = Plan()
+    parser.add_argument("--suite", choices=suites.SUITES, default="cpu", help="what to measure (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads or labels to keep")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
+    parser.add_argument("--repeats", type=int, default=plan.repeats, help="samples of a row (default: %(default)s)")
+    parser.add_argument(
+        "--max-seconds",
+        type=float,
+        default=plan.max_seconds,
+        help="time for the samples of a row (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs (default: %(default)s)")
+    parser.add_argument("--no-idle-gate", action="store_true", help="do not wait until the machine is idle")
+    parser.add_argument(
+        "--skip-default", action="store_true", help=f"leave out the rows `{TVM_DEFAULT}`, which are slow"
+    )
+
+
+def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
+    """Measure a suite, print its tables and goals, and write them where `--json` says.
+
+    Parameters
+    ----------
+    args : what the parser of `add_arguments` gives.
+    peers : the rows.
+
+    Returns
+    -------
+    exit_code : 1 when a row was wrong or failed, else 0; goals that are not met do not count.
+
+    Raises
+    ------
+    WorkloadError
+        When `--only` names something that is not in the suite.
+    OptionError
+        When a number is not positive, or the file of `--json` cannot be written.
+    """
+    settings = _settings(args)
+    entries = suites.entries(args.suite, args.only)
+    threads, target, console = environment.set_threads(), host_target(), table.console()
+    where = environment.describe(target, threads)
+    table.print_environment(console, where)
+    if not settings.idle_gate:
+        console.print("idle gate off: nobody looked whether the machine was idle", style="yellow")
+    rows = {name: peer for name, peer in peers.items() if not (args.skip_default and name == TVM_DEFAULT)}
+    reports = []
+    for entry in entries:
+        reports.append(measure_entry(entry, target, settings, rows))
+        table.print_report(console, reports[-1])
+    outcomes = goals.evaluate(suites.goals(args.suite), reports)
+    if outcomes:
+        table.print_goals(console, outcomes)
+    if args.json is not None:
+        found = {
+            "format": JSON_FORMAT,
+            "suite": args.suite,
+            "environment": dataclasses.asdict(where),
+            "settings": dataclasses.asdict(settings),
+            "workloads": [_plain(report) for report in reports],
+            "goals": [dataclasses.asdict(outcome) for outcome in outcomes],
+        }
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if all(report.sound for report in reports) else 1
+
+
+def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer] = PEERS) -> Report:
+    """Check every row of a workload, then time those that passed."""
+    case = Case(entry, settings.options, target, settings.seed)
+    checked = check(case, peers)
+    calls = {name: program.call for name, program in checked.runnable.items()}
+    timings = measure(calls, settings.plan, IdleGate(enabled=settings.idle_gate))
+    workload = entry.workload
+    return Report(
+        label=entry.label,
+        source=workload.source,
+        shape=dict(workload.shape),
+        dtype=workload.dtype,
+        flops=workload.flops(),
+        bytes=workload.bytes(),
+        decisions=tuple(
+            Decided(str(one.reason.verdict), one.reason.code, one.reason.detail, str(one.estimate or "") or None)
+            for one in case.outcome.decisions
+        ),
+        fuse_seconds=case.fuse_seconds,
+        temporary_bytes_before=temporary_bytes(case.func),
+        temporary_bytes_after=temporary_bytes(case.outcome.func),
+        baseline=checked.baseline,
+        blind_to=checked.blind_to,
+        rows=tuple(dataclasses.replace(row, timing=timings.get(row.name)) for row in checked.rows),
+    )
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    for option in ("repeats", "max_seconds"):
+        if not getattr(args, option) > 0:
+            raise OptionError("a positive number", str(getattr(args, option)), f"--{option.replace('_', '-')}")
+    if args.json is not None and not args.json.parent.is_dir():
+        raise OptionError("a file in a folder that exists", str(args.json), "--json")
+    plan = Plan(args.repeats, args.max_seconds)
+    return Settings(FuseOptions.from_environment(), plan, not args.no_idle_gate, args.seed)
+
+
+def _plain(report: Report) -> dict[str, object]:
+    """The report with what follows from it: the row that others are compared with."""
+    return {**dataclasses.asdict(report), "delivered": report.delivered}

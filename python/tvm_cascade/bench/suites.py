@@ -1,0 +1,161 @@
+"""Suites as data: which workloads are measured, at which sizes, and what they are meant to reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.errors import WorkloadError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A workload of a suite.
+
+    Attributes
+    ----------
+    workload : the program with its shape.
+    formula : the key by which NumPy and torch compute it; None where neither does.
+    """
+
+    workload: Workload
+    formula: str | None
+
+    @property
+    def label(self) -> str:
+        """What its table is called: the workload's name and its extents."""
+        return f"{self.workload.name} {'x'.join(map(str, self.workload.shape.values()))}"
+
+
+@dataclass(frozen=True)
+class SpeedGoal:
+    """Our program takes at most 1/`at_least` of the time of a peer.
+
+    Attributes
+    ----------
+    label : of the entry.
+    peers : rows to compare with; the first that has a time counts.
+    at_least : the ratio asked for; None where the ratio is only to be shown.
+    """
+
+    label: str
+    peers: tuple[str, ...]
+    at_least: float | None
+
+
+@dataclass(frozen=True)
+class PassGoal:
+    """Fusing takes at most so many seconds."""
+
+    label: str
+    at_most_s: float
+
+
+Goal = SpeedGoal | PassGoal
+
+
+def _attention(heads: int, queries: int, keys: int, head_dim: int) -> Entry:
+    shape = {"heads": heads, "queries": queries, "keys": keys, "head_dim": head_dim}
+    return Entry(workloads.get("attention").with_shape(**shape), "attention")
+
+
+def _rows(name: str, rows: int, length: int) -> Entry:
+    return Entry(workloads.get(name).with_shape(rows=rows, length=length), name)
+
+
+_ROW_PROGRAMS = ("variance", "inertia", "logsumexp")
+
+
+def _cpu() -> list[Entry]:
+    attentions = [_attention(*shape) for shape in ((8, 512, 512, 64), (8, 1024, 1024, 64), (4, 4096, 4096, 64))]
+    return attentions + [_rows(name, *size) for name in _ROW_PROGRAMS for size in ((1024, 8192), (256, 131072))]
+
+
+def _smoke() -> list[Entry]:
+    return [_attention(2, 24, 53, 16), *(_rows(name, 6, 1009) for name in _ROW_PROGRAMS)]
+
+
+_FAMILY_FORMULAS = {"V": "variance", "I": "inertia", "H": "attention"}
+
+
+def _redfuser_cpu() -> list[Entry]:
+    """RedFuser's 52 rows at sizes for a CPU; those that become the same program and size appear once."""
+    found: dict[tuple[object, ...], Entry] = {}
+    for name in workloads.names():
+        workload = workloads.get(name)
+        if workload.source.startswith("RedFuser"):
+            twin = workload.cpu
+            entry = Entry(twin, _FAMILY_FORMULAS.get(name[0]))
+            found.setdefault((name[0], *twin.shape.values()), entry)
+    return list(found.values())
+
+
+def _neptune_cpu() -> list[Entry]:
+    """Neptune's ten operators at sizes for a CPU; NumPy and torch forms are written for unmasked attention alone."""
+    plain = {"PF_GLOBAL", "DC_CAUSAL", "DC_GQA"}
+    names = workloads.names(source="Neptune")
+    return [Entry(workloads.get(name).cpu, "attention" if name in plain else None) for name in names]
+
+
+_SUITES: Mapping[str, Callable[[], list[Entry]]] = {
+    "cpu": _cpu,
+    "smoke": _smoke,
+    "redfuser-cpu": _redfuser_cpu,
+    "neptune-cpu": _neptune_cpu,
+}
+
+SUITES = tuple(_SUITES)
+
+
+def entries(suite: str, only: Sequence[str] = ()) -> list[Entry]:
+    """The entries of a suite, in order.
+
+    Parameters
+    ----------
+    suite : one of `SUITES`.
+    only : labels or names of workloads to keep; all by default.
+
+    Raises
+    ------
+    WorkloadError
+        When there is no such suite, or something in `only` is not in it.
+    """
+    if suite not in _SUITES:
+        raise WorkloadError(f"a suite among {', '.join(SUITES)}", repr(suite))
+    found = _SUITES[suite]()
+    known = {name for entry in found for name in (entry.label, entry.workload.name)}
+    if unknown := [name for name in only if name not in known]:
+        labels = ", ".join(entry.label for entry in found)
+        raise WorkloadError(f"labels or workloads among {labels}", ", ".join(unknown), f"suite `{suite}`")
+    return [entry for entry in found if not only or {entry.label, entry.workload.name} & set(only)]
+
+
+def goals(suite: str) -> list[Goal]:
+    """What the suite is meant to reach; only the suite `cpu` has goals."""
+    if suite != "cpu":
+        return []
+    found: list[Goal] = []
+    for entry in _cpu():
+        found += _attention_goals(entry) if entry.formula == "attention" else _row_goals(entry.label)
+    return found
+
+
+_LONG = 4096
+"""Keys from which on the scores of one attention no longer fit a cache."""
+
+
+def _attention_goals(entry: Entry) -> list[Goal]:
+    fusion = 1.3 if entry.workload.shape["keys"] >= _LONG else None
+    speed = (("torch", 1.5), ("numpy", 2.5), ("tvm default", 50.0), ("ours, unfused", fusion))
+    return [*(SpeedGoal(entry.label, (peer,), ratio) for peer, ratio in speed), PassGoal(entry.label, 2.0)]
+
+
+def _row_goals(label: str) -> list[Goal]:
+    return [
+        SpeedGoal(label, ("numpy",), 2.0),
+        # Where no rule of dlight takes the program, what runs is TVM's default code.
+        SpeedGoal(label, ("tvm dlight", "tvm default"), 1.5),
+        SpeedGoal(label, ("ours, unfused",), 1.0),
+    ]

@@ -1,0 +1,171 @@
+"""Times of several candidates that compute the same thing, taken so that they can be compared.
+
+Candidates take turns: each round takes one sample of each, so that drift (clock frequency, other users of the machine)
+hits all alike. Before a round the machine has to be idle. A sample is as many calls as last long enough for the clock,
+after one call that is not timed and brings the candidate's own data back into the caches.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+_STAT = Path("/proc/stat")
+_IDLE_FRACTION = 0.95
+_IDLE_WINDOW_SECONDS = 0.3  # 30 ticks of /proc/stat on each core
+_SETTLE_SECONDS = 0.05  # idle worker threads spin before they sleep: OpenBLAS's for 2^26 clock cycles, 30 ms or so
+_SAMPLE_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call.
+
+    Attributes
+    ----------
+    median_s, p20_s, p80_s : median and percentiles over the samples.
+    samples, calls : how many samples were taken, and how many calls each averages.
+    idle : whether the machine was idle before every sample; None where nobody could tell.
+    """
+
+    median_s: float
+    p20_s: float
+    p80_s: float
+    samples: int
+    calls: int
+    idle: bool | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to measure: samples of each candidate, and seconds after which a candidate gets no further sample."""
+
+    repeats: int = 15
+    max_seconds: float = 5.0
+
+
+def summarise(seconds: Sequence[float], calls: int, idle: bool | None) -> Timing:
+    """The timing of samples, each the mean seconds of one call."""
+    low, median, high = (float(np.percentile(seconds, percent)) for percent in (20, 50, 80))
+    return Timing(median, low, high, len(seconds), calls, idle)
+
+
+@dataclass
+class IdleGate:
+    """Waits for the machine to be idle, for a limited time in all.
+
+    Attributes
+    ----------
+    limit_seconds : waiting left; once it is used up every `wait` looks once and returns.
+    enabled : False makes `wait` return at once.
+    """
+
+    limit_seconds: float = 30.0
+    enabled: bool = True
+
+    def wait(self) -> bool | None:
+        """Wait until the machine is idle: whether it became so; None when switched off, or without /proc/stat."""
+        if not self.enabled:
+            return None
+        while True:
+            start = time.perf_counter()
+            idle = _idle_fraction(_IDLE_WINDOW_SECONDS)
+            if idle is None:
+                return None
+            if idle >= _IDLE_FRACTION:
+                return True
+            self.limit_seconds -= time.perf_counter() - start
+            if self.limit_seconds <= 0:
+                return False
+
+
+def _idle_fraction(window_seconds: float) -> float | None:
+    """The part of all cores' time that was idle during the window; None where /proc/stat does not exist."""
+    before = _ticks()
+    if before is None:
+        return None
+    time.sleep(window_seconds)
+    after = _ticks()
+    if after is None or after[0] == before[0]:
+        return None
+    return (after[1] - before[1]) / (after[0] - before[0])
+
+
+def _ticks() -> tuple[int, int] | None:
+    """Clock ticks of all cores since start: in all, and idle or waiting for a device."""
+    try:
+        first = _STAT.read_text().splitlines()[0]
+    except OSError:
+        return None
+    ticks = [int(field) for field in first.split()[1:9]]  # the two fields after these are contained in the first two
+    return sum(ticks), ticks[3] + ticks[4]
+
+
+@dataclass
+class _Candidate:
+    """One candidate while it is being measured."""
+
+    call: Callable[[], object]
+    plan: Plan
+    calls: int = 1
+    seconds: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    idle: list[bool | None] = field(default_factory=list)
+
+    def calibrate(self, idle: bool | None) -> None:
+        """Find how many calls make a sample; a call that outlasts the plan is its own only sample."""
+        duration = self._time(1)
+        if duration > self.plan.max_seconds:
+            self._keep(duration, idle)
+            return
+        if duration < _SAMPLE_SECONDS:
+            duration = min(duration, self._time(1))
+        self.calls = max(1, math.ceil(_SAMPLE_SECONDS / max(duration, 1e-9)))
+
+    @property
+    def unfinished(self) -> bool:
+        return len(self.seconds) < self.plan.repeats and self.spent < self.plan.max_seconds
+
+    def sample(self, idle: bool | None) -> None:
+        time.sleep(_SETTLE_SECONDS)
+        self.call()
+        self._keep(self._time(self.calls), idle)
+
+    def timing(self) -> Timing:
+        return summarise(self.seconds, self.calls, None if None in self.idle else all(self.idle))
+
+    def _time(self, calls: int) -> float:
+        """Seconds of one call, as the mean of several."""
+        start = time.perf_counter()
+        for _ in range(calls):
+            self.call()
+        return (time.perf_counter() - start) / calls
+
+    def _keep(self, seconds: float, idle: bool | None) -> None:
+        self.seconds.append(seconds)
+        self.spent += seconds * (self.calls + 1)  # one call of each sample is not timed
+        self.idle.append(idle)
+
+
+def measure(calls: Mapping[str, Callable[[], object]], plan: Plan, gate: IdleGate) -> dict[str, Timing]:
+    """The timing of each call, by its name.
+
+    Parameters
+    ----------
+    calls : what to time; each computes its whole result each time.
+    plan : how many samples, and for how long.
+    gate : passed before each round; what it says is kept with the timings.
+    """
+    candidates = {name: _Candidate(call, plan) for name, call in calls.items()}
+    for candidate in candidates.values():
+        candidate.calibrate(gate.wait())
+    while unfinished := [candidate for candidate in candidates.values() if candidate.unfinished]:
+        idle = gate.wait()
+        for candidate in unfinished:
+            candidate.sample(idle)
+    return {name: candidate.timing() for name, candidate in candidates.items()}

@@ -1,0 +1,126 @@
+"""`python -m tvm_cascade run WORKLOAD`: the main job, from an unfused program to a fused one, checked and timed."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.check import Checked, check
+from tvm_cascade.bench.peers import OURS_FUSED, OURS_UNFUSED, PEERS, TVM_DEFAULT
+from tvm_cascade.bench.record import Row, Status
+from tvm_cascade.bench.suites import Entry
+from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.cli_arguments import (
+    add_option_arguments,
+    add_shape_arguments,
+    chosen_workload,
+    console,
+    options_given,
+)
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.explain import explain_outcomes
+from tvm_cascade.report.explanation import bytes_text
+from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
+from tvm_cascade.targets import resolve_target
+
+_MEMORY_SHARE = 0.5  # of the machine's memory, for the float64 oracle's buffers
+_PLAN = Plan(repeats=11, max_seconds=2.0)
+_GATE_SECONDS = 5.0
+_FAILURES = (Status.WRONG, Status.FAILED)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("workload", metavar="WORKLOAD", help="one of those that `workloads` lists")
+    add_shape_arguments(parser)
+    add_option_arguments(parser)
+    parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine) or a target of kind llvm')
+    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build, fuse, explain, run, check and time; returns the exit code."""
+    workload, target = chosen_workload(args.workload, args), resolve_target(args.target)
+    options = FuseOptions.from_environment(**options_given(args))
+    if args.seed < 0:
+        raise InputError("a seed of 0 or more", str(args.seed), "--seed")
+    _check_memory(workload)
+    case = Case(Entry(workload, None), options, target, args.seed)
+    shape = " ".join(f"{extent}={size}" for extent, size in workload.shape.items())
+    print(f"{workload.name} ({workload.dtype}): {shape}\ntarget: {target}\n")
+    print(f"{explain_outcomes({workload.name: case.func}, {workload.name: case.outcome})}\n")
+    if not case.outcome.fused and not case.declined:
+        print("nothing was fused, so there is nothing to compare")
+        return 0
+    forms = [TVM_DEFAULT, OURS_UNFUSED] + ([OURS_FUSED] if case.outcome.fused else [])
+    checked = check(case, {name: PEERS[name] for name in forms})
+    timings = measure({name: r.call for name, r in checked.runnable.items()}, _PLAN, IdleGate(_GATE_SECONDS))
+    _print_table(checked, timings)
+    _print_gain(case, checked, timings)
+    return 1 if any(row.status in _FAILURES for row in checked.rows) else 0
+
+
+def _check_memory(workload: Workload) -> None:
+    """Refuse what the float64 oracle could not hold, before anything is allocated."""
+    func = workload.build()
+    buffers = [*func.params, *func.body.block.alloc_buffers]
+    needed = 8 * sum(math.prod(int(extent) for extent in buffer.ty.shape) for buffer in buffers)
+    limit = int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if needed > limit:
+        raise InputError(
+            f"stages that take at most {bytes_text(limit)} in float64, half of this machine's memory",
+            bytes_text(needed),
+            f"workload `{workload.name}`",
+            "pass --small, or smaller extents with --shape",
+        )
+
+
+def _print_table(checked: Checked, timings: Mapping[str, Timing]) -> None:
+    table = Table("program", "median", "20 % to 80 %", "times faster", "error", "allowed", "check", box=None)
+    usual = timings.get(TVM_DEFAULT)
+    for row in checked.rows:
+        timing = timings.get(row.name)
+        times = ["", "", ""]
+        if timing is not None:
+            times[0] = f"{timing.median_s * 1e3:.3f} ms"
+            times[1] = f"{timing.p20_s * 1e3:.3f} to {timing.p80_s * 1e3:.3f}"
+            times[2] = f"{usual.median_s / timing.median_s:.2f}" if usual else ""
+        table.add_row(row.name, *times, _error_text(row.max_error), _error_text(row.allowed), _status_text(row))
+    console().print(table, markup=False)
+    for row in checked.rows:
+        if row.note:
+            print(f"{row.name}: {row.note}")
+    if not all(timing.idle for timing in timings.values()):
+        print("the machine was not idle: times may be too long")
+
+
+def _error_text(error: float | None) -> str:
+    return "" if error is None else f"{error:.2e}"
+
+
+def _status_text(row: Row) -> str:
+    return "ok" if row.status is Status.TIMED else str(row.status)
+
+
+def _print_gain(case: Case, checked: Checked, timings: Mapping[str, Timing]) -> None:
+    print()
+    if not case.outcome.fused:
+        print("declined by the cost model: pass --force to fuse all the same")
+    if OURS_FUSED in timings and OURS_UNFUSED in timings:
+        ratio = timings[OURS_UNFUSED].median_s / timings[OURS_FUSED].median_s
+        print(f"fusing alone: {ratio:.2f} times as fast as unfused under our own schedule")
+    before, after = ([row.temporary_bytes for row in checked.rows if row.name == n] for n in (TVM_DEFAULT, OURS_FUSED))
+    if before and after and before[0] is not None and after[0] is not None:
+        print(f"temporaries: {bytes_text(before[0])} unfused, {bytes_text(after[0])} fused")
+    print(f"reading, deriving, proving and rewriting: {case.fuse_seconds:.2f} s")
+    replaced = vectorise_math(case.outcome.func)[1] if case.options.vector_math and case.options.schedule else ()
+    if replaced:
+        bounds = ", ".join(f"{name} (at most {ULP_BOUNDS[name]} ulp)" for name in replaced)
+        print(f"vectorised polynomials: {bounds}")

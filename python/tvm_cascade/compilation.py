@@ -1,0 +1,202 @@
+"""`tvm_cascade.compile`: from an unfused program to one that runs. Named so that it does not hide the built-in."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.compiled import Compiled
+from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.explain import explain_outcomes, functions_of
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.schedule.unfused import schedule_unfused_cpu
+from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
+from tvm_cascade.targets import host_target, resolve_target
+from tvm_cascade.transform.fuse_function import FUSED, Outcome, fuse_function
+
+__all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
+
+_TUNER_NEEDS = ("xgboost", "psutil", "cloudpickle")  # the extra `tune`
+_TRIALS_PER_ITERATION = 32
+
+
+def compile(
+    mod_or_func: tvm.IRModule | tirx.PrimFunc,
+    target: str | dict[str, Any] | Target = "auto",
+    tune_trials: int = 0,
+    database: str | Path | s_tir.meta_schedule.database.Database | None = None,
+    **options: object,
+) -> Compiled:
+    """Fuse, schedule and build a program. The caller's program is not changed.
+
+    Parameters
+    ----------
+    mod_or_func : S-TIR functions, not scheduled yet. Functions that are scheduled, or cannot be read, are built as
+        they are.
+    target : "auto" for the CPU of this machine, or an LLVM target.
+    tune_trials : candidates that MetaSchedule measures for each fused function; 0 takes our own schedule.
+    database : MetaSchedule's records, or the folder where they are kept; read first, and written when tuning.
+    **options
+        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+
+    Returns
+    -------
+    Compiled
+
+    Raises
+    ------
+    InputError
+        When the program is no module of PrimFuncs or is empty, or the target is not one that we schedule for.
+    OptionError
+        When an option is unknown or outside its domain, or tuning lacks packages.
+    """
+    chosen, tuning, resolved = (
+        FuseOptions.from_environment(**options),
+        _Tuning(tune_trials, database),
+        resolve_target(target),
+    )
+    if tuning.trials and "num-cores" not in resolved.attrs:
+        raise InputError("a target with num-cores, for tuning", str(resolved), "target", 'pass "auto"')
+    return _build(mod_or_func, resolved, chosen, tuning, fuse=True)
+
+
+def compile_unfused(
+    mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target = "auto", **options: object
+) -> Compiled:
+    """As `compile`, but without fusing: what is gained by fusing alone is measured against this.
+
+    Raises
+    ------
+    InputError, OptionError
+        As `compile`.
+    """
+    chosen = FuseOptions.from_environment(**options)
+    return _build(mod_or_func, resolve_target(target), chosen, _Tuning(0, None), fuse=False)
+
+
+@dataclass(frozen=True)
+class _Tuning:
+    trials: int
+    database: str | Path | s_tir.meta_schedule.database.Database | None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.trials, int) or isinstance(self.trials, bool) or self.trials < 0:
+            raise OptionError("a number of trials, 0 or more", repr(self.trials), "tune_trials")
+        kinds = (str, Path, s_tir.meta_schedule.database.Database)
+        if self.database is not None and not isinstance(self.database, kinds):
+            raise InputError("a MetaSchedule database or a folder", type(self.database).__name__, "database")
+        missing = [name for name in _TUNER_NEEDS if importlib.util.find_spec(name) is None]
+        if self.trials and missing:
+            hint = "run: python -m pip install 'tvm-cascade[tune]'"
+            raise OptionError("the packages of the extra `tune`", f"no {', '.join(missing)}", "tune_trials", hint)
+
+    @property
+    def wanted(self) -> bool:
+        return self.trials > 0 or self.database is not None
+
+    def best(self, func: tirx.PrimFunc, target: Target, vector_math: bool) -> tirx.PrimFunc | None:
+        """The function under the best schedule that is known or found; None where there is none."""
+        from tvm.s_tir import meta_schedule  # loads the tuner's needs
+
+        mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+        with tempfile.TemporaryDirectory() as scratch:
+            database = self.database
+            if not isinstance(database, meta_schedule.database.Database):
+                folder = Path(database or scratch)
+                folder.mkdir(parents=True, exist_ok=True)
+                database = meta_schedule.database.JSONDatabase(work_dir=str(folder))
+            if self.trials:
+                build = _build_vectorised if vector_math else None
+                meta_schedule.tune_tir(
+                    mod,
+                    target,
+                    scratch,
+                    self.trials,
+                    num_trials_per_iter=min(self.trials, _TRIALS_PER_ITERATION),
+                    builder=meta_schedule.builder.LocalBuilder(f_build=build),
+                    database=database,
+                    num_tuning_cores="logical",
+                )
+            schedule = meta_schedule.tir_integration.compile_tir(database, mod, target)
+        if schedule is None:
+            return None
+        return schedule.mod["main"].with_attr("global_symbol", func.attrs["global_symbol"])
+
+
+def _build_vectorised(mod: tvm.IRModule, target: Target, params: dict[str, tvm.runtime.Tensor] | None) -> Any:
+    """How a tuning worker builds a candidate: with the arithmetic that it will have in the end."""
+    from tvm.s_tir.meta_schedule.builder.local_builder import default_build
+
+    vectorised = {variable: vectorise_math(func)[0] for variable, func in mod.functions_items()}
+    return default_build(tvm.IRModule(vectorised), target, params)
+
+
+def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _Tuning, *, fuse: bool) -> Compiled:
+    functions = functions_of(mod_or_func, "compile")
+    foreign = {name: type(func).__name__ for name, func in functions.items() if not isinstance(func, tirx.PrimFunc)}
+    if foreign or not functions:
+        found = ", ".join(f"{name}: {kind}" for name, kind in foreign.items()) or "no function"
+        hint = "in a Relax pipeline, put tvm.s_tir.transform.FuseCascadedReductions() after LegalizeOps and FuseTIR"
+        raise InputError("a module of PrimFuncs", found, "compile", hint)
+    # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
+    named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
+    mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
+    replaced: set[str] = set()
+    for name, outcome in outcomes.items():
+        lowered, names = _scheduled(outcome, target, options, tuning)
+        mod.update_func(mod.get_global_var(name), lowered)
+        replaced.update(names)
+    report = explain_outcomes(named, outcomes) if fuse else Explanation()
+    bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
+    return Compiled(tvm.compile(mod, target=target), mod, report, target, bounds)
+
+
+def _as_it_is(func: tirx.PrimFunc) -> Outcome:
+    program = read_program(func)
+    return Outcome(func, (), program if isinstance(program, Program) else None)
+
+
+def _scheduled(
+    outcome: Outcome, target: Target, options: FuseOptions, tuning: _Tuning
+) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
+    """The function under a schedule for the target, and the names of the functions whose arithmetic was replaced."""
+    func = outcome.func
+    fused = func.attrs is not None and FUSED in func.attrs
+    readable = outcome.program is not None or (fused and not _is_scheduled(func))
+    if not options.schedule or not readable:
+        return func, ()
+    lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
+    if lowered is None:
+        schedule = s_tir.Schedule(_private_copy(func))
+        (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
+        lowered = schedule.mod["main"]
+    # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
+    return vectorise_math(lowered) if options.vector_math else (lowered, ())
+
+
+def _private_copy(func: tirx.PrimFunc) -> tvm.IRModule:
+    """A module that shares no node with the function: a Schedule may write into the function that it was given."""
+    return tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func})))
+
+
+def _is_scheduled(func: tirx.PrimFunc) -> bool:
+    marked: list[tirx.For] = []
+
+    def note(loop: tirx.For) -> None:
+        if loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations:
+            marked.append(loop)
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, note))
+    return bool(marked)

@@ -1,0 +1,1 @@
+"""What is told to users: verdicts, reasons and formulas, as objects, text, JSON and HTML."""

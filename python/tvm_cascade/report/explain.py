@@ -1,0 +1,158 @@
+"""`tvm_cascade.explain`: per group of reductions the verdict, the reason, the fold as formulas, and what it saves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+import sympy as sp
+import tvm
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Fold, formula
+from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.prove import prove
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
+from tvm_cascade.transform.fuse_function import FUSED, Decision, Outcome, fuse_function
+
+_LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
+
+
+def explain(mod_or_func: tvm.IRModule | tirx.PrimFunc, **options: object) -> Explanation:
+    """What `FuseCascadedReductions` makes of a program, and why. The program is not changed.
+
+    Parameters
+    ----------
+    mod_or_func : a module or a PrimFunc. Functions of other kinds (Relax) are listed as skipped; of a function that
+        is fused already, the fold that it carries is shown.
+    **options
+        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    InputError
+        When the argument is neither a module nor a PrimFunc.
+    OptionError
+        When an option is unknown or outside its domain.
+    """
+    return explain_functions(functions_of(mod_or_func, "explain"), FuseOptions.from_environment(**options))
+
+
+def functions_of(mod_or_func: object, where: str) -> dict[str, ir.BaseFunc]:
+    """The functions of a module, or the one function, by name.
+
+    Raises
+    ------
+    InputError
+        When it is neither a module nor a PrimFunc; the message names `where`.
+    """
+    if isinstance(mod_or_func, tirx.PrimFunc):
+        symbol = mod_or_func.attrs.get("global_symbol") if mod_or_func.attrs is not None else None
+        return {str(symbol or "main"): mod_or_func}
+    if not isinstance(mod_or_func, tvm.IRModule):
+        hint = "make a PrimFunc with te.create_prim_func, @T.prim_func(s_tir=True) or relax.transform.LegalizeOps"
+        raise InputError("an IRModule or a tirx.PrimFunc", type(mod_or_func).__name__, where, hint)
+    return {variable.name_hint: function for variable, function in mod_or_func.functions_items()}
+
+
+def explain_functions(functions: Mapping[str, ir.BaseFunc], options: FuseOptions) -> Explanation:
+    """The explanation of several functions by name."""
+    prim_funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
+    outcomes = {name: fuse_function(func, options) for name, func in prim_funcs.items()}
+    return explain_outcomes(functions, outcomes)
+
+
+def explain_outcomes(functions: Mapping[str, ir.BaseFunc], outcomes: Mapping[str, Outcome]) -> Explanation:
+    """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs."""
+    groups: list[GroupReport] = []
+    reports: list[FunctionReport] = []
+    for name, func in functions.items():
+        if name not in outcomes:
+            reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
+            continue
+        outcome = outcomes[name]
+        found = _carried(name, func) or [_group(name, decision) for decision in outcome.decisions]
+        groups += found
+        if outcome.fused:
+            reports.append(FunctionReport(name, "fused", "by this pass"))
+        elif found and not outcome.decisions:
+            reports.append(FunctionReport(name, "already fused", "by an earlier pass"))
+        else:
+            why = ", ".join(dict.fromkeys(group.reason.code for group in found))
+            reports.append(FunctionReport(name, "unchanged", why or "it holds no reduction"))
+    return Explanation(tuple(groups), tuple(reports))
+
+
+def _carried(function: str, func: ir.BaseFunc) -> list[GroupReport]:
+    """The groups that a fused function tells of in its attribute."""
+    if func.attrs is None or FUSED not in func.attrs:
+        return []
+    found = []
+    for summary in json.loads(str(func.attrs[FUSED])):
+        formulas = tuple(_parsed(line) for line in summary["fold"].splitlines())
+        found.append(GroupReport(function, Reason("fold"), tuple(summary["results"]), formulas))
+    return found
+
+
+def _parsed(line: str) -> Formula:
+    """One line of `str(fold)`: the section, at least two spaces, and left = right."""
+    section, _, formula = line.partition("  ")
+    left, _, right = formula.strip().partition(" = ")
+    return Formula(section, left, right)
+
+
+def _group(function: str, decision: Decision) -> GroupReport:
+    group, numbers = decision.candidate.group, decision.estimate
+    if group is None:
+        return GroupReport(function, decision.reason, decision.candidate.names)
+    return GroupReport(
+        function,
+        decision.reason,
+        group.names,
+        tuple(
+            Formula(section, str(left), formula(_shortened(right))) for section, left, right in group.fold.formulas()
+        ),
+        _latex(group.fold),
+        _gauges(group.fold),
+        numbers.passes_before if numbers else None,
+        numbers.passes_after if numbers else None,
+        numbers.bytes_before if numbers else None,
+        numbers.bytes_after if numbers else None,
+        prove(group.fold),
+    )
+
+
+def _shortened(expression: sp.Expr) -> sp.Expr:
+    """The expression with long exact numbers as decimals of nine digits, which tell float32 values apart."""
+    numbers = expression.atoms(sp.Rational)
+    return expression.xreplace({r: sp.Float(r, 9) for r in numbers if r.q > 1 and max(abs(r.p), r.q) > _LONG_NUMBER})
+
+
+def _gauges(fold: Fold) -> dict[str, str]:
+    moving = {str(reference.tracks): str(reference.gauge) for reference in fold.references}
+    deferred = {str(quantity): str(Gauge.DEFERRED) for quantities in fold.deferred.values() for quantity in quantities}
+    return {**moving, **deferred}
+
+
+def _latex(fold: Fold) -> str:
+    rows = fold.formulas()
+    symbols = set().union(*(side.free_symbols for _, *sides in rows for side in sides if isinstance(side, sp.Expr)))
+    names = {symbol: rf"\mathit{{{_escaped(symbol.name)}}}" for symbol in symbols}
+    lines = [
+        rf"\text{{{section}}}\quad {sp.latex(left, symbol_names=names)} &= "
+        rf"{sp.latex(_shortened(right), symbol_names=names)}"
+        for section, left, right in rows
+    ]
+    return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([_%$#&{}])", r"\\\1", name).replace("Δ", r"\Delta ")

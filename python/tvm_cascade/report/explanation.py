@@ -1,0 +1,169 @@
+"""An explanation as data, as text and as JSON: what became of each function and of each group of reductions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm_cascade.algebra.verdict import Reason, Verdict
+
+SCHEMA = 1
+"""Version of the JSON form; it changes when a key is renamed or removed."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """left = right, in one section of a fold: lift, reference (gauge), merge or finish."""
+
+    section: str
+    left: str
+    right: str
+
+    def __str__(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """What became of one group of reductions, in the names of the user's own buffers.
+
+    Attributes
+    ----------
+    function : name of the function that holds it.
+    reason : code, law, detail and hint; the verdict goes with the code.
+    buffers : result buffers of the reductions, in order; empty where the function could not be read.
+    formulas : the fold, in order of computation; empty where there is none.
+    latex : the same formulas as one LaTeX `aligned` block.
+    gauges : by quantity that elements read of earlier results, how the reference for it moves.
+    passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
+    bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
+    obligations : what was proved of the fold.
+    """
+
+    function: str
+    reason: Reason
+    buffers: tuple[str, ...] = ()
+    formulas: tuple[Formula, ...] = ()
+    latex: str = ""
+    gauges: dict[str, str] = field(default_factory=dict)
+    passes_before: int | None = None
+    passes_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    obligations: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Fused, refused, unknown or declined."""
+        return self.reason.verdict
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What there is to say besides the formulas: (label, sentence) rows for text and HTML."""
+        rows = [("why", str(self.reason))]
+        if self.passes_before is not None:
+            rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
+        if self.bytes_before is not None and self.bytes_after is not None:
+            sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
+            rows.append(("temporaries along it", sizes))
+        if self.gauges:
+            rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
+        if self.obligations:
+            rows.append(("proved", "; ".join(self.obligations)))
+        if self.verdict is not Verdict.FUSED and self.reason.hint:
+            rows.append(("to make it fuse", self.reason.hint))
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The group in JSON's types."""
+        return {
+            "function": self.function,
+            "verdict": self.verdict.value,
+            "reason": {
+                "code": self.reason.code,
+                "law": self.reason.law,
+                "detail": self.reason.detail,
+                "hint": self.reason.hint,
+            },
+            "buffers": list(self.buffers),
+            "formulas": [{"section": f.section, "left": f.left, "right": f.right} for f in self.formulas],
+            "latex": self.latex,
+            "gauges": dict(self.gauges),
+            "passes_before": self.passes_before,
+            "passes_after": self.passes_after,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "obligations": list(self.obligations),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.function}: {self.verdict}" + (f": {', '.join(self.buffers)}" if self.buffers else "")]
+        rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
+        width = max(len(label) for label, _ in rows)
+        return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
+
+
+@dataclass(frozen=True)
+class FunctionReport:
+    """What became of one function.
+
+    Attributes
+    ----------
+    name : in its module.
+    status : "fused", "already fused", "unchanged", or "skipped" for what is no PrimFunc.
+    note : why, in a few words.
+    """
+
+    name: str
+    status: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.status} ({self.note})"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` returns: prints well, also as HTML in a notebook.
+
+    Attributes
+    ----------
+    groups : one for each group of reductions that was looked at, in order of functions.
+    functions : every function of the module.
+    """
+
+    groups: tuple[GroupReport, ...] = ()
+    functions: tuple[FunctionReport, ...] = ()
+
+    @property
+    def fused(self) -> bool:
+        """Whether any group is, or was already, fused."""
+        return any(group.verdict is Verdict.FUSED for group in self.groups)
+
+    def to_json(self) -> str:
+        """The explanation as JSON text; the keys are stable, and `schema` is the version of the form."""
+        functions = [{"name": f.name, "status": f.status, "note": f.note} for f in self.functions]
+        groups = [group.to_dict() for group in self.groups]
+        return json.dumps({"schema": SCHEMA, "functions": functions, "groups": groups}, indent=2, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        told = {group.function for group in self.groups}
+        parts = [str(group) for group in self.groups] + [str(f) for f in self.functions if f.name not in told]
+        return "\n\n".join(parts) if parts else "no functions"
+
+    def _repr_html_(self) -> str:
+        from tvm_cascade.report.html import fragment  # loaded where a notebook asks for it
+
+        return fragment(self)
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes with a binary unit: `8.0 MiB`."""
+    size, units = float(count), ["KiB", "MiB", "GiB"]
+    if count < 1024:
+        return f"{count} B"
+    unit = ""
+    while size >= 1024 and units:
+        size, unit = size / 1024, units.pop(0)
+    return f"{size:.1f} {unit}"

@@ -1,0 +1,45 @@
+"""An explanation as HTML: a fragment for notebooks, a page for files. Every text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tvm_cascade.report.explanation import Explanation, GroupReport
+
+_COLOURS = {"fused": "#1a7f37", "refused": "#b35900", "unknown": "#6e7781", "declined": "#0969da"}
+_CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
+
+
+def page(explanation: Explanation, title: str) -> str:
+    """A whole document."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>\n'
+        f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{fragment(explanation)}\n</body></html>\n'
+    )
+
+
+def fragment(explanation: Explanation) -> str:
+    """What a notebook shows: one section for each group, then the functions that hold none."""
+    told = {group.function for group in explanation.groups}
+    rest = [f"<p>{escape(str(function))}</p>" for function in explanation.functions if function.name not in told]
+    parts = [_group(group) for group in explanation.groups] + rest
+    return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'
+
+
+def _group(group: GroupReport) -> str:
+    verdict = str(group.verdict)
+    buffers = ", ".join(f"<code>{escape(name)}</code>" for name in group.buffers)
+    heading = (
+        f'<h4>{escape(group.function)}: <span style="color:{_COLOURS[verdict]}">{escape(verdict)}</span>'
+        f"{': ' if buffers else ''}{buffers}</h4>"
+    )
+    formulas = "".join(
+        f"<tr><td {_CELL}>{escape(f.section)}</td><td {_CELL}><code>{escape(f.left)}</code></td>"
+        f"<td {_CELL}><code>= {escape(f.right)}</code></td></tr>"
+        for f in group.formulas
+    )
+    facts = "".join(f"<tr><td {_CELL}>{escape(k)}</td><td {_CELL}>{escape(v)}</td></tr>" for k, v in group.facts)
+    table = f"<table>{formulas}</table>" if formulas else ""
+    return f"<section>{heading}<table>{facts}</table>{table}</section>"

@@ -1,0 +1,137 @@
+"""The CPU schedule of a fused function, from the roles, iterators and accesses of its blocks.
+
+    parallel for block of rows:
+        operands that want rows side by side are packed once
+        for tile: contractions in register tiles; everything else in vectors
+        finish
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir
+from tvm.target import Target
+
+from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.schedule.cpu_tiling import TiledLoop, loops_after_tiling, tile_rows
+from tvm_cascade.schedule.dot import find_dot, schedule_dot, split_dot
+from tvm_cascade.schedule.microkernel import Contraction, find_contraction, packed_dim, register_tile, schedule_contraction
+from tvm_cascade.schedule.nest_schedule import Deferred, Loop, Nest
+from tvm_cascade.schedule.packing import lay_out_in_panels, pack_operand
+from tvm_cascade.schedule.roles import Access, BlockPlan, FusedLoop, plan_alone, read_fused_loops
+from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
+from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
+from tvm_cascade.schedule.unfused import schedule_alone
+
+__all__ = ["schedule_cpu"]
+
+
+def schedule_cpu(sch: s_tir.Schedule, target: Target) -> None:
+    """Schedules a fused function for a CPU, in place.
+
+    Parameters
+    ----------
+    sch : over a module whose "main" function came from the rewrite. It should own its module: TVM's Schedule may write
+        into the very function that it was given.
+    target : an LLVM target; its features give the width and number of vector registers.
+    """
+    machine, deferred = machine_of(target), Deferred()
+    func = sch.mod["main"]
+    loops = read_fused_loops(func)
+    handled: set[str] = set()
+    for loop in loops:
+        handled |= {plan.name for plan in (*loop.blocks, *loop.after)}
+        rows = plan_rows(loop, machine)
+        if rows is None:
+            for plan in (*loop.blocks, *loop.after):
+                schedule_alone(sch, machine, deferred, plan, loop.outer if plan in loop.blocks else 0)
+        else:
+            _LoopSchedule(sch, machine, deferred, loop, rows).run()
+    for plan in plan_alone(func):
+        if plan.name not in handled:
+            schedule_alone(sch, machine, deferred, plan, 0)
+    deferred.apply(sch)
+
+
+class _LoopSchedule:
+    """One fused loop with shared rows."""
+
+    def __init__(
+        self, sch: s_tir.Schedule, machine: Machine, deferred: Deferred, loop: FusedLoop, rows: RowPlan
+    ) -> None:
+        self.sch, self.machine, self.deferred, self.loop, self.rows = sch, machine, deferred, loop, rows
+
+    def run(self) -> None:
+        sch, row = self.sch, self.rows.row
+        dot = find_dot(self.loop, self.machine, set(self.rows.contractions))
+        partial = None if dot is None else split_dot(self._whole_nest(dot))
+        tiled = tile_rows(sch, self.loop, row, self.rows.block)
+        finishers = [sch.get_sblock(plan.name) for plan in self.loop.after]
+        for block in finishers:
+            sch.reverse_compute_at(block, tiled.tasks, preserve_unit_loops=True)
+        nests = {plan.name: self._nest(plan) for plan in self.loop.blocks}
+        for plan in self.loop.blocks:
+            if plan.name in self.rows.contractions:
+                self._pack(nests[plan.name], self.rows.contractions[plan.name], tiled)
+        for plan in self.loop.blocks:
+            if (dim := self.rows.laid_out.get(plan.name)) is not None:
+                lay_out_in_panels(nests[plan.name], dim, self.rows.panel)
+        if dot is not None and partial is not None:
+            schedule_dot(nests.pop(dot), partial)
+        self._schedule_blocks(nests)
+        for plan, block in zip(self.loop.after, finishers, strict=True):
+            own = [a for a in plan.own if a not in self.loop.rows]
+            inner = sch.get_loops(block)[-len(own) :] if own else []
+            schedule_fold(Nest(sch, self.machine, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
+        self.deferred.parallel.append(tiled.tasks)
+
+    def _whole_nest(self, name: str) -> Nest:
+        """A nest before its rows are cut."""
+        plan = next(plan for plan in self.loop.blocks if plan.name == name)
+        block = self.sch.get_sblock(name)
+        loops = dict(zip(plan.own, self.sch.get_loops(block)[self.loop.outer :], strict=True))
+        return Nest(self.sch, self.machine, self.deferred, plan, block, loops)
+
+    def _nest(self, plan: BlockPlan) -> Nest:
+        panel = self.rows.panel if plan.name in self.rows.in_panels else 0
+        loops = loops_after_tiling(self.sch, plan, self.loop, self.rows.row)
+        block = self.sch.get_sblock(plan.name)
+        return Nest(self.sch, self.machine, self.deferred, plan, block, loops, self.rows.row, panel)
+
+    def _pack(self, nest: Nest, contraction: Contraction, tiled: TiledLoop) -> None:
+        for access in contraction.packed:
+            if self.loop.writer(access.buffer) is not None:
+                continue
+            dim = packed_dim(nest.plan, access, contraction.lanes)
+            assert dim is not None
+            width = self.rows.panel if contraction.lanes == self.rows.row else self._panel_of(nest, contraction)
+            pack_operand(nest, access, dim, width, tiled.tasks if self._same_in_all_tiles(nest.plan, access) else tiled.tile)
+
+    def _panel_of(self, nest: Nest, contraction: Contraction) -> int:
+        rows = nest.extent(contraction.broadcast)
+        width, vectors, _ = register_tile(nest.extent(contraction.lanes), rows, self.machine, nest.dtype)
+        return width * vectors
+
+    @staticmethod
+    def _same_in_all_tiles(plan: BlockPlan, access: Access) -> bool:
+        from tvm_cascade.analysis.domain import variables_of
+
+        own = list(plan.variables.values())
+        return all(any(v.same_as(o) for o in own) for index in access.indices for v in variables_of(index))
+
+    def _schedule_blocks(self, nests: dict[str, Nest]) -> None:
+        blocks = [plan for plan in self.loop.blocks if plan.name in nests]
+        joined: set[str] = set()
+        for position, plan in enumerate(blocks):
+            nest = nests[plan.name]
+            if plan.name in joined:
+                continue
+            if contraction := self.rows.contractions.get(plan.name):
+                schedule_contraction(nest, contraction, rows_in_panels=bool(nest.panel) and contraction.lanes != nest.row)
+                continue
+            vectors = schedule_fold(nest)
+            if vectors is None or plan.role != "element":
+                continue
+            for later, fold in enumerate(blocks[position + 1 :], position + 1):
+                if fold.name not in self.rows.contractions and joins(fold, plan, list(blocks[position + 1 : later])):
+                    join_fold(nests[fold.name], *vectors)
+                    joined.add(fold.name)

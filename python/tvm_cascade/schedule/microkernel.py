@@ -1,0 +1,213 @@
+"""Contractions as register tiles: `vectors` × `rows` accumulators that stay in registers over the whole reduction.
+
+    for lanes_outer, rows_outer:  for k:  for r in rows (unrolled):  acc[r, lanes] += a[k, r] · b[k, lanes]
+
+One axis of the output runs along the lanes of a vector, and an operand is contiguous along it, or is packed so that it
+is; the other axis is broadcast. The shape of the tile follows from the number of registers and the width of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_cascade.analysis.domain import split_reduction
+from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
+from tvm_cascade.schedule.roles import Access, BlockPlan
+
+MAX_UNROLLED_TILES = 48
+"""Register tiles written out one after the other where their rows do not divide the extent: code must stay cached."""
+
+REDUCTION_BLOCK = 256
+"""Positions of a long reduction for which both operands' panels stay in a first- or second-level cache."""
+
+LOAD_CYCLES = 0.6
+"""Of a vector load or a broadcast, of which two start a cycle at best."""
+
+LATENCY_CYCLES = 4.5
+"""Least time of one step over k: a multiply-add waits that long for the one before, and some."""
+
+TILE_OVERHEAD = 0.3
+"""Cycles per step of k that starting and storing a register tile costs, on reductions of about 64."""
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Which axes a contraction runs over.
+
+    Attributes
+    ----------
+    lanes, broadcast : the axes of a register tile.
+    packed : operands that are not contiguous along the lanes.
+    """
+
+    lanes: int
+    broadcast: int
+    packed: tuple[Access, ...]
+
+
+def find_contraction(plan: BlockPlan, lanes: int | None = None) -> Contraction | None:
+    """The contraction that a block is: Σ over some axes of factors that no single one has all output axes.
+
+    Parameters
+    ----------
+    lanes : the axis to put in lanes; by default the one along which the output is contiguous.
+    """
+    if len(plan.stores) != 1 or not plan.reduce:
+        return None
+    reduction = split_reduction(plan.stores[0])
+    if reduction is None or reduction[0].name != "sum":
+        return None
+    lanes = plan.last_axis() if lanes is None else lanes
+    operands = [(access, plan.axes_of(access)) for access in plan.loads]
+    operands = [(access, axes) for access, axes in operands if axes & plan.reduce]
+    along = [(access, axes) for access, axes in operands if lanes in axes]
+    across = [axes for _, axes in operands if lanes not in axes]
+    if lanes is None or lanes in plan.reduce or not along or not across:
+        return None
+    shared = frozenset.intersection(*(axes for _, axes in along))
+    others = [a for a in plan.spatial if a not in shared and any(a in axes for axes in across)]
+    if not others:
+        return None
+    packed = tuple(access for access, _ in along if plan.step(access, lanes) != 1)
+    if not all(_can_pack(plan, access, lanes) for access in packed):
+        return None
+    return Contraction(lanes, max(others, key=lambda a: plan.extents[a]), packed)
+
+
+def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[int, int, int]:
+    """Lanes of a vector, vectors and rows of the register tile for an output of `lanes` × `rows`.
+
+    Rows need not divide: the last tile is then smaller. The cost of a step over k is that of its multiply-adds or of
+    its loads, or the latency of a multiply-add.
+    """
+    width = power_of_two_divisor(lanes, machine.lanes(dtype))
+    best: tuple[float, int, int] | None = None
+    for vectors in (v for v in range(1, machine.registers) if (lanes // width) % v == 0):
+        for tall in range(1, min(rows, machine.registers) + 1):
+            operand = vectors if tall > 1 else 0  # a vector used only once comes straight from memory
+            if vectors * tall + operand + 1 > machine.registers:
+                break
+            if rows % tall and -(-rows // tall) > MAX_UNROLLED_TILES:
+                continue
+            columns = lanes // (width * vectors)
+            steps = [tall] * (rows // tall) + ([rows % tall] if rows % tall else [])
+            cycles = sum(max(m * vectors / 2, (m + vectors) * LOAD_CYCLES, LATENCY_CYCLES) + TILE_OVERHEAD for m in steps)
+            cost = cycles * columns
+            if best is None or cost < best[0] - 1e-9:
+                best = (cost, vectors, tall)
+    assert best is not None
+    return width, best[1], best[2]
+
+
+def _can_pack(plan: BlockPlan, access: Access, axis: int) -> bool:
+    return packed_dim(plan, access, axis) is not None
+
+
+def packed_dim(plan: BlockPlan, access: Access, axis: int) -> int | None:
+    """The one dimension of an access that moves with an axis, one element at a time."""
+    moving = [d for d, index in enumerate(access.indices) if plan.step(_alone(access, d), axis) != 0]
+    if len(moving) != 1 or plan.step(access, axis) != _stride(access, moving[0]):
+        return None
+    return moving[0]
+
+
+def _alone(access: Access, dim: int) -> Access:
+    """The access with every other dimension at 0."""
+    zero = tirx.const(0, str(access.indices[dim].ty.dtype))
+    return Access(access.buffer, tuple(index if d == dim else zero for d, index in enumerate(access.indices)))
+
+
+def _stride(access: Access, dim: int) -> int:
+    stride = 1
+    for extent in access.buffer.ty.shape[dim + 1 :]:
+        stride *= int(extent)
+    return stride
+
+
+def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:
+    """Tiles a contraction within a fused loop for registers.
+
+    Parameters
+    ----------
+    rows_in_panels : the broadcast operand lies in panels of `nest.panel` rows, which register tiles do not cross.
+    """
+    rows, height = nest.loops[contraction.broadcast], nest.extent(contraction.broadcast)
+    wide = nest.extent(contraction.lanes)
+    panels: list[Loop] = []
+    if rows_in_panels and height % nest.panel == 0:
+        height = nest.panel
+        outer, rows = nest.sch.split(rows, [None, height])
+        panels = [outer]
+    if contraction.lanes == nest.row and nest.panel and wide % nest.panel == 0:
+        wide = nest.panel
+    tile = register_tile(wide, height, nest.machine, nest.dtype)
+    _tile_registers(nest, contraction, tile, rows, height, panels, _reduced(nest))
+
+
+def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
+    """A contraction as a nest of its own: parallel over blocks of rows, the reduction cut to what a cache holds."""
+    sch, plan = nest.sch, nest.plan
+    height = row_block(nest.extent(contraction.broadcast))
+    block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
+    reduced = _reduced(nest)
+    deep = nest.extent(next(a for a in reversed(plan.own) if a in plan.reduce))
+    if deep > REDUCTION_BLOCK and deep % REDUCTION_BLOCK == 0:
+        reduced[-1:] = sch.split(reduced[-1], [None, REDUCTION_BLOCK])
+    far, near = reduced[:-1], reduced[-1:]
+    outer = [*_others(nest, contraction), block]
+    sch.reorder(*outer, *far)
+    tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype)
+    _tile_registers(nest, contraction, tile, rows, height, [], near, held=not far)
+    if far:
+        nest.deferred.decomposed[-1] = (nest.block, far[0])
+    nest.go_parallel(outer)
+
+
+def row_block(rows: int) -> int:
+    """Rows that one task takes: about 64, a divisor where there is a good one."""
+    return next((block for block in range(96, 31, -1) if rows % block == 0 and block % 8 == 0), min(rows, 64))
+
+
+def _others(nest: Nest, contraction: Contraction) -> list[Loop]:
+    tile = (contraction.lanes, contraction.broadcast)
+    return [nest.loops[a] for a in nest.plan.spatial if a in nest.loops and a not in tile]
+
+
+def _reduced(nest: Nest) -> list[Loop]:
+    return [nest.loops[a] for a in nest.plan.own if a in nest.plan.reduce]
+
+
+def _tile_registers(
+    nest: Nest,
+    contraction: Contraction,
+    tile: tuple[int, int, int],
+    rows: Loop,
+    height: int,
+    panels: list[Loop],
+    reduced: list[Loop],
+    held: bool = True,
+) -> None:
+    """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
+
+    `held` keeps the tile in a local buffer over the whole reduction, which registers then hold; otherwise it is left
+    to the compiler to do so for each part of the reduction.
+    """
+    sch, deferred = nest.sch, nest.deferred
+    width, vectors, tall = tile
+    lanes_outer, vector, lane = sch.split(nest.loops[contraction.lanes], [None, vectors, width])
+    rows_outer, row = sch.split(rows, [None, tall])
+    others = [] if nest.alone else _others(nest, contraction)
+    sch.reorder(*others, lanes_outer, *panels, rows_outer, *reduced, row, vector, lane)
+    if held:
+        copy = sch.cache_write(nest.block, 0, "local")
+        sch.reverse_compute_at(copy, rows_outer, preserve_unit_loops=True)
+        copied_row, copied = sch.get_loops(copy)[-2:]
+        copied_vector, copied_lane = sch.split(copied, [None, width])
+        deferred.vector += [copied_lane] if width > 1 else []
+        deferred.unrolled += [copied_vector, copied_row]
+    deferred.vector += [lane] if width > 1 else []
+    deferred.unrolled += [vector, row, *([rows_outer] if height % tall else [])]
+    deferred.decomposed.append((nest.block, reduced[0]))

@@ -1,0 +1,90 @@
+"""One block's nest while it is scheduled: its loops by axis, and what has to wait until the structure stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tvm import s_tir
+
+from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.schedule.roles import Access, BlockPlan
+
+Block = s_tir.schedule.SBlockRV
+Loop = s_tir.schedule.LoopRV
+
+
+@dataclass
+class Deferred:
+    """Loop annotations and decompositions, applied last and in this order.
+
+    TVM takes a decomposed reduction for no reduction, so that it refuses to parallelise the loops above; and an
+    annotation on a shared loop can make a later primitive write into the function that the caller holds.
+    """
+
+    vector: list[Loop] = field(default_factory=list)
+    unrolled: list[Loop] = field(default_factory=list)
+    parallel: list[Loop] = field(default_factory=list)
+    decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
+
+    def apply(self, sch: s_tir.Schedule) -> None:
+        """Everything that was put off."""
+        for loop in self.vector:
+            sch.vectorize(loop)
+        for loop in self.unrolled:
+            sch.unroll(loop)
+        for loop in self.parallel:
+            sch.parallel(loop)
+        for block, loop in self.decomposed:
+            sch.decompose_reduction(block, loop)
+
+
+@dataclass
+class Nest:
+    """A block under schedule.
+
+    Attributes
+    ----------
+    plan : the block as it was read.
+    block : its handle.
+    loops : its own loops by axis.
+    row : the row axis that is tiled, if any; its loop is then the outermost of its own.
+    panel : rows side by side in the tile's temporaries, 0 where these have rows in their usual place.
+    alone : it is a nest of its own, to be made parallel by itself.
+    """
+
+    sch: s_tir.Schedule
+    machine: Machine
+    deferred: Deferred
+    plan: BlockPlan
+    block: Block
+    loops: dict[int, Loop]
+    row: int | None = None
+    panel: int = 0
+    alone: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Of the output."""
+        return str(self.plan.stores[0].buffer.ty.dtype)
+
+    def extent(self, axis: int) -> int:
+        """Of an axis' loop: the tile's for a tiled row."""
+        return int(self.sch.get(self.loops[axis]).extent)
+
+    def read_index(self, access: Access) -> int:
+        """The position of an access's buffer among the block's reads."""
+        reads = self.sch.get(self.block).reads
+        return next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
+
+    def go_parallel(self, loops: list[Loop]) -> None:
+        """Fuses adjacent spatial loops, outermost first, and makes them parallel."""
+        if loops:
+            self.deferred.parallel.append(self.sch.fuse(*loops) if len(loops) > 1 else loops[0])
+
+
+def power_of_two_divisor(number: int, most: int) -> int:
+    """The largest power of two, up to `most`, that divides a number."""
+    divisor = 1
+    while divisor * 2 <= most and number % (divisor * 2) == 0:
+        divisor *= 2
+    return divisor

@@ -1,0 +1,42 @@
+"""Panels: a buffer laid out so that `panel` neighbours along one of its dimensions lie side by side.
+
+    x[h, i, d]  ->  x[h, i // 16, d, i % 16]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest
+from tvm_cascade.schedule.roles import Access
+
+
+def panel_layout(dim: int, extent: int, panel: int) -> Callable[..., list[Any]]:
+    """The index map that puts a dimension last, in panels; as a whole where the panel does not divide it."""
+
+    def layout(*dims: Any) -> list[Any]:
+        others = [*dims[:dim]], [*dims[dim + 1 :]]
+        if extent % panel:
+            return [*others[0], *others[1], dims[dim]]
+        return [*others[0], dims[dim] // panel, *others[1], dims[dim] % panel]
+
+    return layout
+
+
+def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | None) -> Block:
+    """Copies an operand into panels along one of its dimensions, under a loop or as a nest of its own."""
+    sch = nest.sch
+    packed = sch.cache_read(nest.block, nest.read_index(access), "global")
+    if at is not None:
+        sch.compute_at(packed, at)
+    extent = int(access.buffer.ty.shape[dim])
+    sch.transform_layout(packed, ("write", 0), panel_layout(dim, extent, panel))
+    return packed
+
+
+def lay_out_in_panels(nest: Nest, dim: int, panel: int) -> None:
+    """Lays out the nest's output in panels along one of its dimensions."""
+    shape = nest.plan.stores[0].buffer.ty.shape
+    if dim != len(shape) - 1:
+        nest.sch.transform_layout(nest.block, ("write", 0), panel_layout(dim, int(shape[dim]), panel))

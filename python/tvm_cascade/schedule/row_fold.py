@@ -1,0 +1,86 @@
+"""Everything that is no contraction: elementwise blocks, folds of rows, updates of state. One axis goes to the lanes.
+
+The axis is that along which the output is contiguous; or the rows, where the tile's temporaries hold these side by
+side, so that folding a row is vertical arithmetic and nothing has to be reduced across a vector.
+"""
+
+from __future__ import annotations
+
+from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
+from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan
+
+MAX_VECTORS = 4
+"""Vectors that a fold keeps at once: enough chains to hide the latency of an addition."""
+
+
+def lane_axis(nest: Nest) -> int | None:
+    """The axis that goes to the lanes; None leaves the nest to LLVM's own vectoriser."""
+    plan = nest.plan
+    if plan.binds:
+        return None
+    axis = nest.row if nest.panel and plan.role in TILE_ROLES else plan.last_axis()
+    return axis if axis in nest.loops and axis not in plan.reduce else None
+
+
+def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
+    """Vectorises a nest.
+
+    Returns
+    -------
+    The loop over vectors and the innermost loop around one; None where the nest is left alone.
+    """
+    sch, plan, axis = nest.sch, nest.plan, lane_axis(nest)
+    if axis is None:
+        return None
+    sideways = axis == nest.row
+    most = nest.machine.lanes(nest.dtype) * (1 if sideways else MAX_VECTORS)
+    width = power_of_two_divisor(nest.extent(axis), most)
+    if width == 1:
+        return None
+    outer, lane = sch.split(nest.loops[axis], [None, width])
+    others = [nest.loops[a] for a in plan.spatial if a != axis and a in nest.loops]
+    reduced = [nest.loops[a] for a in plan.own if a in plan.reduce]
+    before, inside = ([], others) if sideways else (others, [])
+    sch.reorder(*before, outer, *inside, *reduced, lane)
+    nest.deferred.vector.append(lane)
+    if reduced and len(plan.stores) == 1:
+        hold_in_registers(nest, [outer, *inside][-1], reduced[0])
+    return outer, [outer, *inside, *reduced][-1]
+
+
+def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:
+    """Accumulates in a local buffer, written back once per step of a loop around the reduction."""
+    sch = nest.sch
+    copy = sch.cache_write(nest.block, 0, "local")
+    sch.reverse_compute_at(copy, around)
+    nest.deferred.vector.append(sch.get_loops(copy)[-1])
+    nest.deferred.decomposed.append((nest.block, reduced))
+
+
+def joins(fold: BlockPlan, element: BlockPlan, between: list[BlockPlan]) -> bool:
+    """Whether a fold of rows can run in the very loops that compute the element it folds.
+
+    Parameters
+    ----------
+    between : blocks between the two, whose results are not there yet when the element is.
+    """
+    if fold.role != "partial" or fold.own != element.own or len(fold.stores) != 1 or fold.binds or element.binds:
+        return False
+    mine = [store.buffer for store in element.stores]
+    later = [store.buffer for block in between for store in block.stores]
+    reads = [access.buffer for access in fold.loads]
+    return any(r.same_as(b) for r in reads for b in mine) and not any(r.same_as(b) for r in reads for b in later)
+
+
+def join_fold(nest: Nest, around: Loop, inner: Loop) -> None:
+    """Moves a fold into the loops of the element that it folds.
+
+    Parameters
+    ----------
+    around : the loop over vectors of rows.
+    inner : the loop over positions, inside it.
+    """
+    sch = nest.sch
+    sch.reverse_compute_at(nest.block, inner)
+    nest.deferred.vector.append(sch.get_loops(nest.block)[-1])
+    hold_in_registers(nest, around, inner)

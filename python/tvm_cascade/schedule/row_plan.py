@@ -1,0 +1,135 @@
+"""Which rows of a fused loop are cut into blocks, how long these are, and where rows lie side by side.
+
+Where a tile's temporaries are folded along the cascade axis, rows are put in the lanes of a vector: producers and
+elements then leave `panel` rows side by side, and folding needs no arithmetic across a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
+from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop
+
+CONTRACTED_ROWS = 64
+"""Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How the rows of a fused loop are cut.
+
+    Attributes
+    ----------
+    row : the axis that is cut.
+    block : rows per block.
+    panel : rows side by side in the tile's temporaries; 0 where these stay as they are.
+    contractions : by block name.
+    laid_out : blocks whose output is laid out in panels, with the dimension of the rows.
+    in_panels : blocks that read or write such an output.
+    """
+
+    row: int
+    block: int
+    panel: int = 0
+    contractions: dict[str, Contraction] = field(default_factory=dict)
+    laid_out: dict[str, int] = field(default_factory=dict)
+    in_panels: frozenset[str] = frozenset()
+
+
+def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
+    """The plan for a loop; None where its blocks share no row."""
+    if not loop.rows:
+        return None
+    row = _contracted_row(loop)
+    extent = _extent(loop, row)
+    tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
+    widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
+    laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest else {}
+    contractions = _contractions(loop, row if laid_out else None)
+    streams = any(plan.step(access, row) == 1 for plan in tiled for access in plan.loads if row in plan.variables)
+    if not contractions and not streams:
+        return RowPlan(row, 1)
+    block = _block_of(loop, row, extent, machine, 2 * widest)
+    if not laid_out:
+        return RowPlan(row, block, 0, contractions)
+    panel = _panel(loop, row, block, contractions, machine, 2 * widest)
+    buffers = [plan.stores[0].buffer for plan in loop.blocks if plan.name in laid_out]
+    touching = frozenset(
+        plan.name
+        for plan in tiled
+        if plan.name in laid_out or any(access.buffer.same_as(b) for access in plan.loads for b in buffers)
+    )
+    return RowPlan(row, block, panel, contractions, laid_out, touching)
+
+
+def _extent(loop: FusedLoop, axis: int) -> int:
+    return loop.blocks[0].extents[axis]
+
+
+def _contracted_row(loop: FusedLoop) -> int:
+    """The row that some operand of a contraction is read for again and again; else the last."""
+    reused = [
+        row
+        for row in loop.rows
+        if any(
+            plan.reduce and any(row not in plan.axes_of(a) and plan.axes_of(a) & plan.reduce for a in plan.loads)
+            for plan in loop.blocks
+        )
+    ]
+    return max(reused, key=lambda row: (_extent(loop, row), loop.rows.index(row)), default=loop.rows[-1])
+
+
+def _folded_temporaries(loop: FusedLoop, row: int) -> dict[str, int]:
+    """Producers and elements along the rows and the tile, if some fold runs over them; with their dimension of rows."""
+    found: dict[str, int] = {}
+    for plan in loop.blocks:
+        if plan.role in ("producer", "element") and len(plan.spatial) > len(loop.rows) and len(plan.stores) == 1:
+            dims = [d for d, index in enumerate(plan.stores[0].indices) if plan.axis_at(index) == row]
+            if len(dims) == 1:
+                found[plan.name] = dims[0]
+    buffers = [plan.stores[0].buffer for plan in loop.blocks if plan.name in found]
+
+    def folds(plan: BlockPlan) -> bool:
+        reads = any(access.buffer.same_as(b) for access in plan.loads for b in buffers)
+        return reads and plan.role == "partial" and bool(plan.reduce) and set(plan.spatial) == set(loop.rows)
+
+    return found if any(folds(plan) for plan in loop.blocks) else {}
+
+
+def _contractions(loop: FusedLoop, sideways: int | None) -> dict[str, Contraction]:
+    """Contractions by block, those of producers with rows in lanes where rows lie side by side."""
+    found: dict[str, Contraction] = {}
+    for plan in loop.blocks:
+        lanes = sideways if plan.role == "producer" else None
+        contraction = find_contraction(plan, lanes) if plan.role in ("producer", "partial") else None
+        if contraction is not None and plan.extents[contraction.broadcast] > 1:
+            found[plan.name] = contraction
+    return found
+
+
+def _block_of(loop: FusedLoop, row: int, extent: int, machine: Machine, multiple: int) -> int:
+    """Rows per block: a divisor that vectors fill, small enough that every thread has work."""
+    batch = 1
+    for other in loop.rows:
+        batch *= _extent(loop, other) if other != row else 1
+    most = max(1, min(CONTRACTED_ROWS, -(-extent * batch // (2 * machine.threads))))
+    fitting = [b for b in range(1, min(extent, CONTRACTED_ROWS + multiple) + 1) if extent % b == 0 and b % multiple == 0]
+    good = [b for b in fitting if b <= most] or fitting
+    if good:
+        return max(b for b in good) if max(good) <= most else min(good)
+    return min(extent, CONTRACTED_ROWS)
+
+
+def _panel(
+    loop: FusedLoop, row: int, block: int, contractions: dict[str, Contraction], machine: Machine, default: int
+) -> int:
+    """Rows side by side: the lanes of a producer's register tile, so that each tile fills one panel."""
+    for plan in loop.blocks:
+        contraction = contractions.get(plan.name)
+        if plan.role == "producer" and contraction is not None and contraction.lanes == row:
+            dtype = str(plan.stores[0].buffer.ty.dtype)
+            width, vectors, _ = register_tile(block, plan.extents[contraction.broadcast], machine, dtype)
+            return width * vectors
+    return default if block % default == 0 else block

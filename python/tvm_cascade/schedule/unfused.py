@@ -1,0 +1,53 @@
+"""The CPU schedule of a nest by itself: the best that we do without fusing, and the peer of what fusing gains.
+
+Every block is parallel over its outermost loops and vectorised; contractions run in register tiles with their operands
+packed where need be; reductions of contiguous rows are split into lanes.
+"""
+
+from __future__ import annotations
+
+from tvm import s_tir
+from tvm.target import Target
+
+from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
+from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
+from tvm_cascade.schedule.packing import pack_operand
+from tvm_cascade.schedule.roles import BlockPlan, plan_alone
+from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
+
+__all__ = ["schedule_unfused_cpu"]
+
+
+def schedule_unfused_cpu(sch: s_tir.Schedule, target: Target) -> None:
+    """Schedules an unfused function for a CPU, block by block, in place.
+
+    Parameters
+    ----------
+    sch : over a module whose "main" function holds plain nests. It should own its module.
+    target : an LLVM target; its features give the width and number of vector registers.
+    """
+    machine, deferred = machine_of(target), Deferred()
+    for plan in plan_alone(sch.mod["main"]):
+        schedule_alone(sch, machine, deferred, plan, 0)
+    deferred.apply(sch)
+
+
+def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
+    """Schedules one block's nest below `outer` loops that it shares with others."""
+    block = sch.get_sblock(plan.name)
+    loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
+    nest = Nest(sch, machine, deferred, plan, block, loops, alone=True)
+    if not plan.stores or not loops:
+        return
+    contraction = find_contraction(plan)
+    if contraction is not None and plan.extents[contraction.broadcast] > 1:
+        for access in contraction.packed:
+            dim = packed_dim(plan, access, contraction.lanes)
+            assert dim is not None
+            pack_operand(nest, access, dim, 2 * machine.lanes(nest.dtype), None)
+        schedule_contraction_alone(nest, contraction)
+        return
+    spatial = [loops[a] for a in plan.spatial]
+    schedule_fold(nest)
+    nest.go_parallel(spatial[:-1])

@@ -1,0 +1,91 @@
+"""Cascades by name, as a textbook writes them; `N` is the length of the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH as N
+from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM, Reducer
+
+EPSILON = sp.Rational(1, 100_000)
+HALF = sp.Symbol("float16")
+
+x, y, v, w = element("x y v w")
+r = element("r", positive=True)
+q = element("q", nonnegative=True)
+m, s, t, o, d, m2, t2 = result("m s t o d m2 t2")
+exp, log, sqrt, absolute = sp.exp, sp.log, sp.sqrt, sp.Abs
+
+Row = tuple[sp.Symbol, Reducer, sp.Expr]
+
+
+def cascade(*rows: Row) -> Cascade:
+    """A cascade of (result, reducer, element) rows over the elements that they mention."""
+    reductions = [Reduction(*row) for row in rows]
+    mentioned = set().union(*(sp.sympify(row[2]).free_symbols for row in rows))
+    return Cascade(reductions, [e for e in (x, y, v, w, r, q) if e in mentioned])
+
+
+MAXIMUM: Row = (m, MAX, x)
+SUM_EXP: Row = (t, SUM, exp(x - m))
+MEAN_SUM: Row = (s, SUM, x)
+LOG_PROBABILITY = x - m - log(t)
+
+
+def _moment(order: int) -> Cascade:
+    return cascade(MEAN_SUM, (d, SUM, (x - s / N) ** order))
+
+
+FUSABLE: dict[str, Callable[[], Cascade]] = {
+    "softmax": lambda: cascade(MAXIMUM, SUM_EXP),
+    "softmax_times_values": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, exp(x - m) / t * v)),
+    "softmax_of_minimum": lambda: cascade((m, MIN, x), (t, SUM, exp(m - x))),
+    "softmax_weighted_variance": lambda: cascade(
+        MAXIMUM, SUM_EXP, (s, SUM, exp(x - m) / t * v), (o, SUM, exp(x - m) / t * (v - s) ** 2)
+    ),
+    "scaled_softmax": lambda: cascade(MAXIMUM, (t, SUM, exp((x - m) * 2))),
+    "variance": lambda: _moment(2),
+    "third_moment": lambda: _moment(3),
+    "fourth_moment": lambda: _moment(4),
+    "covariance": lambda: cascade(MEAN_SUM, (t, SUM, y), (d, SUM, (x - s / N) * (y - t / N))),
+    "inertia": lambda: cascade((s, SUM, r), (t, SUM, r * x), (d, SUM, r * (x - t / s) ** 2)),
+    "entropy": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, -exp(LOG_PROBABILITY) * LOG_PROBABILITY)),
+    "kl_divergence": lambda: cascade(
+        MAXIMUM,
+        SUM_EXP,
+        (m2, MAX, y),
+        (t2, SUM, exp(y - m2)),
+        (o, SUM, exp(LOG_PROBABILITY) * (LOG_PROBABILITY - (y - m2 - log(t2)))),
+    ),
+    "layernorm_times_weight": lambda: cascade(
+        MEAN_SUM, (t, SUM, (x - s / N) ** 2), (o, SUM, (x - s / N) / sqrt(t / N + EPSILON) * w)
+    ),
+    "rmsnorm_times_weight": lambda: cascade((s, SUM, x**2), (o, SUM, x / sqrt(s / N + EPSILON) * w)),
+    "sum_after_sum": lambda: cascade((s, SUM, x**2), (o, SUM, x * y / sqrt(sp.Max(s - 2, 1)))),
+    "exponential_about_the_mean": lambda: cascade(MEAN_SUM, (t, SUM, exp(x - s / N))),
+    "cosine": lambda: cascade(MEAN_SUM, (t, SUM, sp.cos(x - s))),
+    "sine": lambda: cascade(MEAN_SUM, (t, SUM, sp.sin(x - s) * v)),
+    "product": lambda: cascade((m, MAX, r), (o, PROD, r / m)),
+    "largest_deviation": lambda: cascade(MEAN_SUM, (o, MAX, absolute(x - s / N))),
+    "largest_multiple": lambda: cascade((s, SUM, r), (o, MAX, x * s)),
+    "largest_probability": lambda: cascade(MAXIMUM, SUM_EXP, (o, MAX, exp(x - m) / t)),
+    "smallest_sum": lambda: cascade(MEAN_SUM, (o, MIN, x + s)),
+    "sum_where_all_hold": lambda: cascade((s, AND, q), (o, SUM, x * s)),
+    "sum_where_any_holds": lambda: cascade((s, OR, q), (o, SUM, x * s)),
+    "rounded_probabilities": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, Round(exp(x - m) / t, HALF) * v)),
+}
+"""Each must become a fold."""
+
+
+@cache
+def fold_of(name: str) -> Fold:
+    """The fold of a named cascade, derived once for all tests."""
+    outcome = derive(FUSABLE[name]())
+    assert isinstance(outcome, Fold), str(outcome)
+    return outcome

@@ -1,0 +1,91 @@
+"""The proof obligations: every derived fold passes them, and a fold with one term changed does not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.prove import prove
+from tvm_cascade.errors import CascadeError, FoldError
+
+from .cascades import FUSABLE, fold_of
+
+
+def changed(expression: sp.Expr) -> sp.Expr:
+    """The expression with one term doubled: its last one where it is a sum."""
+    terms = sp.Add.make_args(expression)
+    return sp.Add(*terms[:-1], 2 * terms[-1])
+
+
+def with_step(fold: Fold, position: int, **fields: sp.Expr) -> Fold:
+    steps = list(fold.steps)
+    steps[position] = dataclasses.replace(steps[position], **fields)
+    return dataclasses.replace(fold, steps=tuple(steps))
+
+
+def serves_a_result(fold: Fold, component: Component) -> bool:
+    """Whether the component is read by more than references, which are free to stand anywhere."""
+    read = set().union(*(e.free_symbols for e in fold.finish.values()))
+    read |= set().union(*(c.shift.free_symbols for c in fold.components if c is not component))
+    return component.symbol in read
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_every_derived_fold_meets_its_obligations_at_other_points_too(name: str) -> None:
+    obligations = prove(fold_of(name), seed=20, rounds=1, length=5)
+    assert len(obligations) == len(set(obligations)) >= 3
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_a_changed_lift_is_caught(name: str) -> None:
+    fold = fold_of(name)
+    for position, step in enumerate(fold.steps):
+        if isinstance(step, Component) and serves_a_result(fold, step):
+            with pytest.raises(FoldError):
+                prove(with_step(fold, position, lift=changed(step.lift)))
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_a_changed_shift_is_caught(name: str) -> None:
+    fold = fold_of(name)
+    moving = [k for k, step in enumerate(fold.steps) if isinstance(step, Component) and step.moves]
+    for position in moving:
+        with pytest.raises(FoldError):
+            prove(with_step(fold, position, shift=changed(fold.steps[position].shift)))
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_a_shift_that_is_left_out_is_caught(name: str) -> None:
+    fold = fold_of(name)
+    moving = [k for k, step in enumerate(fold.steps) if isinstance(step, Component) and step.moves]
+    for position in moving:
+        with pytest.raises(FoldError):
+            prove(with_step(fold, position, shift=fold.steps[position].symbol))
+
+
+@pytest.mark.parametrize("name", FUSABLE)
+def test_a_changed_finish_is_caught(name: str) -> None:
+    fold = fold_of(name)
+    for result, expression in fold.finish.items():
+        with pytest.raises(FoldError):
+            prove(dataclasses.replace(fold, finish={**fold.finish, result: changed(expression)}))
+
+
+def test_a_reference_that_ends_elsewhere_than_its_quantity_is_caught() -> None:
+    """Variance reads its second moment without a last shift, so the reference must end at the mean."""
+    fold = fold_of("variance")
+    (position,) = [k for k, step in enumerate(fold.steps) if step is fold.references[0]]
+    with pytest.raises(FoldError):
+        prove(with_step(fold, position, value=fold.references[0].value + 1))
+
+
+def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_results() -> None:
+    fold = fold_of("softmax")
+    with pytest.raises(CascadeError) as caught:
+        prove(with_step(fold, len(fold.steps) - 1, shift=fold.steps[-1].symbol))
+    assert "t = " in caught.value.expected
+    assert caught.value.found
+    assert "m, t" in caught.value.where

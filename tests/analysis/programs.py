@@ -1,0 +1,118 @@
+"""Unfused programs for the tests, from TE: short to write, one block a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import te, tirx
+from tvm.ir import Expr
+
+ROWS = 4
+LENGTH = 37
+"""A prime, so that no tile divides it."""
+
+Element = Callable[..., Expr]
+Combine = Callable[..., Expr]
+
+maximum, minimum, total = te.max, te.min, te.sum
+product = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
+conjunction = te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype), name="conjunction")
+
+
+def array(name: str, *shape: int, dtype: str = "float32") -> te.Tensor:
+    """An input; rows × LENGTH where no shape is given."""
+    return te.placeholder(shape or (ROWS, LENGTH), dtype, name=name)
+
+
+def number(value: float, dtype: str = "float32") -> Expr:
+    """A constant."""
+    return tirx.const(value, dtype)
+
+
+def fold(
+    name: str, element: Element, combine: Combine = total, length: int = LENGTH, rows: Sequence[int] = (ROWS,)
+) -> te.Tensor:
+    """One reduction: name[rows] = combine over l < length of element(*rows, l)."""
+    axis = te.reduce_axis((0, length), "l")
+    return te.compute(tuple(rows), lambda *at: combine(element(*at, axis), axis=axis), name=name)
+
+
+def each(name: str, element: Element, *shape: int) -> te.Tensor:
+    """One elementwise stage; over rows × LENGTH where no shape is given."""
+    return te.compute(shape or (ROWS, LENGTH), element, name=name)
+
+
+def program(*tensors: te.Tensor) -> tirx.PrimFunc:
+    """The function with these parameters, named "main"."""
+    return te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")
+
+
+def softmax_stages(
+    x: te.Tensor, length: int = LENGTH, rows: int = ROWS, suffix: str = ""
+) -> tuple[te.Tensor, te.Tensor]:
+    """row_max and row_sum of the rows of x."""
+    row_max = fold(f"row_max{suffix}", lambda i, j: x[i, j], maximum, length, (rows,))
+    row_sum = fold(f"row_sum{suffix}", lambda i, j: te.exp(x[i, j] - row_max[i]), total, length, (rows,))
+    return row_max, row_sum
+
+
+def softmax_stats(length: int = LENGTH, dtype: str = "float32", rows: int = ROWS) -> tirx.PrimFunc:
+    """x -> row_max, row_sum."""
+    x = array("x", rows, length, dtype=dtype)
+    return program(x, *softmax_stages(x, length, rows))
+
+
+def variance(length: int = LENGTH, dtype: str = "float32") -> tirx.PrimFunc:
+    """x -> second moment about the mean, unscaled."""
+    x = array("x", ROWS, length, dtype=dtype)
+    mean_sum = fold("mean_sum", lambda i, j: x[i, j], total, length)
+
+    def centred(i: Expr, j: Expr) -> Expr:
+        return x[i, j] - mean_sum[i] / number(length, dtype)
+
+    return program(x, fold("moment", lambda i, j: centred(i, j) * centred(i, j), total, length))
+
+
+class Attention:
+    """The stages of attention over heads, queries, keys and features, as tensors."""
+
+    def __init__(self, queries: int = 6, keys: int = LENGTH, features: int = 8, heads: int = 2) -> None:
+        self.shape = (heads, queries, keys, features)
+        self.q, self.k, self.v = (
+            array(n, heads, extent, features) for n, extent in (("q", queries), ("k", keys), ("v", keys))
+        )
+        inner = te.reduce_axis((0, features), "d")
+        self.scores = each(
+            "scores",
+            lambda h, i, j: te.sum(self.q[h, i, inner] * self.k[h, j, inner], axis=inner),
+            heads,
+            queries,
+            keys,
+        )
+        rows = (heads, queries)
+        self.row_max = fold("row_max", lambda h, i, j: self.scores[h, i, j], maximum, keys, rows)
+        self.weights = each(
+            "weights", lambda h, i, j: te.exp(self.scores[h, i, j] - self.row_max[h, i]), heads, queries, keys
+        )
+        self.row_sum = fold("row_sum", lambda h, i, j: self.weights[h, i, j], total, keys, rows)
+        self.probs = each(
+            "probs", lambda h, i, j: self.weights[h, i, j] / self.row_sum[h, i], heads, queries, keys
+        )
+
+    def out(self, order: str = "hid") -> te.Tensor:
+        """probs · v, written in the order of axes given, of h(ead), i (query) and d (feature)."""
+        heads, queries, keys, features = self.shape
+        extents = {"h": heads, "i": queries, "d": features}
+        axis = te.reduce_axis((0, keys), "j")
+
+        def element(*at: Expr) -> Expr:
+            where = dict(zip(order, at, strict=True))
+            return te.sum(
+                self.probs[where["h"], where["i"], axis] * self.v[where["h"], axis, where["d"]], axis=axis
+            )
+
+        return each("out", element, *(extents[name] for name in order))
+
+    def program(self, *outputs: te.Tensor) -> tirx.PrimFunc:
+        """q, k, v -> the outputs."""
+        return program(self.q, self.k, self.v, *outputs)

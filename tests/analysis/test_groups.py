@@ -1,0 +1,294 @@
+"""Groups: which reductions of a program form a cascade, over which axis, in which atoms; and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+
+from .programs import (
+    LENGTH,
+    ROWS,
+    Attention,
+    array,
+    each,
+    fold,
+    maximum,
+    number,
+    program,
+    softmax_stages,
+    softmax_stats,
+    total,
+)
+
+
+def candidates(func: tirx.PrimFunc) -> list[Candidate]:
+    found = read_program(func)
+    assert isinstance(found, Program), str(found)
+    return find_cascades(found)
+
+
+def only_group(func: tirx.PrimFunc) -> Group:
+    found = candidates(func)
+    assert [c.reason.code for c in found] == ["fold"], [str(c.reason) for c in found]
+    assert found[0].group is not None
+    return found[0].group
+
+
+def only_refusal(func: tirx.PrimFunc) -> str:
+    (found,) = candidates(func)
+    assert found.group is None
+    return found.reason.code
+
+
+def varying(group: Group) -> list[str]:
+    """Names of the atoms that vary along the axis."""
+    return sorted(str(atom.symbol) for atom in group.atoms.atoms.values() if atom.varies)
+
+
+def test_softmax_is_one_group_of_two_over_one_atom() -> None:
+    group = only_group(softmax_stats())
+    assert group.names == ("row_max", "row_sum")
+    assert varying(group) == ["x"]
+    assert group.frame.length == LENGTH
+    assert [axis.name for axis in group.frame.axis] == ["l"]
+
+
+def test_attention_is_one_group_whose_scores_are_an_atom() -> None:
+    attention = Attention()
+    group = only_group(attention.program(attention.out()))
+    assert group.names == ("row_max", "row_sum", "out")
+    assert varying(group) == ["scores", "v"]
+    assert sorted(extent for extent in group.frame.extents.values()) == [2, 6, 8, 37]
+
+
+@pytest.mark.parametrize("order", ["hid", "ihd", "hdi", "dih"])
+def test_the_layout_of_an_output_does_not_matter(order: str) -> None:
+    attention = Attention()
+    group = only_group(attention.program(attention.out(order)))
+    out = group.members[-1]
+    assert [group.frame.extents[var] for var in out.dims] == [{"h": 2, "i": 6, "d": 8}[name] for name in order]
+
+
+def test_keys_shared_by_a_group_of_heads_are_read_through_the_quotient() -> None:
+    q, k = array("q", 4, 6, 8), array("k", 2, LENGTH, 8)
+    d = te.reduce_axis((0, 8), "d")
+    scores = each("scores", lambda h, i, j: te.sum(q[h, i, d] * k[h // 2, j, d], axis=d), 4, 6, LENGTH)
+    row_max = fold("row_max", lambda h, i, j: scores[h, i, j], maximum, rows=(4, 6))
+    row_sum = fold("row_sum", lambda h, i, j: te.exp(scores[h, i, j] - row_max[h, i]), rows=(4, 6))
+    v = array("v", 2, LENGTH, 8)
+    j = te.reduce_axis((0, LENGTH), "j")
+    out = each(
+        "out",
+        lambda h, i, c: te.sum(te.exp(scores[h, i, j] - row_max[h, i]) / row_sum[h, i] * v[h // 2, j, c], axis=j),
+        4,
+        6,
+        8,
+    )
+    group = only_group(program(q, k, v, out))
+    assert group.names == ("row_max", "row_sum", "out")
+    assert varying(group) == ["scores", "v"]
+
+
+SPELLINGS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]] = {
+    # name: (x under the maximum, x under the exponential)
+    "factor": (lambda x: x * number(0.125), lambda x: x * number(0.125)),
+    "factor first": (lambda x: x * number(0.125), lambda x: number(0.125) * x),
+    "divisor": (lambda x: x / number(8), lambda x: x * number(0.125)),
+    "factor in two steps": (lambda x: x * number(0.125), lambda x: x * number(0.25) * number(0.5)),
+    "negated twice": (lambda x: x, lambda x: number(0) - (number(0) - x)),
+    "sum of halves": (lambda x: x, lambda x: x * number(0.5) + x * number(0.5)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_scale_spelled_differently_is_the_same_atom(name: str) -> None:
+    x = array("x")
+    under_max, under_exp = SPELLINGS[name]
+    row_max = fold("row_max", lambda i, j: under_max(x[i, j]), maximum)
+    row_sum = fold("row_sum", lambda i, j: te.exp(under_exp(x[i, j]) - row_max[i]))
+    group = only_group(program(x, row_max, row_sum))
+    assert len(group.fold.components) == 2, str(group.fold)
+
+
+def test_elementwise_stages_between_the_reductions_are_looked_through() -> None:
+    x, bias = array("x"), array("bias", LENGTH)
+    shifted = each("shifted", lambda i, j: x[i, j] * number(0.5) + bias[j])
+    row_max, row_sum = softmax_stages(shifted)
+    scaled = each("scaled", lambda i: row_max[i] * number(1), ROWS)
+    weights = each("weights", lambda i, j: te.exp(shifted[i, j] - scaled[i]))
+    weighted = fold("weighted", lambda i, j: weights[i, j] * x[i, j])
+    group = only_group(program(x, bias, row_sum, weighted))
+    assert group.names == ("row_max", "row_sum", "weighted")
+
+
+def test_a_cast_to_a_wider_float_is_looked_through() -> None:
+    x = array("x", dtype="float16")
+    row_max = fold("row_max", lambda i, j: x[i, j].astype("float32"), maximum)
+    row_sum = fold("row_sum", lambda i, j: te.exp(x[i, j].astype("float32") - row_max[i]))
+    group = only_group(program(x, row_max, row_sum))
+    assert varying(group) == ["x"]
+    assert len(group.fold.components) == 2
+
+
+@pytest.mark.parametrize("choose", [tirx.if_then_else, tirx.Select], ids=["if_then_else", "Select"])
+def test_a_masked_score_is_one_atom(choose: Callable[..., Expr]) -> None:
+    x, mask = array("x"), array("mask", dtype="bool")
+    masked = each("masked", lambda i, j: choose(mask[i, j], x[i, j], number(float("-inf"))))
+    group = only_group(program(x, mask, *softmax_stages(masked)))
+    assert len(varying(group)) == 1
+    assert len(group.fold.components) == 2
+
+
+MASKED_ELEMENTS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
+    "zero outside": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m), number(0)),
+    "zero outside, eager": lambda keep, x, m: tirx.Select(keep, te.exp(x - m), number(0)),
+    "mask as a factor": lambda keep, x, m: te.exp(x - m) * keep.astype("float32"),
+    "minus infinity inside": lambda keep, x, m: te.exp(tirx.if_then_else(keep, x - m, number(float("-inf")))),
+    "a large number inside": lambda keep, x, m: te.exp(tirx.if_then_else(keep, x - m, number(-1e9))),
+    "one outside": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m), number(1)),
+}
+
+
+@pytest.mark.parametrize("name", MASKED_ELEMENTS)
+def test_a_mask_may_stand_around_or_inside_the_exponential(name: str) -> None:
+    x, mask = array("x"), array("mask", dtype="bool")
+    row_max = fold(
+        "row_max", lambda i, j: tirx.if_then_else(mask[i, j], x[i, j], number(float("-inf"))), maximum
+    )
+    row_sum = fold("row_sum", lambda i, j: MASKED_ELEMENTS[name](mask[i, j], x[i, j], row_max[i]))
+    assert only_group(program(x, mask, row_max, row_sum)).names == ("row_max", "row_sum")
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["same order", "other order"])
+def test_two_axes_are_one_cascade_axis_in_either_order(swapped: bool) -> None:
+    height, width = 5, 5
+    x = array("x", ROWS, height, width)
+    a, b = te.reduce_axis((0, height), "a"), te.reduce_axis((0, width), "b")
+    mean_sum = each("mean_sum", lambda i: te.sum(x[i, a, b], axis=[a, b]), ROWS)
+    c, d = te.reduce_axis((0, height), "c"), te.reduce_axis((0, width), "d")
+
+    def centred(i: Expr) -> Expr:
+        return x[i, c, d] - mean_sum[i] / number(height * width)
+
+    moment = each("moment", lambda i: te.sum(centred(i) * centred(i), axis=[d, c] if swapped else [c, d]), ROWS)
+    group = only_group(program(x, moment))
+    assert group.frame.length == height * width
+    assert varying(group) == ["x"]
+
+
+def test_one_row_for_all_is_a_broadcast() -> None:
+    x, shared = array("x"), array("shared", 1, LENGTH)
+    largest = fold("largest", lambda i, j: shared[i, j], maximum, rows=(1,))
+    out = fold("out", lambda i, j: te.exp(x[i, j] - largest[0]))
+    group = only_group(program(shared, x, out))
+    assert group.names == ("largest", "out")
+
+
+def test_a_head_dim_as_long_as_the_keys_is_still_another_axis() -> None:
+    attention = Attention(queries=8, keys=8, features=8)
+    group = only_group(attention.program(attention.out()))
+    assert group.names == ("row_max", "row_sum", "out")
+    assert varying(group) == ["scores", "v"]
+
+
+def test_row_sums_then_column_sums_of_a_square_are_two_axes() -> None:
+    x = array("x", 7, 7)
+    rows = fold("rows", lambda i, j: x[i, j], length=7, rows=(7,))
+    columns = fold("columns", lambda j, i: x[i, j] * rows[j], length=7, rows=(7,))
+    assert only_refusal(program(x, columns)) == "axis_mismatch"
+
+
+def test_row_sums_read_along_the_column_axis_are_no_chain() -> None:
+    x = array("x", 7, 7)
+    rows = fold("rows", lambda i, j: x[i, j], length=7, rows=(7,))
+    columns = fold("columns", lambda j, i: x[i, j] / rows[i], length=7, rows=(7,))
+    assert only_refusal(program(x, columns)) == "single_reduction"
+
+
+def test_a_maximum_over_another_axis_of_the_same_scores_is_not_grouped() -> None:
+    x = array("x", ROWS, 9, 9)
+    down = fold("down", lambda b, j, i: x[b, i, j], maximum, 9, (ROWS, 9))
+    across = fold("across", lambda b, i, j: te.exp(x[b, i, j] - down[b, i]), total, 9, (ROWS, 9))
+    assert only_refusal(program(x, across)) == "axis_mismatch"
+
+
+def test_reductions_of_unequal_length_are_not_grouped() -> None:
+    x, y = array("x", ROWS, 11), array("y", ROWS, 13)
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum, 11)
+    row_sum = fold("row_sum", lambda i, j: te.exp(y[i, j] - row_max[i]), total, 13)
+    assert only_refusal(program(x, y, row_sum)) == "axis_mismatch"
+
+
+def test_two_cascades_that_share_nothing_are_two_groups() -> None:
+    x, y = array("x"), array("y", 2, 11)
+    first = softmax_stages(x)
+    mean_sum = fold("mean_sum", lambda i, j: y[i, j], total, 11, (2,))
+    moment = fold("moment", lambda i, j: (y[i, j] - mean_sum[i]) * (y[i, j] - mean_sum[i]), total, 11, (2,))
+    found = candidates(program(x, y, *first, moment))
+    assert [c.names for c in found] == [("row_max", "row_sum"), ("mean_sum", "moment")]
+    assert all(c.group is not None for c in found)
+
+
+def test_attention_then_layer_norm_are_two_groups_over_two_axes() -> None:
+    attention = Attention()
+    out = attention.out()
+    mean_sum = fold("mean_sum", lambda h, i, c: out[h, i, c], total, 8, (2, 6))
+
+    def centred(h: Expr, i: Expr, c: Expr) -> Expr:
+        return out[h, i, c] - mean_sum[h, i] / number(8)
+
+    moment = fold("moment", lambda h, i, c: centred(h, i, c) * centred(h, i, c), total, 8, (2, 6))
+    found = candidates(attention.program(moment))
+    assert [c.names for c in found] == [("row_max", "row_sum", "out"), ("mean_sum", "moment")]
+    assert [c.group.frame.length for c in found if c.group] == [LENGTH, 8]
+
+
+def test_a_part_of_the_blocks_may_be_asked_for() -> None:
+    attention = Attention()
+    found = read_program(attention.program(attention.out()))
+    assert isinstance(found, Program)
+    (candidate,) = find_cascades(found, only=["row_max", "row_sum"])
+    assert candidate.names == ("row_max", "row_sum") and candidate.group is not None
+
+
+@pytest.mark.parametrize(
+    ("index", "code"),
+    [(lambda i: ROWS - 1 - i, "result_index"), (lambda i: i // 2, "result_index"), (lambda i: i, "fold")],
+    ids=["reversed row", "half a row", "own row"],
+)
+def test_a_result_must_be_read_at_the_row_itself(index: Callable[[Expr], Expr], code: str) -> None:
+    x = array("x")
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum)
+    row_sum = fold("row_sum", lambda i, j: te.exp(x[i, j] - row_max[index(i)]))
+    assert [c.reason.code for c in candidates(program(x, row_sum))] == [code]
+
+
+def test_results_of_two_rows_in_one_element_are_refused() -> None:
+    x = array("x")
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum)
+    pairs = fold(
+        "pairs", lambda i, k, j: te.exp(x[i, j] - row_max[i]) * te.exp(x[k, j] - row_max[k]), rows=(ROWS, ROWS)
+    )
+    assert only_refusal(program(x, pairs)) == "result_index"
+
+
+def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:
+    mass, position = array("mass"), array("position", ROWS, LENGTH, 2)
+    total_mass = fold("total_mass", lambda i, j: mass[i, j])
+    weighted = fold("weighted", lambda i, c, j: mass[i, j] * position[i, j, c], rows=(ROWS, 2))
+
+    def offset(i: Expr, j: Expr, c: int) -> Expr:
+        return position[i, j, c] - weighted[i, c] / total_mass[i]
+
+    out = fold(
+        "out", lambda i, j: mass[i, j] * (offset(i, j, 0) * offset(i, j, 0) + offset(i, j, 1) * offset(i, j, 1))
+    )
+    group = only_group(program(mass, position, out))
+    assert set(group.names) == {"total_mass", "weighted", "out"}
+    assert {str(member.result) for member in group.members if member.is_slice} == {"weighted_0", "weighted_1"}

@@ -1,0 +1,267 @@
+"""The command `bench`: complete tables and JSON, wrong programs named and not timed, goals judged by their figures."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tvm_cascade.bench import check, goals, peers, runner, suites
+from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.peers import PEERS, Absent, Runnable
+from tvm_cascade.bench.record import Report, Row, Status
+from tvm_cascade.bench.suites import PassGoal, SpeedGoal
+from tvm_cascade.bench.timing import Timing
+from tvm_cascade.errors import OptionError, WorkloadError
+
+EVERY_ROW = [peers.NUMPY, peers.TORCH, peers.TVM_DEFAULT, peers.TVM_DLIGHT, peers.OURS_UNFUSED, peers.OURS_FUSED]
+ONE_WORKLOAD = ["--suite", "smoke", "--only", "variance", "--no-idle-gate", "--repeats", "2"]
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    runner.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def only(*names: str) -> dict[str, peers.Peer]:
+    return {name: PEERS[name] for name in names}
+
+
+def constant(value: float, scale: float = 0.0, calls: list[int] | None = None) -> peers.Peer:
+    """A peer that gives value + scale·(the exact result), and notes its calls."""
+
+    def prepare(case: Case) -> Runnable:
+        outputs = [(value + scale * exact).astype(np.float32) for exact in case.exact]
+        return Runnable(lambda: calls.append(1) if calls is not None else None, lambda: outputs)
+
+    return prepare
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("bench") / "smoke.json"
+    arguments = parse("--suite", "smoke", "--no-idle-gate", "--repeats", "2", "--seed", "3", "--json", str(path))
+    code = runner.run(arguments)
+    found: dict[str, Any] = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    return {**found, "exit code": code}
+
+
+@pytest.mark.slow
+def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
+    assert smoke["exit code"] == 0
+    assert [one["label"] for one in smoke["workloads"]] == [entry.label for entry in suites.entries("smoke")]
+    for workload in smoke["workloads"]:
+        assert [row["name"] for row in workload["rows"] if row["name"] != peers.OURS_FORCED] == EVERY_ROW
+        assert workload["baseline"] == peers.TVM_DEFAULT
+        assert workload["blind_to"] == [], "the check has to tell zeros, a constant and a shuffle from the answer"
+        assert workload["decisions"] and workload["fuse_seconds"] > 0
+        assert workload["flops"] > 0 and workload["bytes"] > 0 and workload["temporary_bytes_before"] > 0
+
+
+@pytest.mark.slow
+def test_every_timed_row_of_smoke_was_checked(smoke: dict[str, Any]) -> None:
+    for row in (row for workload in smoke["workloads"] for row in workload["rows"]):
+        if row["status"] != Status.TIMED:
+            assert row["timing"] is None and row["note"]
+            continue
+        assert row["max_error"] <= row["allowed"]
+        assert row["timing"]["samples"] == 2
+        assert 0 < row["timing"]["p20_s"] <= row["timing"]["median_s"] <= row["timing"]["p80_s"]
+
+
+@pytest.mark.slow
+def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: dict[str, Any]) -> None:
+    (attention,) = (one for one in smoke["workloads"] if one["label"].startswith("attention"))
+    rows = {row["name"]: row for row in attention["rows"]}
+    fused = rows.get(peers.OURS_FORCED, rows[peers.OURS_FUSED])  # at this size the cost model may decline
+    assert fused["temporary_bytes"] < rows[peers.TVM_DEFAULT]["temporary_bytes"]
+    assert rows[peers.TVM_DEFAULT]["temporary_bytes"] == attention["temporary_bytes_before"]
+
+
+@pytest.mark.slow
+def test_json_says_what_the_figures_depend_on(smoke: dict[str, Any]) -> None:
+    where = smoke["environment"]
+    assert where["cpu"] and where["threads"] >= 1 and where["target"].startswith("llvm") and where["date"]
+    assert {"tvm-cascade", "apache-tvm", "apache-tvm-ffi", "torch", "numpy"} <= where["versions"].keys()
+    assert smoke["settings"]["seed"] == 3 and smoke["settings"]["plan"]["repeats"] == 2
+    assert smoke["settings"]["idle_gate"] is False and "tile" in smoke["settings"]["options"]
+
+
+def test_the_tables_show_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    runner.run(parse(*ONE_WORKLOAD), only(peers.NUMPY, peers.TVM_DEFAULT))
+    shown = capsys.readouterr().out
+    for text in ("variance 6x1009", peers.NUMPY, peers.TVM_DEFAULT, "apache-tvm", "before fusing", "idle gate off"):
+        assert text in shown
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_a_wrong_program_is_named_and_never_timed(
+    value: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: list[int] = []
+    rows = {**only(peers.NUMPY, peers.TVM_DEFAULT), "impostor": constant(value, calls=calls)}
+    path = tmp_path / "out.json"
+    assert runner.run(parse(*ONE_WORKLOAD, "--json", str(path)), rows) == 1
+    assert "WRONG" in capsys.readouterr().out
+    (workload,) = json.loads(path.read_text())["workloads"]
+    impostor = workload["rows"][-1]
+    assert (impostor["status"], impostor["timing"]) == (Status.WRONG, None)
+    assert impostor["note"]
+    assert calls == [1], "one run for the check, none for a time"
+
+
+def test_a_wrong_default_program_does_not_loosen_the_check() -> None:
+    off_by_a_percent = constant(0.0, scale=1.01)
+    found = checked({**only(peers.NUMPY), peers.TVM_DEFAULT: off_by_a_percent, "same": off_by_a_percent})
+    assert [row.status for row in found.rows] == [Status.TIMED, Status.WRONG, Status.WRONG]
+    assert found.baseline == check.ORACLE
+
+
+def test_without_default_code_the_rounded_oracle_is_the_baseline() -> None:
+    found = checked({"exact": constant(0.0, scale=1.0), "impostor": constant(1.0)})
+    assert [row.status for row in found.rows] == [Status.TIMED, Status.WRONG]
+    assert found.baseline == check.ORACLE
+
+
+def test_a_result_of_another_shape_is_wrong() -> None:
+    found = checked({"short": lambda case: Runnable(lambda: None, lambda: [np.zeros(3, np.float32)])})
+    assert found.rows[0].status is Status.WRONG and "(3,)" in found.rows[0].note
+
+
+def test_a_program_that_the_oracle_cannot_evaluate_is_not_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--suite", "redfuser-cpu", "--only", "R1", "--no-idle-gate"]
+    assert runner.run(parse(*words), {"never": lambda case: pytest.fail("something ran")}) == 0
+    shown = capsys.readouterr().out
+    assert "`never`: there is no oracle" in shown and "topk" in shown
+
+
+def test_a_program_that_fails_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(case: Case) -> Runnable:
+        raise RuntimeError("no such instruction\nand a long trace")
+
+    assert runner.run(parse(*ONE_WORKLOAD), {"broken": broken, **only(peers.NUMPY)}) == 1
+    shown = capsys.readouterr().out
+    assert "`broken`: FAILED: RuntimeError: no such instruction" in shown
+    assert peers.NUMPY in shown
+
+
+def test_missing_torch_is_a_row_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert runner.run(parse(*ONE_WORKLOAD), only(peers.NUMPY, peers.TORCH)) == 0
+    shown = capsys.readouterr().out
+    assert "`torch`: torch is not installed" in shown
+
+
+def test_the_default_rows_can_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    runner.run(parse(*ONE_WORKLOAD, "--skip-default"), only(peers.NUMPY, peers.TVM_DEFAULT))
+    assert peers.TVM_DEFAULT not in capsys.readouterr().out
+
+
+def test_only_takes_names_and_labels() -> None:
+    assert [entry.label for entry in suites.entries("cpu", ["inertia"])] == ["inertia 1024x8192", "inertia 256x131072"]
+    assert [entry.label for entry in suites.entries("cpu", ["inertia 1024x8192"])] == ["inertia 1024x8192"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--only", "varience"], WorkloadError),
+        (["--repeats", "0"], OptionError),
+        (["--max-seconds", "nan"], OptionError),
+        (["--json", "/no/such/folder/out.json"], OptionError),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_runs(words: list[str], error: type[Exception]) -> None:
+    def never(case: Case) -> Absent:
+        pytest.fail("something ran")
+
+    with pytest.raises(error):
+        runner.run(parse("--suite", "smoke", *words), {"never": never})
+
+
+def test_an_unknown_suite() -> None:
+    with pytest.raises(WorkloadError, match="redfuser-cpu"):
+        suites.entries("gpu")
+
+
+@pytest.mark.parametrize("suite", suites.SUITES)
+def test_the_labels_of_a_suite_are_distinct(suite: str) -> None:
+    labels = [entry.label for entry in suites.entries(suite)]
+    assert labels and len(set(labels)) == len(labels)
+
+
+def test_the_papers_suites_hold_every_program() -> None:
+    assert {entry.workload.family for entry in suites.entries("redfuser-cpu")} == {
+        "attention", "mla", "routing", "quantised", "moments",
+    }  # fmt: skip
+    assert len(suites.entries("neptune-cpu")) == 10
+
+
+def test_every_workload_of_cpu_has_goals() -> None:
+    by_label = {entry.label: 0 for entry in suites.entries("cpu")}
+    for goal in suites.goals("cpu"):
+        by_label[goal.label] += 1
+    assert set(by_label.values()) == {5, 3}  # attention; rows
+
+
+def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:
+    """A report of the label "job" with these medians; None is a row that is not available."""
+    found = tuple(
+        Row(name, Status.ABSENT, "why not")
+        if s is None
+        else Row(name, Status.TIMED, timing=Timing(s, s, s, 9, 1, True))
+        for name, s in rows.items()
+    )
+    return Report("job", "", {}, "float32", 1, 1, (), fuse_seconds, 0, 0, None, (), found)
+
+
+OURS, TORCH = peers.OURS_FUSED, peers.TORCH
+JUDGED: list[tuple[Report, suites.Goal, bool | None]] = [
+    (report({TORCH: 3.0, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), True),
+    (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), False),
+    (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), None), None),
+    (report({TORCH: None, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), None),
+    (report({TORCH: None, "other": 8.0, OURS: 2.0}), SpeedGoal("job", (TORCH, "other"), 1.5), True),
+    (report({TORCH: 3.0, peers.OURS_UNFUSED: 1.0, OURS: 9.0}), SpeedGoal("job", (TORCH,), 1.5), False),
+    # Declined: what users get is the unfused program, whatever a forced one would take.
+    (
+        report({TORCH: 3.0, peers.OURS_UNFUSED: 1.0, OURS: None, peers.OURS_FORCED: 9.0}),
+        SpeedGoal("job", (TORCH,), 1.5),
+        True,
+    ),
+    (report({}, fuse_seconds=1.9), PassGoal("job", 2.0), True),
+    (report({}, fuse_seconds=2.1), PassGoal("job", 2.0), False),
+]
+
+
+@pytest.mark.parametrize(("found", "goal", "met"), JUDGED)
+def test_goals_are_judged_by_their_figures(found: Report, goal: suites.Goal, met: bool | None) -> None:
+    (outcome,) = goals.evaluate([goal], [found])
+    assert outcome.met is met
+
+
+def test_goals_of_workloads_that_were_not_measured_are_left_out() -> None:
+    assert goals.evaluate([SpeedGoal("other", (TORCH,), 1.5)], [report({TORCH: 1.0})]) == []
+
+
+def test_a_wrong_fused_row_is_not_replaced_by_the_unfused_one() -> None:
+    rows = (Row(peers.OURS_UNFUSED, Status.TIMED, timing=Timing(1, 1, 1, 9, 1, True)), Row(OURS, Status.WRONG))
+    found = dataclasses.replace(report({}), rows=rows)
+    assert found.delivered == OURS and found.seconds(found.delivered) is None
+    assert not found.sound
+
+
+def checked(rows: dict[str, Callable[[Case], Any]]) -> check.Checked:
+    (entry,) = suites.entries("smoke", ["variance"])
+    settings = runner.Settings(runner.FuseOptions())
+    return check.check(Case(entry, settings.options, runner.host_target(), settings.seed), rows)

@@ -1,0 +1,185 @@
+"""Functions that cannot be read: scheduled, opaque, symbolic, foreign. A reason comes back, never an error or a change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tvm
+from tvm import te, tirx, topi
+from tvm.s_tir import Schedule
+from tvm.script import tirx as T
+
+from tvm_cascade.errors import CascadeError, OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
+from tvm_cascade.transform.fuse_function import fuse_function
+
+from ..analysis.programs import ROWS, array, program, softmax_stats
+
+
+def scheduled(work: Callable[[Schedule], object]) -> Callable[[], tirx.PrimFunc]:
+    """Softmax statistics after some primitives."""
+
+    def build() -> tirx.PrimFunc:
+        sch = Schedule(softmax_stats())
+        work(sch)
+        return sch.mod["main"]
+
+    return build
+
+
+def loops(sch: Schedule, block: str = "row_sum") -> list[object]:
+    return list(sch.get_loops(sch.get_sblock(block)))
+
+
+@T.prim_func(private=True)
+def plain_loops(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        b[i] = a[i] + T.float32(1)
+
+
+@T.prim_func(s_tir=True)
+def written_twice(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("first"):
+            v = T.axis.spatial(8, i)
+            b[v] = a[v]
+    for i in range(8):
+        with T.sblock("second"):
+            v = T.axis.spatial(8, i)
+            b[v] = b[v] + T.float32(1)
+
+
+@T.prim_func(s_tir=True)
+def two_stores(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32"), c: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.sblock("both"):
+            v = T.axis.spatial(8, i)
+            b[v] = a[v]
+            c[v] = a[v]
+
+
+@T.prim_func(s_tir=True)
+def guarded(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(16):
+        with T.sblock("half"):
+            v = T.axis.spatial(8, i)
+            T.where(i < 8)
+            b[v] = a[v]
+
+
+def symbolic() -> tirx.PrimFunc:
+    length = tirx.Var("n", "int64")
+    x = te.placeholder((ROWS, length), "float32", name="x")
+    j, k = te.reduce_axis((0, length), "j"), te.reduce_axis((0, length), "k")
+    row_max = te.compute((ROWS,), lambda i: te.max(x[i, j], axis=j), name="row_max")
+    return program(x, te.compute((ROWS,), lambda i: te.sum(te.exp(x[i, k] - row_max[i]), axis=k), name="row_sum"))
+
+
+def argmax() -> tirx.PrimFunc:
+    x = array("x")
+    return program(x, topi.argmax(x, axis=1))
+
+
+def extern() -> tirx.PrimFunc:
+    x = array("x")
+    out = te.extern(
+        (ROWS,),
+        [x],
+        lambda ins, outs: tirx.call_packed("some.kernel", ins[0], outs[0]),
+        name="kernel",
+        dtype="float32",
+    )
+    return program(x, out)
+
+
+def sort() -> tirx.PrimFunc:
+    x = array("x")
+    return program(x, topi.sort(x, axis=1))
+
+
+UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
+    "split": (scheduled(lambda s: s.split(loops(s)[1], [None, 4])), "scheduled"),
+    "fuse": (scheduled(lambda s: s.fuse(*loops(s))), "scheduled"),
+    "parallel": (scheduled(lambda s: s.parallel(loops(s)[0])), "scheduled"),
+    "vectorize": (scheduled(lambda s: s.vectorize(loops(s)[0])), "scheduled"),
+    "unroll": (scheduled(lambda s: s.unroll(loops(s)[1])), "scheduled"),
+    "bind": (scheduled(lambda s: s.bind(loops(s)[0], "threadIdx.x")), "scheduled"),
+    "annotate": (scheduled(lambda s: s.annotate(loops(s)[0], "pragma_auto_unroll_max_step", 4)), "scheduled"),
+    "decompose_reduction": (
+        scheduled(lambda s: s.decompose_reduction(s.get_sblock("row_sum"), loops(s)[1])),
+        "scheduled",
+    ),
+    "merge": (scheduled(lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])), "scheduled"),
+    "guarded loop": (lambda: guarded, "scheduled"),
+    "no blocks": (lambda: plain_loops, "tirx"),
+    "symbolic shape": (symbolic, "symbolic_shape"),
+    "tuple reduction": (argmax, "reducer"),
+    "two stores in a block": (lambda: two_stores, "opaque_block"),
+    "a buffer written twice": (lambda: written_twice, "opaque_block"),
+    "extern": (extern, "extern"),
+    "sort": (sort, "extern"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_function_that_cannot_be_read_has_a_reason_and_stays_as_it_is(name: str) -> None:
+    build, code = UNREADABLE[name]
+    func = build()
+    before = func.script()
+    outcome = fuse_function(func, FuseOptions(force=True))
+    assert outcome.func.same_as(func) and func.script() == before
+    assert [decision.reason.code for decision in outcome.decisions] == [code], [
+        str(decision.reason) for decision in outcome.decisions
+    ]
+    assert outcome.decisions[0].reason.detail
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_the_pass_gives_it_back_and_still_fuses_its_neighbour(name: str) -> None:
+    func = UNREADABLE[name][0]()
+    module = tvm.IRModule({"neighbour": softmax_stats().with_attr("global_symbol", "neighbour"), "odd": func})
+    after = FuseCascadedReductions(force=True)(module)
+    assert after["odd"].same_as(module["odd"])
+    assert not after["neighbour"].same_as(module["neighbour"])
+
+
+def test_loops_in_another_order_are_no_schedule() -> None:
+    func = scheduled(lambda s: s.reorder(loops(s)[1], loops(s)[0]))()
+    assert fuse_function(func, FuseOptions(force=True)).fused
+
+
+def test_an_empty_module_stays_empty() -> None:
+    assert len(FuseCascadedReductions()(tvm.IRModule({})).functions) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tile": 0},
+        {"tile": -4},
+        {"tile": 2.0},
+        {"tile": True},
+        {"tile": "4"},
+        {"segments": 0},
+        {"segments": None},
+        {"lanes": 0},
+        {"force": 1},
+        {"rescalable_casts": "float16"},
+        {"rescalable_casts": ("int8",)},
+        {"tiles": 4},
+    ],
+    ids=str,
+)
+def test_an_option_outside_its_domain_is_told_by_name_before_anything_runs(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError) as caught:
+        FuseCascadedReductions(**options)
+    assert isinstance(caught.value, (CascadeError, ValueError))
+    assert next(iter(options)) in str(caught.value)
+
+
+@pytest.mark.parametrize("thing", [3, None, "main"], ids=str)
+def test_something_else_than_a_function_is_an_input_error(thing: object) -> None:
+    with pytest.raises(CascadeError, match="PrimFunc"):
+        fuse_function(thing, FuseOptions())  # type: ignore[arg-type]

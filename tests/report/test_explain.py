@@ -1,0 +1,201 @@
+"""`tvm_cascade.explain`: the verdicts and formulas that a user reads, as objects, text, JSON and HTML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import relax, te, tirx
+
+import tvm_cascade
+from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.bench import workloads
+from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport, bytes_text
+from tvm_cascade.transform import fuse_function
+from tvm_cascade.transform.cost import Estimate
+
+GROUP_KEYS = [
+    "function",
+    "verdict",
+    "reason",
+    "buffers",
+    "formulas",
+    "latex",
+    "gauges",
+    "passes_before",
+    "passes_after",
+    "bytes_before",
+    "bytes_after",
+    "obligations",
+]
+
+
+def program(name: str) -> tirx.PrimFunc:
+    return workloads.get(name).cpu.build()
+
+
+def only_group(explanation: Explanation) -> GroupReport:
+    (group,) = explanation.groups
+    return group
+
+
+def no_reduction() -> tirx.PrimFunc:
+    x = te.placeholder((8,), "float32", name="x")
+    return te.create_prim_func([x, te.compute((8,), lambda i: x[i] + 1, name="y")])
+
+
+@pytest.fixture(scope="module")
+def attention() -> Explanation:
+    return tvm_cascade.explain(program("attention"))
+
+
+def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attention: Explanation) -> None:
+    group = only_group(attention)
+    assert group.verdict is Verdict.FUSED and attention.fused
+    assert group.function == "main" and group.buffers == ("row_max", "row_sum", "out")
+    assert group.reason.code == "fold"
+    sections = [formula.section for formula in group.formulas]
+    assert list(dict.fromkeys(sections)) == ["lift", "reference (running)", "merge", "finish"]
+    assert [f.left for f in group.formulas if f.section == "finish"] == list(group.buffers)
+    assert group.gauges == {"row_max": "running", "1/row_sum": "deferred"}
+    assert len(group.obligations) == 4
+
+
+def test_a_fused_group_says_what_it_saves(attention: Explanation) -> None:
+    group = only_group(attention)
+    assert group.passes_before is not None and group.passes_after is not None
+    assert group.passes_before > group.passes_after == 1
+    scores = 4 * 32 * 96 * 4  # heads x queries x keys x bytes of float32: at least one stage of this size is gone
+    assert group.bytes_before is not None and group.bytes_after is not None
+    assert group.bytes_before >= scores > group.bytes_after
+
+
+def test_long_exact_constants_are_shown_as_decimals(attention: Explanation) -> None:
+    first_lift = only_group(attention).formulas[0]
+    assert first_lift.right == "0.176776695*scores"  # 1/sqrt(32) as float32 has it
+
+
+def test_latex_writes_buffer_names_as_they_are(attention: Explanation) -> None:
+    latex = only_group(attention).latex
+    assert latex.startswith(r"\begin{aligned}") and latex.count(r"\\") == len(only_group(attention).formulas) - 1
+    assert r"\mathit{row\_sum}" in latex
+
+
+def test_a_refused_group_says_which_law_fails_and_what_would_make_it_fuse() -> None:
+    group = only_group(tvm_cascade.explain(program("Q7")))
+    assert group.verdict is Verdict.REFUSED and group.reason.code == "rounding"
+    assert group.buffers == ("absmax", "product") and "float8_e4m3fn" in group.reason.detail
+    assert not group.formulas and not group.obligations and group.passes_after is None
+    text = str(group)
+    assert "absmax, product" in text and "to make it fuse" in text and group.reason.hint in text
+
+
+def test_a_program_that_cannot_be_read_is_unknown_with_its_reason() -> None:
+    explanation = tvm_cascade.explain(program("R1"))
+    group = only_group(explanation)
+    assert group.verdict is Verdict.UNKNOWN and group.reason.code == "extern" and group.buffers == ()
+    assert "topk_cpu" in str(explanation) and not explanation.fused
+    assert explanation.functions == (FunctionReport("main", "unchanged", "extern"),)
+
+
+def test_a_declined_group_shows_its_fold_and_how_to_force_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = Estimate(3, 1, 4096, 0, ns_before=1000.0, ns_after=5000.0)
+    monkeypatch.setattr(fuse_function, "estimate", lambda *_: slower)
+    func = program("softmax_stats")
+    group = only_group(tvm_cascade.explain(func, force=False))
+    assert group.verdict is Verdict.DECLINED and group.formulas
+    assert (group.passes_before, group.passes_after, group.bytes_before, group.bytes_after) == (3, 1, 4096, 0)
+    assert "force=True" in str(group) and "5.0 us" in str(group)
+    assert only_group(tvm_cascade.explain(func, force=True)).verdict is Verdict.FUSED
+
+
+def test_of_a_function_that_is_fused_already_the_fold_that_it_carries_is_shown(attention: Explanation) -> None:
+    fused = tvm.s_tir.transform.FuseCascadedReductions()(tvm.IRModule({"main": program("attention")}))
+    explanation = tvm_cascade.explain(fused)
+    group, before = only_group(explanation), only_group(attention)
+    assert group.verdict is Verdict.FUSED and group.buffers == before.buffers
+    assert [(f.section, f.left) for f in group.formulas] == [(f.section, f.left) for f in before.formulas]
+    assert all(formula.right for formula in group.formulas)
+    assert explanation.functions[0].status == "already fused"
+
+
+def test_every_function_of_a_module_is_listed_and_relax_is_skipped() -> None:
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    identity = relax.Function([x], x, ret_ty=relax.TensorType((8,), "float32"))
+    mod = tvm.IRModule({"stats": program("softmax_stats"), "plain": no_reduction(), "graph": identity})
+    explanation = tvm_cascade.explain(mod)
+    assert {f.name: f.status for f in explanation.functions} == {
+        "stats": "fused",
+        "plain": "unchanged",
+        "graph": "skipped",
+    }
+    assert {group.function for group in explanation.groups} == {"stats"}
+    assert all(f"{name}: " in str(explanation) for name in ("stats", "plain", "graph"))
+
+
+def test_an_empty_module_has_no_groups() -> None:
+    explanation = tvm_cascade.explain(tvm.IRModule({}))
+    assert explanation.groups == () and explanation.functions == () and str(explanation) == "no functions"
+
+
+@pytest.mark.parametrize("value", [None, "attention", 3, [], tvm.target.Target("llvm")])
+def test_what_is_no_program_is_an_input_error(value: Any) -> None:
+    with pytest.raises(InputError, match="IRModule or a tirx"):
+        tvm_cascade.explain(value)
+
+
+def test_an_unknown_option_is_an_option_error() -> None:
+    with pytest.raises(OptionError, match="tiles"):
+        tvm_cascade.explain(no_reduction(), tiles=3)
+
+
+@pytest.mark.parametrize("name", ["attention", "Q7", "variance"])
+def test_the_module_is_not_changed(name: str) -> None:
+    mod = tvm.IRModule({"main": program(name)})
+    text, copy = mod.script(), tvm.ir.load_json(tvm.ir.save_json(mod))
+    tvm_cascade.explain(mod)
+    assert mod.script() == text and tvm_ffi.structural_equal(mod, copy)
+
+
+def test_the_keys_of_the_json_form_are_stable(attention: Explanation) -> None:
+    told = json.loads(attention.to_json())
+    assert list(told) == ["schema", "functions", "groups"] and told["schema"] == 1
+    assert told["functions"] == [{"name": "main", "status": "fused", "note": "by this pass"}]
+    (group,) = told["groups"]
+    assert list(group) == GROUP_KEYS
+    assert list(group["reason"]) == ["code", "law", "detail", "hint"]
+    assert group["verdict"] == "fused" and group["buffers"] == ["row_max", "row_sum", "out"]
+    assert all(list(formula) == ["section", "left", "right"] for formula in group["formulas"])
+
+
+def test_the_text_shows_verdict_formulas_and_passes(attention: Explanation) -> None:
+    text, group = str(attention), only_group(attention)
+    assert text.splitlines()[0] == "main: fused: row_max, row_sum, out"
+    assert all(str(formula) in text for formula in group.formulas)
+    assert f"{group.passes_before} before, {group.passes_after} after" in text
+
+
+def test_html_escapes_whatever_comes_from_the_user() -> None:
+    hostile = "<script>alert('&')</script>"
+    group = GroupReport(
+        hostile, Reason("extern", hostile), (hostile,), (Formula(hostile, hostile, hostile),), gauges={hostile: hostile}
+    )
+    explanation = Explanation((group,), (FunctionReport(hostile + "2", "skipped", hostile),))
+    html = explanation._repr_html_()
+    assert "<script" not in html and html.count("&lt;script&gt;") == 10
+
+
+def test_html_tells_what_the_text_tells(attention: Explanation) -> None:
+    html = attention._repr_html_()
+    assert "row_sum" in html and ">fused<" in html and "exp(" in html and "passes over the axis" in html
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (8 << 20, "8.0 MiB"), (3 << 40, "3072.0 GiB")]
+)
+def test_sizes_are_given_in_binary_units(count: int, text: str) -> None:
+    assert bytes_text(count) == text

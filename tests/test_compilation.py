@@ -1,0 +1,292 @@
+"""`tvm_cascade.compile`: what runs is right, says what was done to it, and leaves the caller's program alone."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import relax, s_tir, te, tirx
+from tvm.target import Target
+
+import tvm_cascade
+from tvm_cascade import targets
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.compilation import compile_unfused
+from tvm_cascade.compiled import Compiled
+from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.schedule.vector_math import ULP_BOUNDS
+from tvm_cascade.targets import host_target
+from tvm_cascade.testing import oracle, tolerance
+from tvm_cascade.transform import fuse_function
+from tvm_cascade.transform.cost import Estimate
+
+Array = NDArray[Any]
+
+
+def outputs_of(compiled: Any, func: tirx.PrimFunc, inputs: list[Array]) -> dict[str, Array]:
+    """What a compiled program writes into outputs that hold NaN beforehand."""
+    tensors = [tvm.runtime.tensor(array) for array in inputs]
+    written = {}
+    for buffer in oracle.signature(func).outputs:
+        shape = tuple(int(extent) for extent in buffer.ty.shape)
+        written[buffer.name] = tvm.runtime.tensor(np.full(shape, np.nan).astype(str(buffer.ty.dtype)))
+    compiled(*tensors, *written.values())
+    return {name: tensor.numpy() for name, tensor in written.items()}
+
+
+def assert_right(compiled: Any, workload: Workload, func: tirx.PrimFunc) -> None:
+    """Every output within the tolerance that TVM's own code for the unfused program sets."""
+    inputs = workload.inputs(np.random.default_rng(0))
+    exact = oracle.evaluate(func, inputs)
+    usual = outputs_of(tvm.compile(func, target=host_target())["main"], func, inputs)
+    length = workload.shape[workload.length_extents[-1]]
+    for name, actual in outputs_of(compiled, func, inputs).items():
+        tolerance.assert_close(actual, exact[name], usual[name], length=length, dtype=actual.dtype.name)
+
+
+def stats() -> Workload:
+    return workloads.get("softmax_stats").cpu
+
+
+def plain(name: str = "y") -> tirx.PrimFunc:
+    """y = exp(x): nothing to fuse."""
+    x = te.placeholder((32,), "float32", name="x")
+    return te.create_prim_func([x, te.compute((32,), lambda i: te.exp(x[i]), name=name)])
+
+
+@pytest.fixture(scope="module")
+def compiled_stats() -> Compiled:
+    return tvm_cascade.compile(stats().build())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    "name", ["attention", "attention_gqa", "softmax", "variance", "layernorm_gemm", "cross_entropy"]
+)
+def test_the_fused_program_is_right(name: str, dtype: str) -> None:
+    workload = workloads.get(name).cpu.with_dtype(dtype)
+    func = workload.build()
+    compiled = tvm_cascade.compile(func, force=True)
+    assert compiled.report.fused
+    assert_right(compiled, workload, func)
+
+
+@pytest.mark.parametrize("length", [1, 2, 97, 128, 131])
+def test_it_is_right_at_lengths_that_no_tile_divides(length: int) -> None:
+    workload = workloads.get("attention").cpu.with_length(length)
+    func = workload.build()
+    assert_right(tvm_cascade.compile(func, force=True, tile=32), workload, func)
+
+
+def test_options_reach_the_pass_and_the_result_stays_right() -> None:
+    workload = stats()
+    func = workload.build()
+    compiled = tvm_cascade.compile(func, tile=64, segments=4, force=True)
+    assert_right(compiled, workload, func)
+    assert not tvm_ffi.structural_equal(compiled.mod, tvm_cascade.compile(func, force=True).mod)
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax", "layernorm_gemm"])
+def test_the_same_program_unfused_is_right_too(name: str) -> None:
+    workload = workloads.get(name).cpu
+    func = workload.build()
+    compiled = compile_unfused(func)
+    assert not compiled.report.groups
+    assert_right(compiled, workload, func)
+
+
+def test_a_declined_program_is_built_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_function, "estimate", lambda *_: Estimate(2, 1, 0, 0, ns_before=1.0, ns_after=2.0))
+    workload = stats()
+    func = workload.build()
+    compiled = tvm_cascade.compile(func)
+    assert [group.verdict for group in compiled.report.groups] == [Verdict.DECLINED]
+    assert_right(compiled, workload, func)
+
+
+def test_what_was_done_is_told(compiled_stats: Compiled) -> None:
+    assert compiled_stats.report.groups[0].buffers == ("row_max", "row_sum")
+    assert compiled_stats.replaced_math == {"exp": ULP_BOUNDS["exp"]}
+    assert compiled_stats.target.kind.name == "llvm"
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(compiled_stats.mod["main"].body, (tirx.For, lambda loop: loops.append(loop)))
+    assert {tirx.ForKind.PARALLEL, tirx.ForKind.VECTORIZED} <= {loop.kind for loop in loops}
+
+
+def test_vector_math_can_be_switched_off() -> None:
+    compiled = tvm_cascade.compile(plain(), vector_math=False)
+    assert compiled.replaced_math == {}
+    assert "T.exp(" in compiled.mod.script()
+
+
+def test_without_a_schedule_the_fused_program_still_runs() -> None:
+    workload = stats()
+    func = workload.build()
+    compiled = tvm_cascade.compile(func, schedule=False, force=True)
+    assert compiled.replaced_math == {} and compiled.report.fused
+    assert_right(compiled, workload, func)
+
+
+@pytest.mark.parametrize("name", ["attention", "softmax", "Q7"])
+def test_the_callers_module_is_not_changed(name: str) -> None:
+    mod = tvm.IRModule({"main": workloads.get(name).cpu.build()})
+    func, text, copy = mod["main"], mod.script(), tvm.ir.load_json(tvm.ir.save_json(mod))
+    tvm_cascade.compile(mod)
+    compile_unfused(mod)
+    assert mod.script() == text and tvm_ffi.structural_equal(mod, copy) and mod["main"].same_as(func)
+
+
+def test_every_function_of_a_module_is_built() -> None:
+    workload = stats()
+    mod = tvm.IRModule({"stats": workload.build(), "plain": plain()})
+    compiled = tvm_cascade.compile(mod)
+    assert_right(compiled["stats"], workload, workload.build())
+    x = np.linspace(-1, 1, 32, dtype="float32")
+    y = outputs_of(compiled["plain"], plain(), [x])["y"]
+    np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+    with pytest.raises(InputError, match="plain"):  # two functions, none of them `main`
+        compiled()
+    with pytest.raises(InputError, match="other"):
+        compiled["other"]
+
+
+def misaligned(array: Array) -> Array:
+    """A copy that starts 4 bytes off an aligned address."""
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + 4
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@pytest.mark.parametrize("prepare", [np.ascontiguousarray, misaligned, np.asfortranarray], ids=lambda f: f.__name__)
+def test_numpy_arrays_of_any_layout_can_be_passed(compiled_stats: Compiled, prepare: Any) -> None:
+    (x,) = stats().inputs(np.random.default_rng(0))
+    row_max, row_sum = (prepare(np.full(x.shape[0], np.nan, "float32")) for _ in range(2))
+    given = prepare(x)
+    given.flags.writeable = False
+    compiled_stats(given, row_max, row_sum)
+    np.testing.assert_array_equal(row_max, x.max(axis=1))
+    np.testing.assert_allclose(row_sum, np.exp(x - row_max[:, None]).sum(axis=1), rtol=1e-5)
+
+
+def test_a_tensor_that_is_not_aligned_is_an_error_rather_than_a_crash(compiled_stats: Compiled) -> None:
+    (x,) = stats().inputs(np.random.default_rng(0))
+    tensor = tvm_ffi.from_dlpack(misaligned(x))
+    row_max, row_sum = (np.zeros(x.shape[0], "float32") for _ in range(2))
+    with pytest.raises(InputError, match="64 bytes"):
+        compiled_stats(tensor, row_max, row_sum)
+
+
+def test_wrong_arguments_are_told_by_tvm(compiled_stats: Compiled) -> None:
+    with pytest.raises(TypeError, match="Expected 3 arguments"):
+        compiled_stats(np.zeros((4, 4096), "float32"))
+    with pytest.raises((TypeError, ValueError), match="argument #0"):
+        compiled_stats(None, None, None)
+
+
+def test_a_function_that_is_scheduled_is_built_as_it_is() -> None:
+    schedule = s_tir.Schedule(plain())
+    (loop,) = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.vectorize(loop)
+    func = schedule.mod["main"]
+    compiled = tvm_cascade.compile(func)
+    assert tvm_ffi.structural_equal(compiled.mod["main"].body, func.body)
+    assert [group.reason.code for group in compiled.report.groups] == ["scheduled"]
+
+
+def test_a_function_fused_before_is_scheduled_and_runs() -> None:
+    workload = stats()
+    func = workload.build()
+    fused = tvm.s_tir.transform.FuseCascadedReductions(force=True)(tvm.IRModule({"main": func}))
+    compiled = tvm_cascade.compile(fused)
+    assert compiled.report.functions[0].status == "already fused"
+    assert compiled.replaced_math
+    assert_right(compiled, workload, func)
+
+
+@pytest.mark.parametrize("value", [None, "softmax", 3, [], Target("llvm")])
+def test_what_is_no_program_is_an_input_error(value: Any) -> None:
+    with pytest.raises(InputError, match="IRModule or a tirx"):
+        tvm_cascade.compile(value)
+
+
+def test_an_empty_module_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="no function"):
+        tvm_cascade.compile(tvm.IRModule({}))
+
+
+def test_relax_functions_are_an_input_error_that_says_where_the_pass_goes() -> None:
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    graph = relax.Function([x], x, ret_ty=relax.TensorType((8,), "float32"))
+    with pytest.raises(InputError, match="graph: Function") as raised:
+        tvm_cascade.compile(tvm.IRModule({"graph": graph}))
+    assert "LegalizeOps" in raised.value.hint
+
+
+@pytest.mark.parametrize("target", ["llvm -mcpu=znver4", "nonsense", {"kind": "nonsense"}, 3, None])
+def test_what_is_no_target_is_an_input_error(target: Any) -> None:
+    with pytest.raises(InputError, match="target"):
+        tvm_cascade.compile(plain(), target)
+
+
+def test_a_target_that_has_no_schedule_of_ours_is_an_input_error() -> None:
+    with pytest.raises(InputError, match="of kind llvm"):
+        tvm_cascade.compile(plain(), {"kind": "opencl"})
+
+
+@pytest.mark.parametrize("target", ["auto", "llvm", {"kind": "llvm", "num-cores": 1}, Target({"kind": "llvm"})])
+def test_targets_may_be_given_in_any_form(target: Any) -> None:
+    assert tvm_cascade.compile(plain(), target).target.kind.name == "llvm"
+
+
+def test_the_host_target_names_the_processor_and_its_cores() -> None:
+    attributes = dict(host_target().attrs)
+    assert attributes["mcpu"] == tvm.target.codegen.llvm_get_system_cpu() and attributes["num-cores"] >= 1
+
+
+def test_vector_extensions_that_a_virtual_machine_hides_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = tvm.target.codegen.llvm_get_cpu_features
+    if "avx2" not in features(host_target()):
+        pytest.skip("a processor without AVX2 has nothing to hide")
+    monkeypatch.setattr(targets, "_cpu_flags", lambda: frozenset({"sse2", "avx"}))
+    hidden = features(host_target.__wrapped__())
+    assert "avx" in hidden and not {"avx2", "avx512f"} & set(hidden)
+
+
+def test_an_unknown_option_is_an_option_error() -> None:
+    with pytest.raises(OptionError, match="tiles"):
+        tvm_cascade.compile(plain(), tiles=3)
+
+
+@pytest.mark.parametrize("trials", [-1, 1.5, "8", True])
+def test_a_number_of_trials_is_a_count(trials: Any) -> None:
+    with pytest.raises(OptionError, match="tune_trials"):
+        tvm_cascade.compile(plain(), tune_trials=trials)
+
+
+def test_tuning_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "psutil" else find(name, *rest)
+    )
+    with pytest.raises(OptionError, match="psutil") as raised:
+        tvm_cascade.compile(plain(), tune_trials=4)
+    assert "tvm-cascade[tune]" in raised.value.hint
+
+
+def test_tuning_needs_to_know_the_cores() -> None:
+    with pytest.raises(InputError, match="num-cores"):
+        tvm_cascade.compile(plain(), "llvm", tune_trials=4)
+
+
+def test_a_database_is_a_folder_or_a_database() -> None:
+    with pytest.raises(InputError, match="database"):
+        tvm_cascade.compile(plain(), database=3)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Running functions: compiled through LLVM, outputs poisoned first, compared with the oracle and the unfused program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import tirx
+
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.testing import oracle, tolerance
+from tvm_cascade.transform.rewrite import rewrite
+
+Array = NDArray[Any]
+Arrays = Sequence[Array]
+Results = dict[str, Array]
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def build(func: tirx.PrimFunc) -> tvm.runtime.Module:
+    return tvm.compile(func, target="llvm")
+
+
+def poison(buffer: tirx.Var) -> Array:
+    """An array that no program would give: NaN, or the largest integer."""
+    dtype = numpy_dtype(str(buffer.ty.dtype))
+    shape = tuple(int(extent) for extent in buffer.ty.shape)
+    if dtype.kind in "iu":
+        return np.full(shape, np.iinfo(dtype).max, dtype)
+    return np.full(shape, np.nan, np.float64).astype(dtype)
+
+
+def run(executable: tvm.runtime.Module, func: tirx.PrimFunc, inputs: Arrays) -> Results:
+    """The outputs of a compiled function by buffer name; the inputs must come back as they went in."""
+    written = oracle.signature(func).outputs
+    given = iter(inputs)
+    arguments, outputs, kept = [], {}, []
+    for param in func.params:
+        is_output = any(param.same_as(buffer) for buffer in written)
+        array = poison(param) if is_output else next(given)
+        tensor = tvm.runtime.tensor(array)
+        arguments.append(tensor)
+        if is_output:
+            outputs[param.name] = tensor
+        else:
+            kept.append((array, tensor))
+    executable["main"](*arguments)
+    for array, tensor in kept:
+        np.testing.assert_array_equal(np.asarray(tensor.numpy(), array.dtype), array)
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+@dataclass
+class Unfused:
+    """A program that was read and whose cascades were found once, to be rewritten with many options."""
+
+    func: tirx.PrimFunc
+    program: Program
+    groups: list[Group]
+    executable: tvm.runtime.Module
+    _fused: dict[FuseOptions, tuple[tirx.PrimFunc, tvm.runtime.Module]] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        """The longest cascade axis."""
+        return max(group.frame.length for group in self.groups)
+
+    def fuse(self, **options: object) -> tirx.PrimFunc:
+        return self._built(options)[0]
+
+    def _built(self, options: dict[str, object]) -> tuple[tirx.PrimFunc, tvm.runtime.Module]:
+        chosen = FuseOptions(force=True, **options)  # type: ignore[arg-type]
+        if chosen not in self._fused:
+            func = rewrite(self.program, self.groups, chosen)
+            self._fused[chosen] = func, build(func)
+        return self._fused[chosen]
+
+    def results(self, inputs: Arrays) -> Results:
+        return run(self.executable, self.func, inputs)
+
+    def fused_results(self, inputs: Arrays, **options: object) -> Results:
+        func, executable = self._built(options)
+        return run(executable, func, inputs)
+
+    def check(self, inputs: Arrays, **options: object) -> None:
+        """The fused program is as exact as the unfused one, by the rule of `testing.tolerance`."""
+        assert_close(self.fused_results(inputs, **options), self.func, inputs, self.results(inputs), self.length)
+
+
+def assert_close(results: Results, func: tirx.PrimFunc, inputs: Arrays, baseline: Results, length: int) -> None:
+    """Each output against the oracle of `func`, allowed what `baseline` needs."""
+    for name, exact in oracle.evaluate(func, inputs).items():
+        comparison = tolerance.check(
+            results[name], exact, baseline[name], length=length, dtype=str(results[name].dtype)
+        )
+        assert comparison.ok, f"{name}: {comparison.message}"
+
+
+def read(func: tirx.PrimFunc) -> Unfused:
+    """The program, in which there is a cascade."""
+    program = read_program(func)
+    assert isinstance(program, Program), str(program)
+    candidates = find_cascades(program)
+    groups = [candidate.group for candidate in candidates if candidate.group is not None]
+    assert groups, [str(candidate.reason) for candidate in candidates]
+    return Unfused(func, program, groups, build(func))
+
+
+def kinds(values: Array) -> Array:
+    """0 for a finite number, 1 for NaN, 2 and 3 for the infinities."""
+    wide = np.asarray(values).astype(np.float64)
+    return np.where(np.isnan(wide), 1, np.where(np.isposinf(wide), 2, np.where(np.isneginf(wide), 3, 0)))

@@ -1,0 +1,86 @@
+"""Fused programs compute what the unfused ones do, whatever the tile, the segments, the length and the dtype."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.testing.inputs import adversarial_lengths
+
+from .running import Arrays, Unfused, read
+
+LENGTH, TILE = 23, 4
+SMALL = {
+    "batch": 1, "heads": 2, "kv_heads": 1, "queries": 5, "keys": LENGTH, "head_dim": 8, "window": 9, "rows": 3,
+    "length": LENGTH, "hidden": LENGTH, "columns": 6, "tokens": 3, "latent_dim": 16, "rope_dim": 4,
+}  # fmt: skip
+NAMES = workloads.names(source="tvm-cascade")
+TILINGS = [(1, 3), (4, 1), (4, 2), (LENGTH - 1, 99), (LENGTH + 1, 1)]
+
+
+def small(name: str) -> Workload:
+    workload = workloads.get(name)
+    return workload.with_shape(**{extent: SMALL[extent] for extent in workload.shape})
+
+
+@cache
+def unfused(name: str, length: int = LENGTH, dtype: str = "float32") -> Unfused:
+    return read(small(name).with_length(length).with_dtype(dtype).build())
+
+
+def inputs(name: str, length: int = LENGTH, dtype: str = "float32", kind: str = "normal") -> Arrays:
+    return small(name).with_length(length).with_dtype(dtype).inputs(np.random.default_rng(0), kind)
+
+
+@pytest.mark.parametrize(("tile", "segments"), TILINGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_workload_is_right_at_every_tile_and_number_of_segments(name: str, tile: int, segments: int) -> None:
+    unfused(name).check(inputs(name), tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("length", adversarial_lengths(TILE))
+@pytest.mark.parametrize("name", ["softmax_stats", "attention", "variance", "layernorm_gemm"])
+def test_lengths_around_the_tile_are_right(name: str, length: int) -> None:
+    for segments in (1, 2):
+        unfused(name, length).check(inputs(name, length), tile=TILE, segments=segments)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "name", ["attention_causal", "mla", "softmax", "cross_entropy", "variance", "rmsnorm_gemm"]
+)
+def test_every_dtype_is_right(name: str, dtype: str) -> None:
+    unfused(name, dtype=dtype).check(inputs(name, dtype=dtype), tile=5, segments=2)
+
+
+@pytest.mark.parametrize("kind", ["large_offset", "rising", "falling", "late_spike", "ties", "zeros"])
+@pytest.mark.parametrize("name", ["attention", "softmax", "logsumexp", "cross_entropy", "entropy", "kl_divergence",
+                                  "variance", "covariance", "inertia", "third_moment", "layernorm_gemm", "rmsnorm_gemm"])  # fmt: skip
+def test_unkind_data_costs_no_digits_that_the_unfused_program_keeps(name: str, kind: str) -> None:
+    for segments in (1, 3):
+        unfused(name).check(inputs(name, kind=kind), tile=5, segments=segments)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 8])
+@pytest.mark.parametrize("name", ["softmax_stats", "variance", "attention"])
+def test_partial_results_in_lanes_are_right(name: str, lanes: int) -> None:
+    unfused(name).check(inputs(name), tile=8, lanes=lanes)
+
+
+@pytest.mark.parametrize("name", ["attention", "kl_divergence", "inertia", "layernorm_gemm"])
+def test_a_rerun_gives_the_same_bits(name: str) -> None:
+    given, program = inputs(name), unfused(name)
+    first = program.fused_results(given, tile=4, segments=2)
+    for _ in range(3):
+        again = program.fused_results(given, tile=4, segments=2)
+        for output, values in first.items():
+            np.testing.assert_array_equal(values.view(np.uint8), again[output].view(np.uint8))
+
+
+def test_the_default_options_are_right_too() -> None:
+    for name in ("attention", "variance", "softmax"):
+        unfused(name).check(inputs(name))

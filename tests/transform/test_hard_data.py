@@ -1,0 +1,163 @@
+"""Unkind data, by name: infinities and NaN come out as they do unfused, and no digits are lost."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from tvm_cascade.analysis.domain import read_program
+from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.testing import oracle
+from tvm_cascade.testing.inputs import INPUTS
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
+from .programs import PROGRAMS
+from .running import Arrays, Unfused, kinds, read
+
+TILINGS = [(5, 1), (4, 3)]
+FINITE = ["normal", "large_offset", "rising", "falling", "late_spike", "ties", "zeros", "alternating_sign"]
+NON_FINITE = ["all_neg_inf_row", "neg_inf_first_segment", "pos_inf", "nan"]
+
+# The program's element is infinite or NaN on all such data, or overflows by itself.
+EXPONENTIALS = [
+    "softmax_times_values", "softmax_of_minimum", "softmax_in_base_two", "softmax_at_scale_two",
+    "softmax_at_scale_eighth", "softmax_weighted_variance", "second_moment_of_logits", "exponential_and_addend",
+]  # fmt: skip
+MOMENTS = ["affine_layer_norm_times_matrix", "fourth_power", "cosine", "root_of_a_sum"]
+
+
+@cache
+def unfused(name: str) -> Unfused:
+    return read(PROGRAMS[name]())
+
+
+def drawn(name: str, kind: str) -> Arrays:
+    """The first input of that kind, the others normal."""
+    rng = np.random.default_rng(zlib.crc32(f"{name} {kind}".encode()))
+    params = oracle.signature(unfused(name).func).inputs
+    shapes = [tuple(int(extent) for extent in param.ty.shape) for param in params]
+    return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize("kind", FINITE)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_finite_data_keeps_its_digits(name: str, kind: str) -> None:
+    given = drawn(name, kind)
+    for tile, segments in TILINGS:
+        unfused(name).check(given, tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("kind", NON_FINITE)
+@pytest.mark.parametrize("name", EXPONENTIALS + MOMENTS)
+def test_infinities_and_nan_come_out_as_they_do_unfused(name: str, kind: str) -> None:
+    given = drawn(name, kind)
+    expected = unfused(name).results(given)["out"]
+    for tile, segments in TILINGS:
+        found = unfused(name).fused_results(given, tile=tile, segments=segments)["out"]
+        np.testing.assert_array_equal(kinds(found), kinds(expected), f"tile {tile}, segments {segments}")
+        finite = np.isfinite(expected)
+        np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-5)
+
+
+def check_both(program_: Unfused, given: Arrays) -> None:
+    for tile, segments in TILINGS:
+        program_.check(given, tile=tile, segments=segments)
+
+
+def masks() -> dict[str, np.ndarray]:
+    keep = np.random.default_rng(5).random((ROWS, LENGTH)) < 0.7
+    late, empty = np.ones((ROWS, LENGTH), bool), np.ones((ROWS, LENGTH), bool)
+    late[:, :20] = False
+    empty[0] = False
+    return {"some": keep, "late": late, "an empty row": empty}
+
+
+MASKED = {
+    "zero outside": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m), number(0)),
+    "one outside": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m), number(1)),
+    "minus infinity inside": lambda keep, x, m: te.exp(tirx.if_then_else(keep, x - m, number(float("-inf")))),
+    "first moment": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m) * (x - m), number(0)),
+    "second moment": lambda keep, x, m: tirx.if_then_else(keep, te.exp(x - m) * (x - m) * (x - m), number(0)),
+    "mask as a factor": lambda keep, x, m: te.exp(x - m) * keep.astype("float32"),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_programs_are_right_where_whole_tiles_and_rows_are_masked(name: str) -> None:
+    x, mask = array("x"), array("mask", dtype="bool")
+    m = fold("m", lambda i, j: tirx.if_then_else(mask[i, j], x[i, j], number(float("-inf"))), maximum)
+    out = fold("out", lambda i, j: MASKED[name](mask[i, j], x[i, j], m[i]))
+    func = read(program(x, mask, m, out))
+    for keep in masks().values():
+        for kind in ("normal", "rising", "falling"):
+            # A mask as a factor multiplies exp(x − lowest) = inf by 0 in an empty row, in any order: not compared.
+            if name == "mask as a factor" and not keep.any(axis=1).all():
+                continue
+            check_both(func, [INPUTS[kind](np.random.default_rng(1), (ROWS, LENGTH), "float32"), keep])
+
+
+def test_two_exponentials_with_references_that_move_far_do_not_overflow() -> None:
+    x, w = array("x"), array("w")
+    m, n = fold("m", lambda i, j: x[i, j], maximum), fold("n", lambda i, j: w[i, j], maximum)
+    func = read(program(x, w, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) + te.exp(w[i, j] - n[i]))))
+    ramp = np.broadcast_to(np.linspace(0, 800, LENGTH, dtype=np.float32), (ROWS, LENGTH)).copy()
+    for given in ([ramp, ramp / 2], [ramp, -ramp], [-ramp, ramp]):
+        check_both(func, given)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.0, 0.5, -1.0, 3.0])
+def test_a_temperature_that_is_an_input_may_have_any_value(scale: float) -> None:
+    x, temperature = array("x"), array("temperature", 1)
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    func = read(program(x, temperature, fold("out", lambda i, j: te.exp((x[i, j] - m[i]) * temperature[0]))))
+    check_both(func, [INPUTS["normal"](np.random.default_rng(2), (ROWS, LENGTH), "float32"), np.float32([scale])])
+
+
+@pytest.mark.parametrize("value", [1.0, 20.0, 0.01])
+def test_a_product_of_ratios_neither_overflows_nor_underflows(value: float) -> None:
+    x = array("x")
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    func = read(program(x, fold("out", lambda i, j: x[i, j] / m[i], product)))
+    ripple = 1 + 0.001 * np.cos(np.arange(ROWS * LENGTH, dtype=np.float32)).reshape(ROWS, LENGTH)
+    check_both(func, [np.float32(value) * ripple])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e5, 1e-5])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rounding_to_half_width_happens_in_range_or_the_program_is_left_alone(dtype: str, size: float) -> None:
+    """float16 of x · rsqrt(mean square) is near 1; float16 of x itself may be infinite or subnormal."""
+    x, weight = array("x"), array("weight", LENGTH, 3)
+    s = fold("s", lambda i, j: x[i, j] * x[i, j])
+    out = fold(
+        "out",
+        lambda i, n, j: (
+            (x[i, j] * te.rsqrt(s[i] / number(LENGTH) + number(1e-12))).astype(dtype).astype("float32") * weight[j, n]
+        ),
+        rows=(ROWS, 3),
+    )
+    func = program(x, weight, out)
+    (candidate,) = find_cascades(read_program(func))
+    if candidate.group is None:
+        assert candidate.reason.code in ("rounding", "rounding_rank")
+        return
+    rng = np.random.default_rng(3)
+    given = [(size * rng.standard_normal((ROWS, LENGTH))).astype("float32"),
+             rng.standard_normal((LENGTH, 3)).astype("float32")]  # fmt: skip
+    check_both(read(func), given)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_maximum_of_a_masked_row_is_the_lowest_number_of_its_dtype(dtype: str) -> None:
+    x = array("x", dtype=dtype)
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    func = read(program(x, m, fold("out", lambda i, j: te.exp(x[i, j] - m[i]))))
+    given = [INPUTS["all_neg_inf_row"](np.random.default_rng(4), (ROWS, LENGTH), dtype)]
+    for tile, segments in TILINGS:
+        found = func.fused_results(given, tile=tile, segments=segments)
+        np.testing.assert_array_equal(found["m"], func.results(given)["m"])
+        assert found["m"][0] == np.finfo(dtype).min
+        assert found["out"][0] == 0
