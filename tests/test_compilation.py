@@ -103,7 +103,7 @@ def test_the_same_program_unfused_is_right_too(name: str) -> None:
 
 
 def test_a_declined_program_is_built_unfused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuse_function, "estimate", lambda *_: Estimate(2, 1, 0, 0, ns_before=1.0, ns_after=2.0))
+    monkeypatch.setattr(fuse_function, "estimate", lambda *_: Estimate(2, 1, 0, 0, ns_before=1e6, ns_after=2e6))
     workload = stats()
     func = workload.build()
     compiled = tvm_cascade.compile(func)

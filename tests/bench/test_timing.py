@@ -13,57 +13,55 @@ from tvm_cascade.bench.timing import IdleGate, Plan, measure, summarise
 NO_GATE = IdleGate(enabled=False)
 
 
-class Clock:
-    """Time that passes only when somebody sleeps or calls a candidate."""
+class Machine:
+    """A machine of one core whose time passes only when somebody sleeps or calls a candidate.
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    `others` is the part of the core that other processes take, at each time.
+    """
+
+    def __init__(self, stat: Path) -> None:
+        self.now = self.own = self.busy = 0.0
+        self.others: Callable[[float], float] = lambda now: 0.0
         self.called: list[str] = []
+        self.sleeping = False
+        self._stat = stat
+        self.sleep(0.0)
 
     def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.sleeping = True
+        self._pass(seconds, own=0.0)
+        self.sleeping = False
 
     def candidate(self, name: str, seconds: Iterator[float]) -> Callable[[], None]:
         def call() -> None:
             self.called.append(name)
-            self.now += next(seconds)
+            duration = next(seconds)
+            self._pass(duration, own=duration * (1.0 - self.others(self.now)))
 
         return call
 
+    def _pass(self, seconds: float, own: float) -> None:
+        self.busy += own + self.others(self.now) * seconds
+        self.own += own
+        self.now += seconds
+        ticks = [round(count / timing._TICK_SECONDS) for count in (self.busy, self.now - self.busy)]
+        self._stat.write_text(f"cpu {ticks[0]} 0 0 {ticks[1]} 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock.now)
-    monkeypatch.setattr(timing.time, "sleep", clock.sleep)
-    return clock
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path / "stat")
+    monkeypatch.setattr(timing, "_STAT", tmp_path / "stat")
+    monkeypatch.setattr(timing.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: machine.now)
+    monkeypatch.setattr(timing.time, "process_time", lambda: machine.own)
+    monkeypatch.setattr(timing.time, "sleep", machine.sleep)
+    return machine
 
 
 def steady(seconds: float) -> Iterator[float]:
     while True:
         yield seconds
-
-
-def cores(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: Clock, idle_fraction: Callable[[float], float]
-) -> None:
-    """A /proc/stat of a machine that is idle to the given degree at each time."""
-    stat = tmp_path / "stat"
-    ticks = {"idle": 0.0, "busy": 0.0}
-
-    def write() -> None:
-        stat.write_text(f"cpu {int(ticks['busy'])} 0 0 {int(ticks['idle'])} 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
-
-    def sleep(seconds: float) -> None:
-        fraction = idle_fraction(clock.now)
-        ticks["idle"] += 1000 * seconds * fraction
-        ticks["busy"] += 1000 * seconds * (1 - fraction)
-        clock.sleep(seconds)
-        write()
-
-    write()
-    monkeypatch.setattr(timing, "_STAT", stat)
-    monkeypatch.setattr(timing.time, "sleep", sleep)
 
 
 def test_median_and_spread() -> None:
@@ -77,40 +75,40 @@ def test_one_sample_is_its_own_median_and_spread() -> None:
     assert (found.median_s, found.p20_s, found.p80_s) == (2.0, 2.0, 2.0)
 
 
-def test_a_sample_is_the_mean_of_its_calls(clock: Clock) -> None:
-    found = measure({"quick": clock.candidate("quick", steady(0.001))}, Plan(repeats=5), NO_GATE)["quick"]
+def test_a_sample_is_the_mean_of_its_calls(machine: Machine) -> None:
+    found = measure({"quick": machine.candidate("quick", steady(0.001))}, Plan(repeats=5), NO_GATE)["quick"]
     assert found.median_s == pytest.approx(0.001)
     assert found.samples == 5
     assert found.calls * 0.001 == pytest.approx(timing._SAMPLE_SECONDS, abs=0.0011)
 
 
-def test_settling_and_the_first_call_of_a_sample_are_not_timed(clock: Clock) -> None:
+def test_settling_and_the_first_call_of_a_sample_are_not_timed(machine: Machine) -> None:
     def cold_then_warm() -> Iterator[float]:
         yield 1.0  # calibration
         while True:
             yield from (1.0, 0.1)
 
-    found = measure({"slow": clock.candidate("slow", cold_then_warm())}, Plan(repeats=3, max_seconds=9), NO_GATE)[
+    found = measure({"slow": machine.candidate("slow", cold_then_warm())}, Plan(repeats=3, max_seconds=9), NO_GATE)[
         "slow"
     ]
     assert found.median_s == pytest.approx(0.1)
 
 
-def test_candidates_take_turns(clock: Clock) -> None:
-    calls = {name: clock.candidate(name, steady(1.0)) for name in ("a", "b")}
+def test_candidates_take_turns(machine: Machine) -> None:
+    calls = {name: machine.candidate(name, steady(1.0)) for name in ("a", "b")}
     measure(calls, Plan(repeats=3, max_seconds=100), NO_GATE)
-    assert clock.called == ["a", "b"] + ["a", "a", "b", "b"] * 3
+    assert machine.called == ["a", "b"] + ["a", "a", "b", "b"] * 3
 
 
-def test_a_slow_candidate_stops_at_its_budget_and_the_others_go_on(clock: Clock) -> None:
-    calls = {"slow": clock.candidate("slow", steady(1.0)), "quick": clock.candidate("quick", steady(0.1))}
+def test_a_slow_candidate_stops_at_its_budget_and_the_others_go_on(machine: Machine) -> None:
+    calls = {"slow": machine.candidate("slow", steady(1.0)), "quick": machine.candidate("quick", steady(0.1))}
     found = measure(calls, Plan(repeats=8, max_seconds=3.0), NO_GATE)
     assert (found["slow"].samples, found["quick"].samples) == (2, 8)
 
 
-def test_a_call_that_outlasts_its_budget_is_made_once(clock: Clock) -> None:
-    found = measure({"slow": clock.candidate("slow", steady(7.0))}, Plan(max_seconds=5.0), NO_GATE)["slow"]
-    assert clock.called == ["slow"]
+def test_a_call_that_outlasts_its_budget_is_made_once(machine: Machine) -> None:
+    found = measure({"slow": machine.candidate("slow", steady(7.0))}, Plan(max_seconds=5.0), NO_GATE)["slow"]
+    assert machine.called == ["slow"]
     assert (found.samples, found.median_s) == (1, 7.0)
 
 
@@ -118,35 +116,46 @@ def test_nothing_to_measure() -> None:
     assert measure({}, Plan(), NO_GATE) == {}
 
 
-def test_the_gate_opens_when_the_machine_becomes_idle(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cores(monkeypatch, tmp_path, clock, lambda now: 1.0 if now >= 4.0 else 0.5)
+def test_the_gate_opens_when_the_machine_becomes_idle(machine: Machine) -> None:
+    machine.others = lambda now: 0.0 if now >= 4.0 else 0.5
     assert IdleGate(limit_seconds=30).wait() is True
-    assert 4.0 <= clock.now < 5.0
+    assert 4.0 <= machine.now < 5.0
 
 
-def test_the_gate_gives_up_on_a_busy_machine_and_says_so(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cores(monkeypatch, tmp_path, clock, lambda now: 0.9)
+def test_the_gate_gives_up_on_a_busy_machine_and_says_so(machine: Machine) -> None:
+    machine.others = lambda now: 0.1
     gate = IdleGate(limit_seconds=5)
     assert gate.wait() is False
-    assert 5.0 <= clock.now < 6.0
-    before = clock.now
+    assert 5.0 <= machine.now < 6.0
+    before = machine.now
     assert gate.wait() is False
-    assert clock.now - before < 1.0, "the limit is for all waits together"
+    assert machine.now - before < 1.0, "the limit is for all waits together"
 
 
-def test_a_timing_says_whether_the_machine_was_idle(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    cores(monkeypatch, tmp_path, clock, lambda now: 1.0)
-    quiet = measure({"a": clock.candidate("a", steady(1.0))}, Plan(repeats=2), IdleGate())["a"]
-    cores(monkeypatch, tmp_path, clock, lambda now: 0.0)
-    busy = measure({"a": clock.candidate("a", steady(1.0))}, Plan(repeats=2), IdleGate(limit_seconds=1))["a"]
-    unknown = measure({"a": clock.candidate("a", steady(1.0))}, Plan(repeats=2), NO_GATE)["a"]
-    assert (quiet.idle, busy.idle, unknown.idle) == (True, False, None)
+def test_a_timing_says_whether_the_machine_was_idle(machine: Machine) -> None:
+    def timed(others: float, gate: IdleGate) -> bool | None:
+        machine.others = lambda now: others
+        return measure({"a": machine.candidate("a", steady(1.0))}, Plan(repeats=2), gate)["a"].idle
+
+    assert timed(0.0, IdleGate()) is True
+    assert timed(0.9, IdleGate(limit_seconds=1)) is False
+    assert timed(0.0, NO_GATE) is None
+
+
+def test_a_sample_that_others_disturb_is_taken_again(machine: Machine) -> None:
+    # Idle whenever the gate looks, but somebody else runs for a while during the first samples.
+    machine.others = lambda now: 0.5 if 3.5 < now < 9.0 and machine.sleeping is False else 0.0
+    slow_when_disturbed = machine.candidate("a", (1.0 + machine.others(machine.now) for _ in iter(int, 1)))
+    found = measure({"a": slow_when_disturbed}, Plan(repeats=3, max_seconds=100), IdleGate(limit_seconds=60))["a"]
+    assert (found.p80_s, found.samples, found.idle) == (1.0, 3, True)
+    assert len(machine.called) > 1 + 2 * 3, "some samples were thrown away"
+
+
+def test_samples_are_kept_once_the_time_for_retakes_is_used_up(machine: Machine) -> None:
+    machine.others = lambda now: 0.5 if machine.sleeping is False else 0.0
+    found = measure({"a": machine.candidate("a", steady(1.0))}, Plan(repeats=3), IdleGate(limit_seconds=5))["a"]
+    assert (found.samples, found.idle) == (3, False)
+    assert machine.now < 20
 
 
 def test_without_proc_stat_nobody_can_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

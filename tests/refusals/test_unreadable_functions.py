@@ -177,9 +177,3 @@ def test_an_option_outside_its_domain_is_told_by_name_before_anything_runs(optio
         FuseCascadedReductions(**options)
     assert isinstance(caught.value, (CascadeError, ValueError))
     assert next(iter(options)) in str(caught.value)
-
-
-@pytest.mark.parametrize("thing", [3, None, "main"], ids=str)
-def test_something_else_than_a_function_is_an_input_error(thing: object) -> None:
-    with pytest.raises(CascadeError, match="PrimFunc"):
-        fuse_function(thing, FuseOptions())  # type: ignore[arg-type]

@@ -103,13 +103,13 @@ def test_a_program_that_cannot_be_read_is_unknown_with_its_reason() -> None:
 
 
 def test_a_declined_group_shows_its_fold_and_how_to_force_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = Estimate(3, 1, 4096, 0, ns_before=1000.0, ns_after=5000.0)
+    slower = Estimate(3, 1, 4096, 0, ns_before=1e5, ns_after=5e5)
     monkeypatch.setattr(fuse_function, "estimate", lambda *_: slower)
     func = program("softmax_stats")
     group = only_group(tvm_cascade.explain(func, force=False))
     assert group.verdict is Verdict.DECLINED and group.formulas
     assert (group.passes_before, group.passes_after, group.bytes_before, group.bytes_after) == (3, 1, 4096, 0)
-    assert "force=True" in str(group) and "5.0 us" in str(group)
+    assert "force=True" in str(group) and "500.0 us" in str(group)
     assert only_group(tvm_cascade.explain(func, force=True)).verdict is Verdict.FUSED
 
 

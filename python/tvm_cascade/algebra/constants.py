@@ -9,18 +9,24 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 
-LARGEST_PLAIN_INTEGER = 8
+LARGEST_PLAIN = 16
+"""Numerators and denominators up to this stay numbers."""
 
 
 class NamedConstants:
-    """Positive symbols for the fractions and large integers that stand under exponentials."""
+    """Positive symbols for the numbers, small fractions apart, that stand under exponentials."""
 
     def __init__(self) -> None:
         self.values: dict[sp.Symbol, sp.Rational] = {}
 
     def named(self, cascade: Cascade) -> Cascade:
         """The cascade over symbols."""
-        reductions = [Reduction(r.result, r.reducer, self._in(r.element)) for r in cascade.reductions]
+        names: dict[sp.Expr, sp.Expr] = {}
+        for reduction in cascade.reductions:
+            for exponential in reduction.element.atoms(sp.exp):
+                names.update(self._names(exponential.args[0]))
+        # Everywhere, not under exponentials alone: max x·k must still be seen to bound exp(x·k − max).
+        reductions = [Reduction(r.result, r.reducer, r.element.xreplace(names)) for r in cascade.reductions]
         return Cascade(reductions, cascade.elements)
 
     def numbered(self, fold: Fold, cascade: Cascade) -> Fold:
@@ -41,13 +47,10 @@ class NamedConstants:
         tracks, value = step.tracks.xreplace(self.values), step.value.xreplace(self.values)
         return dataclasses.replace(step, tracks=tracks, value=value)
 
-    def _in(self, element: sp.Expr) -> sp.Expr:
-        return element.replace(sp.exp, lambda argument: sp.exp(argument.xreplace(self._names(argument))))
-
     def _names(self, argument: sp.Expr) -> dict[sp.Expr, sp.Expr]:
         names: dict[sp.Expr, sp.Expr] = {}
         for number in argument.atoms(sp.Rational):
-            if not number.is_Integer or abs(number) > LARGEST_PLAIN_INTEGER:
+            if max(abs(number.p), number.q) > LARGEST_PLAIN:
                 known = next((symbol for symbol, value in self.values.items() if value == abs(number)), None)
                 symbol = known or sp.Symbol(f"_k{len(self.values)}", positive=True)
                 self.values[symbol] = abs(number)

@@ -180,9 +180,10 @@ class _Search:
                 return Reason(
                     "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
                 )
-            if not dtype_of(variant.stage.buffer).startswith(("float", "bfloat")) and any(
-                self._inside(variant, variants)
-            ):
+            dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
+            if reads and dtype == "bool":
+                return Reason("logical_dependence", f"{variant.stage.buffer.name}: {variant.element}")
+            if reads and not dtype.startswith(("float", "bfloat")):
                 return Reason("integer", variant.stage.buffer.name)
         frame = self._frame(variants)
         if isinstance(frame, Reason):

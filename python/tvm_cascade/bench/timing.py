@@ -1,13 +1,15 @@
 """Times of several candidates that compute the same thing, taken so that they can be compared.
 
 Candidates take turns: each round takes one sample of each, so that drift (clock frequency, other users of the machine)
-hits all alike. Before a round the machine has to be idle. A sample is as many calls as last long enough for the clock,
-after one call that is not timed and brings the candidate's own data back into the caches.
+hits all alike. A sample is taken while nobody else uses the machine, as far as that can be waited for. It is as many
+calls as last long enough for the clock, after one call that is not timed and brings the candidate's own data back into
+the caches.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,9 @@ import numpy as np
 
 _STAT = Path("/proc/stat")
 _IDLE_FRACTION = 0.95
-_IDLE_WINDOW_SECONDS = 0.3  # 30 ticks of /proc/stat on each core
+_IDLE_WINDOW_SECONDS = 0.15
+_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # the unit of /proc/stat
+_TICKS_OF_DOUBT = 3  # a tick goes to whoever runs when it ends
 _SETTLE_SECONDS = 0.05  # idle worker threads spin before they sleep: OpenBLAS's for 2^26 clock cycles, 30 ms or so
 _SAMPLE_SECONDS = 0.03
 
@@ -30,7 +34,7 @@ class Timing:
     ----------
     median_s, p20_s, p80_s : median and percentiles over the samples.
     samples, calls : how many samples were taken, and how many calls each averages.
-    idle : whether the machine was idle before every sample; None where nobody could tell.
+    idle : whether others left the machine idle during every sample; None where nobody could tell.
     """
 
     median_s: float
@@ -57,15 +61,15 @@ def summarise(seconds: Sequence[float], calls: int, idle: bool | None) -> Timing
 
 @dataclass
 class IdleGate:
-    """Waits for the machine to be idle, for a limited time in all.
+    """Lets work run while nobody else uses the machine, and gives up after a limited time in all.
 
     Attributes
     ----------
-    limit_seconds : waiting left; once it is used up every `wait` looks once and returns.
-    enabled : False makes `wait` return at once.
+    limit_seconds : left for waiting, and for work done again; once it is used up, everything runs at once.
+    enabled : False makes everything run at once, and nobody looks.
     """
 
-    limit_seconds: float = 30.0
+    limit_seconds: float = 60.0
     enabled: bool = True
 
     def wait(self) -> bool | None:
@@ -82,6 +86,46 @@ class IdleGate:
             self.limit_seconds -= time.perf_counter() - start
             if self.limit_seconds <= 0:
                 return False
+
+    def quietly(self, work: Callable[[], float]) -> tuple[float, bool | None]:
+        """What `work` gives when others leave the machine to it, and whether they did.
+
+        It is done again where they did not, as long as time is left; without /proc/stat nobody can tell (None).
+        """
+        while True:
+            idle = self.wait()
+            before = _usage()
+            value = work()
+            after = _usage()
+            if idle is None or before is None or after is None:
+                return value, None
+            quiet = idle and not _disturbed(before, after)
+            if quiet or self.limit_seconds <= 0:
+                return value, quiet
+            self.limit_seconds -= after.seconds - before.seconds
+
+
+@dataclass(frozen=True)
+class _Usage:
+    """Seconds since some start: on the clock, of all cores while busy, and of all cores for this process."""
+
+    seconds: float
+    busy: float
+    own: float
+
+
+def _usage() -> _Usage | None:
+    ticks = _ticks()
+    if ticks is None:
+        return None
+    return _Usage(time.perf_counter(), (ticks[0] - ticks[1]) * _TICK_SECONDS, time.process_time())
+
+
+def _disturbed(before: _Usage, after: _Usage) -> bool:
+    """Whether other processes, or other virtual machines, took a noticeable part of the cores' time."""
+    foreign = (after.busy - before.busy) - (after.own - before.own)
+    offered = (os.cpu_count() or 1) * (after.seconds - before.seconds)
+    return foreign > (1 - _IDLE_FRACTION) * offered + _TICKS_OF_DOUBT * _TICK_SECONDS
 
 
 def _idle_fraction(window_seconds: float) -> float | None:
@@ -115,13 +159,13 @@ class _Candidate:
     calls: int = 1
     seconds: list[float] = field(default_factory=list)
     spent: float = 0.0
-    idle: list[bool | None] = field(default_factory=list)
+    quiet: list[bool | None] = field(default_factory=list)
 
-    def calibrate(self, idle: bool | None) -> None:
+    def calibrate(self, gate: IdleGate) -> None:
         """Find how many calls make a sample; a call that outlasts the plan is its own only sample."""
-        duration = self._time(1)
+        duration, quiet = gate.quietly(lambda: self._time(1))
         if duration > self.plan.max_seconds:
-            self._keep(duration, idle)
+            self._keep(duration, quiet)
             return
         if duration < _SAMPLE_SECONDS:
             duration = min(duration, self._time(1))
@@ -131,13 +175,16 @@ class _Candidate:
     def unfinished(self) -> bool:
         return len(self.seconds) < self.plan.repeats and self.spent < self.plan.max_seconds
 
-    def sample(self, idle: bool | None) -> None:
+    def sample(self, gate: IdleGate) -> None:
+        self._keep(*gate.quietly(self._settled))
+
+    def _settled(self) -> float:
         time.sleep(_SETTLE_SECONDS)
         self.call()
-        self._keep(self._time(self.calls), idle)
+        return self._time(self.calls)
 
     def timing(self) -> Timing:
-        return summarise(self.seconds, self.calls, None if None in self.idle else all(self.idle))
+        return summarise(self.seconds, self.calls, None if None in self.quiet else all(self.quiet))
 
     def _time(self, calls: int) -> float:
         """Seconds of one call, as the mean of several."""
@@ -146,10 +193,10 @@ class _Candidate:
             self.call()
         return (time.perf_counter() - start) / calls
 
-    def _keep(self, seconds: float, idle: bool | None) -> None:
+    def _keep(self, seconds: float, quiet: bool | None) -> None:
         self.seconds.append(seconds)
         self.spent += seconds * (self.calls + 1)  # one call of each sample is not timed
-        self.idle.append(idle)
+        self.quiet.append(quiet)
 
 
 def measure(calls: Mapping[str, Callable[[], object]], plan: Plan, gate: IdleGate) -> dict[str, Timing]:
@@ -159,13 +206,12 @@ def measure(calls: Mapping[str, Callable[[], object]], plan: Plan, gate: IdleGat
     ----------
     calls : what to time; each computes its whole result each time.
     plan : how many samples, and for how long.
-    gate : passed before each round; what it says is kept with the timings.
+    gate : every sample is taken through it; what it says is kept with the timings.
     """
     candidates = {name: _Candidate(call, plan) for name, call in calls.items()}
     for candidate in candidates.values():
-        candidate.calibrate(gate.wait())
+        candidate.calibrate(gate)
     while unfinished := [candidate for candidate in candidates.values() if candidate.unfinished]:
-        idle = gate.wait()
         for candidate in unfinished:
-            candidate.sample(idle)
+            candidate.sample(gate)
     return {name: candidate.timing() for name, candidate in candidates.items()}

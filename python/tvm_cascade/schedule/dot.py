@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tvm_cascade.analysis.domain import split_reduction
 from tvm_cascade.schedule.cpu_target import Machine
-from tvm_cascade.schedule.nest_schedule import Block, Nest
+from tvm_cascade.schedule.nest_schedule import Block, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import FusedLoop
 
 POSITIONS = 8
@@ -24,17 +24,18 @@ def find_dot(loop: FusedLoop, machine: Machine, contractions: set[str]) -> str |
     reduction = split_reduction(plan.stores[0])
     (axis,) = plan.reduce
     inside = plan.last_axis()
-    lanes = machine.lanes(str(plan.stores[0].buffer.ty.dtype))
     contiguous = all(plan.step(access, axis) in (0, 1) for access in plan.loads)
     if reduction is None or reduction[0].name != "sum" or not contiguous or inside is None or inside in loop.rows:
         return None
-    return plan.name if plan.extents[axis] % lanes == 0 and plan.extents[inside] % POSITIONS == 0 else None
+    lanes = machine.lanes(str(plan.stores[0].buffer.ty.dtype))
+    return plan.name if power_of_two_divisor(plan.extents[axis], lanes) > 1 else None
 
 
 def split_dot(nest: Nest) -> Block:
     """Factors the lanes out of a dot product, before its rows are cut; gives the block of partial sums."""
     (axis,) = nest.plan.reduce
-    _, lane = nest.sch.split(nest.loops[axis], [None, nest.machine.lanes(nest.dtype)])
+    width = power_of_two_divisor(nest.extent(axis), nest.machine.lanes(nest.dtype))
+    _, lane = nest.sch.split(nest.loops[axis], [None, width])
     return nest.sch.rfactor(lane, len(nest.plan.stores[0].indices))
 
 
@@ -44,7 +45,8 @@ def schedule_dot(nest: Nest, partial: Block) -> None:
     inside = nest.plan.last_axis()
     assert inside is not None
     (axis,) = nest.plan.reduce
-    outer, position = sch.split(nest.loops[inside], [None, POSITIONS])
+    together = power_of_two_divisor(nest.extent(inside), POSITIONS)
+    outer, position = sch.split(nest.loops[inside], [None, together])
     sch.reorder(outer, nest.loops[axis], position)
     sch.compute_at(partial, outer, preserve_unit_loops=True)
     around = len(sch.get_loops(nest.block)) - 2
@@ -53,6 +55,6 @@ def schedule_dot(nest: Nest, partial: Block) -> None:
     lane, spread = own[0], own[1:-1]
     sch.reorder(reduced, *spread, lane)
     sch.set_scope(partial, 0, "local")
-    deferred.vector += [lane, position]
+    deferred.vector += [lane, *([position] if together > 1 else [])]
     deferred.unrolled += [*spread, nest.loops[axis]]
     deferred.decomposed += [(partial, reduced), (nest.block, nest.loops[axis])]

@@ -137,38 +137,46 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
     rows, height = nest.loops[contraction.broadcast], nest.extent(contraction.broadcast)
     wide = nest.extent(contraction.lanes)
     panels: list[Loop] = []
-    if rows_in_panels and height % nest.panel == 0:
+    if rows_in_panels:
         height = nest.panel
         outer, rows = nest.sch.split(rows, [None, height])
         panels = [outer]
-    if contraction.lanes == nest.row and nest.panel and wide % nest.panel == 0:
+    if contraction.lanes == nest.row and nest.panel:
         wide = nest.panel
     tile = register_tile(wide, height, nest.machine, nest.dtype)
-    _tile_registers(nest, contraction, tile, rows, height, panels, _reduced(nest))
+    before = _others(nest, contraction)
+    _tile_registers(nest, contraction, tile, _Order(before, panels, rows, _reduced(nest)), height)
 
 
 def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     """A contraction as a nest of its own: parallel over blocks of rows, the reduction cut to what a cache holds."""
-    sch, plan = nest.sch, nest.plan
+    sch = nest.sch
     height = row_block(nest.extent(contraction.broadcast))
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     reduced = _reduced(nest)
-    deep = nest.extent(next(a for a in reversed(plan.own) if a in plan.reduce))
+    deep = int(sch.get(reduced[-1]).extent)
     if deep > REDUCTION_BLOCK and deep % REDUCTION_BLOCK == 0:
         reduced[-1:] = sch.split(reduced[-1], [None, REDUCTION_BLOCK])
     far, near = reduced[:-1], reduced[-1:]
-    outer = [*_others(nest, contraction), block]
-    sch.reorder(*outer, *far)
+    tasks = [*_others(nest, contraction), block]
     tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype)
-    _tile_registers(nest, contraction, tile, rows, height, [], near, held=not far)
-    if far:
-        nest.deferred.decomposed[-1] = (nest.block, far[0])
-    nest.go_parallel(outer)
+    _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
+    nest.go_parallel(tasks)
 
 
 def row_block(rows: int) -> int:
-    """Rows that one task takes: about 64, a divisor where there is a good one."""
-    return next((block for block in range(96, 31, -1) if rows % block == 0 and block % 8 == 0), min(rows, 64))
+    """Rows that one task takes: a divisor, about 64."""
+    return max(block for block in range(1, min(rows, 96) + 1) if rows % block == 0)
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Loops around a register tile: `before` and `panels` outside, `rows` to be cut, `reduced` inside."""
+
+    before: list[Loop]
+    panels: list[Loop]
+    rows: Loop
+    reduced: list[Loop]
 
 
 def _others(nest: Nest, contraction: Contraction) -> list[Loop]:
@@ -181,27 +189,19 @@ def _reduced(nest: Nest) -> list[Loop]:
 
 
 def _tile_registers(
-    nest: Nest,
-    contraction: Contraction,
-    tile: tuple[int, int, int],
-    rows: Loop,
-    height: int,
-    panels: list[Loop],
-    reduced: list[Loop],
-    held: bool = True,
+    nest: Nest, contraction: Contraction, tile: tuple[int, int, int], order: _Order, height: int, far: tuple[Loop, ...] = ()
 ) -> None:
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 
-    `held` keeps the tile in a local buffer over the whole reduction, which registers then hold; otherwise it is left
-    to the compiler to do so for each part of the reduction.
+    A tile is held in a local buffer over the whole reduction, which registers then take; where a part of the reduction
+    (`far`) runs outside, it is left to the compiler to keep it in registers over the rest.
     """
     sch, deferred = nest.sch, nest.deferred
     width, vectors, tall = tile
     lanes_outer, vector, lane = sch.split(nest.loops[contraction.lanes], [None, vectors, width])
-    rows_outer, row = sch.split(rows, [None, tall])
-    others = [] if nest.alone else _others(nest, contraction)
-    sch.reorder(*others, lanes_outer, *panels, rows_outer, *reduced, row, vector, lane)
-    if held:
+    rows_outer, row = sch.split(order.rows, [None, tall])
+    sch.reorder(*order.before, lanes_outer, *order.panels, rows_outer, *order.reduced, row, vector, lane)
+    if not far:
         copy = sch.cache_write(nest.block, 0, "local")
         sch.reverse_compute_at(copy, rows_outer, preserve_unit_loops=True)
         copied_row, copied = sch.get_loops(copy)[-2:]
@@ -210,4 +210,4 @@ def _tile_registers(
         deferred.unrolled += [copied_vector, copied_row]
     deferred.vector += [lane] if width > 1 else []
     deferred.unrolled += [vector, row, *([rows_outer] if height % tall else [])]
-    deferred.decomposed.append((nest.block, reduced[0]))
+    deferred.decomposed.append((nest.block, [*far, *order.reduced][0]))

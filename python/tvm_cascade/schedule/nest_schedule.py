@@ -17,6 +17,8 @@ Loop = s_tir.schedule.LoopRV
 class Deferred:
     """Loop annotations and decompositions, applied last and in this order.
 
+    `guarded` loops have steps that need no guard, which lowering then takes apart from those that do.
+
     TVM takes a decomposed reduction for no reduction, so that it refuses to parallelise the loops above; and an
     annotation on a shared loop can make a later primitive write into the function that the caller holds.
     """
@@ -24,6 +26,7 @@ class Deferred:
     vector: list[Loop] = field(default_factory=list)
     unrolled: list[Loop] = field(default_factory=list)
     parallel: list[Loop] = field(default_factory=list)
+    guarded: list[Loop] = field(default_factory=list)
     decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
 
     def apply(self, sch: s_tir.Schedule) -> None:
@@ -34,6 +37,8 @@ class Deferred:
             sch.unroll(loop)
         for loop in self.parallel:
             sch.parallel(loop)
+        for loop in self.guarded:
+            sch.annotate(loop, "pragma_loop_partition_hint", 1)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
 

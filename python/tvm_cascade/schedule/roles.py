@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import loads_of, substitute
+from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.transform.nest import ROLE
 
 LOOP_ROLES = frozenset({"producer", "element", "lanes", "partial", "update", "reference"})
@@ -96,12 +96,14 @@ class FusedLoop:
     blocks : in order.
     outer : loops above each block's own: the segment loop, if any, and the tile loop.
     rows : axes of every block's output, in the order of the first state's: those that may run in parallel.
+    guarded : some tile holds positions past the end of the axis.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
     """
 
     blocks: tuple[BlockPlan, ...]
     outer: int
     rows: tuple[int, ...]
+    guarded: bool
     after: tuple[BlockPlan, ...]
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
@@ -182,7 +184,18 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
         if local and outer == 1 and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += _written(nest)
-    return FusedLoop(blocks, outer, rows, tuple(after))
+    return FusedLoop(blocks, outer, rows, any(_is_guarded(nest, outer) for nest in nests), tuple(after))
+
+
+def _is_guarded(nest: _Nest, outer: int) -> bool:
+    """Whether a value of the block depends on a condition on the tile."""
+    shared = [loop.loop_var for loop in nest.loops[:outer]]
+    pairs = list(zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True))
+    tile = tuple(iv.var for iv, value in pairs if any(value.same_as(var) for var in shared))
+    found: list[ir.Call] = []
+    tvm_ffi.structural_walk(nest.realize.block.body, (ir.Call, found.append))
+    guards = [c for c in found if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")]
+    return any(uses(guard.args[0], tile) for guard in guards)
 
 
 def _among(nest: _Nest, nests: list[_Nest]) -> bool:

@@ -27,7 +27,7 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
 
     Returns
     -------
-    The loop over vectors and the innermost loop around one; None where the nest is left alone.
+    The loop over vectors of rows and the innermost loop around one; None where no rows are in the lanes.
     """
     sch, plan, axis = nest.sch, nest.plan, lane_axis(nest)
     if axis is None:
@@ -45,7 +45,7 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     nest.deferred.vector.append(lane)
     if reduced and len(plan.stores) == 1:
         hold_in_registers(nest, [outer, *inside][-1], reduced[0])
-    return outer, [outer, *inside, *reduced][-1]
+    return (outer, [outer, *inside, *reduced][-1]) if sideways else None
 
 
 def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:

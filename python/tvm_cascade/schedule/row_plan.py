@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
+from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop
 
 CONTRACTED_ROWS = 64
@@ -46,15 +47,17 @@ def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
     extent = _extent(loop, row)
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
     widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
-    laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest else {}
+    width = power_of_two_divisor(extent, widest)
+    laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest and 2 * width >= widest else {}
     contractions = _contractions(loop, row if laid_out else None)
     streams = any(plan.step(access, row) == 1 for plan in tiled for access in plan.loads if row in plan.variables)
     if not contractions and not streams:
         return RowPlan(row, 1)
-    block = _block_of(loop, row, extent, machine, 2 * widest)
+    multiple = power_of_two_divisor(extent, 2 * widest) if laid_out else 1
+    block = _block_of(loop, row, machine, multiple)
     if not laid_out:
         return RowPlan(row, block, 0, contractions)
-    panel = _panel(loop, row, block, contractions, machine, 2 * widest)
+    panel = _panel(loop, row, block, contractions, machine, multiple)
     buffers = [plan.stores[0].buffer for plan in loop.blocks if plan.name in laid_out]
     touching = frozenset(
         plan.name
@@ -109,17 +112,15 @@ def _contractions(loop: FusedLoop, sideways: int | None) -> dict[str, Contractio
     return found
 
 
-def _block_of(loop: FusedLoop, row: int, extent: int, machine: Machine, multiple: int) -> int:
-    """Rows per block: a divisor that vectors fill, small enough that every thread has work."""
+def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int) -> int:
+    """Rows per block: a divisor, so that no block is guarded; whole vectors; and work for every thread."""
+    extent = _extent(loop, row)
     batch = 1
     for other in loop.rows:
         batch *= _extent(loop, other) if other != row else 1
-    most = max(1, min(CONTRACTED_ROWS, -(-extent * batch // (2 * machine.threads))))
-    fitting = [b for b in range(1, min(extent, CONTRACTED_ROWS + multiple) + 1) if extent % b == 0 and b % multiple == 0]
-    good = [b for b in fitting if b <= most] or fitting
-    if good:
-        return max(b for b in good) if max(good) <= most else min(good)
-    return min(extent, CONTRACTED_ROWS)
+    most = min(CONTRACTED_ROWS, -(-extent * batch // (2 * machine.threads)))
+    fitting = [b for b in range(multiple, min(extent, 2 * CONTRACTED_ROWS) + 1, multiple) if extent % b == 0]
+    return max((b for b in fitting if b <= most), default=min(fitting))
 
 
 def _panel(
@@ -132,4 +133,4 @@ def _panel(
             dtype = str(plan.stores[0].buffer.ty.dtype)
             width, vectors, _ = register_tile(block, plan.extents[contraction.broadcast], machine, dtype)
             return width * vectors
-    return default if block % default == 0 else block
+    return default

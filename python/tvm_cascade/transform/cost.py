@@ -33,6 +33,9 @@ FUNCTION_OPERATIONS = 6
 MARGIN = 1.1
 """How much slower the fused form must look before it is declined: the model is no better than that."""
 
+LEAST_LOSS_NS = 50e3
+"""A predicted loss below this is not worth a refusal: starting the threads of one call costs as much."""
+
 TILE_NS = 25.0
 """Moving one row's references and state between tiles."""
 
@@ -58,7 +61,7 @@ class Estimate:
     @property
     def slower(self) -> bool:
         """Whether the fused form is predicted to be slower, beyond the model's own error."""
-        return self.ns_after > MARGIN * self.ns_before
+        return self.ns_after > MARGIN * self.ns_before and self.ns_after - self.ns_before > LEAST_LOSS_NS
 
     def __str__(self) -> str:
         return f"{self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused (one core)"
