@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import sympy as sp
@@ -94,7 +95,7 @@ def fold_split(fold: Fold, rows: Sequence[Numbers], cuts: Sequence[int]) -> Numb
     """The results with the axis cut into segments, each folded in order and then merged in order."""
     bounds = [0, *cuts, len(rows)]
     total: State = None
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         part: State = None
         for row in rows[start:stop]:
             part = merge(fold, part, lift(fold, row, len(rows)), len(rows))

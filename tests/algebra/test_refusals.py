@@ -1,4 +1,4 @@
-"""Refusals of the algebra: what is no fold says so with a code, the result concerned and the expression; never an error."""
+"""Refusals of the algebra: what is no fold says so with a code, the result and the expression; never an error."""
 
 from __future__ import annotations
 

@@ -95,9 +95,7 @@ class Attention:
             "weights", lambda h, i, j: te.exp(self.scores[h, i, j] - self.row_max[h, i]), heads, queries, keys
         )
         self.row_sum = fold("row_sum", lambda h, i, j: self.weights[h, i, j], total, keys, rows)
-        self.probs = each(
-            "probs", lambda h, i, j: self.weights[h, i, j] / self.row_sum[h, i], heads, queries, keys
-        )
+        self.probs = each("probs", lambda h, i, j: self.weights[h, i, j] / self.row_sum[h, i], heads, queries, keys)
 
     def out(self, order: str = "hid") -> te.Tensor:
         """probs · v, written in the order of axes given, of h(ead), i (query) and d (feature)."""
@@ -107,9 +105,7 @@ class Attention:
 
         def element(*at: Expr) -> Expr:
             where = dict(zip(order, at, strict=True))
-            return te.sum(
-                self.probs[where["h"], where["i"], axis] * self.v[where["h"], axis, where["d"]], axis=axis
-            )
+            return te.sum(self.probs[where["h"], where["i"], axis] * self.v[where["h"], axis, where["d"]], axis=axis)
 
         return each("out", element, *(extents[name] for name in order))
 

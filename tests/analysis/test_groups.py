@@ -158,9 +158,7 @@ MASKED_ELEMENTS: dict[str, Callable[[Expr, Expr, Expr], Expr]] = {
 @pytest.mark.parametrize("name", MASKED_ELEMENTS)
 def test_a_mask_may_stand_around_or_inside_the_exponential(name: str) -> None:
     x, mask = array("x"), array("mask", dtype="bool")
-    row_max = fold(
-        "row_max", lambda i, j: tirx.if_then_else(mask[i, j], x[i, j], number(float("-inf"))), maximum
-    )
+    row_max = fold("row_max", lambda i, j: tirx.if_then_else(mask[i, j], x[i, j], number(float("-inf"))), maximum)
     row_sum = fold("row_sum", lambda i, j: MASKED_ELEMENTS[name](mask[i, j], x[i, j], row_max[i]))
     assert only_group(program(x, mask, row_max, row_sum)).names == ("row_max", "row_sum")
 
@@ -286,9 +284,7 @@ def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:
     def offset(i: Expr, j: Expr, c: int) -> Expr:
         return position[i, j, c] - weighted[i, c] / total_mass[i]
 
-    out = fold(
-        "out", lambda i, j: mass[i, j] * (offset(i, j, 0) * offset(i, j, 0) + offset(i, j, 1) * offset(i, j, 1))
-    )
+    out = fold("out", lambda i, j: mass[i, j] * (offset(i, j, 0) * offset(i, j, 0) + offset(i, j, 1) * offset(i, j, 1)))
     group = only_group(program(mass, position, out))
     assert set(group.names) == {"total_mass", "weighted", "out"}
     assert {str(member.result) for member in group.members if member.is_slice} == {"weighted_0", "weighted_1"}

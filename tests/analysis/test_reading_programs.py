@@ -31,9 +31,7 @@ def test_each_block_is_a_stage_with_its_buffer_reducer_and_axes() -> None:
     assert [row_max.extents[var] for var in (*row_max.spatial, *row_max.reduce)] == [2, 6, 37]
 
 
-@pytest.mark.parametrize(
-    ("combine", "name"), [(total, "sum"), (maximum, "max"), (minimum, "min"), (product, "prod")]
-)
+@pytest.mark.parametrize(("combine", "name"), [(total, "sum"), (maximum, "max"), (minimum, "min"), (product, "prod")])
 def test_the_reducer_is_recognised(combine, name: str) -> None:  # type: ignore[no-untyped-def]
     x = array("x")
     (stage,) = read(program(x, fold("out", lambda i, j: x[i, j], combine))).stages

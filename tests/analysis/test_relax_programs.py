@@ -88,8 +88,9 @@ def test_a_legalized_operator_is_one_cascade(name: str) -> None:
 
 def test_a_single_reduction_from_relax_is_no_cascade() -> None:
     builder = relax.BlockBuilder()
-    x, gain = relax.Var("x", relax.TensorType((ROWS, LENGTH), "float32")), relax.Var(
-        "gain", relax.TensorType((LENGTH,), "float32")
+    x, gain = (
+        relax.Var("x", relax.TensorType((ROWS, LENGTH), "float32")),
+        relax.Var("gain", relax.TensorType((LENGTH,), "float32")),
     )
     with builder.function("main", [x, gain]):
         builder.emit_func_output(builder.emit(nn.rms_norm(x, gain, axes=[-1])))

@@ -250,6 +250,14 @@ def test_goals_are_judged_by_their_figures(found: Report, goal: suites.Goal, met
     assert outcome.met is met
 
 
+def test_a_goal_says_when_the_machine_was_not_idle() -> None:
+    quiet, busy = Timing(1, 1, 1, 9, 1, True), Timing(1, 1, 1, 9, 1, False)
+    for timing, idle in ((quiet, True), (busy, False)):
+        rows = (Row(TORCH, Status.TIMED, timing=timing), Row(OURS, Status.TIMED, timing=quiet))
+        (outcome,) = goals.evaluate([SpeedGoal("job", (TORCH,), 1.0)], [dataclasses.replace(report({}), rows=rows)])
+        assert outcome.idle is idle
+
+
 def test_goals_of_workloads_that_were_not_measured_are_left_out() -> None:
     assert goals.evaluate([SpeedGoal("other", (TORCH,), 1.5)], [report({TORCH: 1.0})]) == []
 

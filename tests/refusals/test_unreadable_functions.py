@@ -1,4 +1,4 @@
-"""Functions that cannot be read: scheduled, opaque, symbolic, foreign. A reason comes back, never an error or a change."""
+"""Functions that cannot be read: scheduled, opaque, symbolic, foreign. A reason comes back, and the same function."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from ..analysis.programs import (
     LENGTH,
     ROWS,
     array,
-    each,
     fold,
     maximum,
     minimum,

@@ -1,4 +1,4 @@
-"""Running functions: compiled through LLVM, outputs poisoned first, compared with the oracle and the unfused program."""
+"""Running functions: compiled by LLVM, outputs poisoned first, compared with the oracle and the unfused program."""
 
 from __future__ import annotations
 

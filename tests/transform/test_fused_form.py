@@ -157,8 +157,8 @@ def test_parameters_attributes_and_names_are_kept() -> None:
     after = fused(func, tile=8)
     assert [param.name for param in after.params] == [param.name for param in func.params]
     assert all(a.same_as(b) for a, b in zip(after.params, func.params, strict=True))
-    for attribute in func.attrs.keys():
-        assert after.attrs[attribute] == func.attrs[attribute]
+    for attribute, value in func.attrs.items():
+        assert after.attrs[attribute] == value
 
 
 def test_a_fused_function_carries_its_folds() -> None:

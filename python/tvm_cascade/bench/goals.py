@@ -19,12 +19,14 @@ class Outcome:
     text : the goal in words.
     figure : what was measured, in words.
     met : None where there is nothing to meet, or where a time is missing.
+    idle : whether the machine was idle while the figure was measured; None where nobody could tell.
     """
 
     label: str
     text: str
     figure: str
     met: bool | None
+    idle: bool | None = None
 
 
 def evaluate(goals: Sequence[Goal], reports: Sequence[Report]) -> list[Outcome]:
@@ -41,9 +43,10 @@ def _outcome(goal: Goal, report: Report) -> Outcome:
     peer = next((name for name in goal.peers if report.seconds(name) is not None), goal.peers[0])
     wanted = "ratio" if goal.at_least is None else f"at least {goal.at_least:g}×"
     text = f"{wanted} over `{peer}`"
-    theirs, own = report.seconds(peer), report.seconds(ours)
+    theirs, own = report.timing(peer), report.timing(ours)
     if theirs is None or own is None:
         return Outcome(goal.label, text, "no time", None)
-    ratio = theirs / own
+    ratio = theirs.median_s / own.median_s
+    idle = None if theirs.idle is None or own.idle is None else theirs.idle and own.idle
     met = None if goal.at_least is None else ratio >= goal.at_least
-    return Outcome(goal.label, text, f"{ratio:.2f}× (`{ours}`)", met)
+    return Outcome(goal.label, text, f"{ratio:.2f}× (`{ours}`)", met, idle)

@@ -85,9 +85,14 @@ class Report:
     blind_to: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    def timing(self, name: str) -> Timing | None:
+        """The timing of a row; None where it has none."""
+        return next((row.timing for row in self.rows if row.name == name), None)
+
     def seconds(self, name: str) -> float | None:
         """The median of a row; None where it has no time."""
-        return next((row.timing.median_s for row in self.rows if row.name == name and row.timing is not None), None)
+        timing = self.timing(name)
+        return None if timing is None else timing.median_s
 
     @property
     def delivered(self) -> str:

@@ -62,7 +62,8 @@ def print_goals(console: Console, outcomes: Sequence[Outcome]) -> None:
         table.add_column(column)
     for outcome in outcomes:
         # A ratio that is only shown has no verdict, and neither has a goal without a time.
-        table.add_row(outcome.label, escape(outcome.text), escape(outcome.figure), words[outcome.met])
+        busy = "" if outcome.idle is not False else ", machine not idle"
+        table.add_row(outcome.label, escape(outcome.text), escape(outcome.figure) + busy, words[outcome.met])
     console.print(table)
 
 

@@ -48,6 +48,38 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
             pack_operand(nest, access, dim, 2 * machine.lanes(nest.dtype), None)
         schedule_contraction_alone(nest, contraction)
         return
+    if outer == 0 and _reduces_contiguous_rows(plan):
+        _schedule_row_reduction(nest)
+        return
     spatial = [loops[a] for a in plan.spatial]
     schedule_fold(nest)
     nest.go_parallel(spatial[:-1])
+
+
+def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
+    """Whether the innermost loop is reduced, over data that are contiguous along it."""
+    last = plan.own[-1]
+    steps = [plan.step(access, last) for access in plan.loads]
+    rows_first = plan.own[: len(plan.spatial)] == plan.spatial
+    return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
+
+
+def _schedule_row_reduction(nest: Nest) -> None:
+    """Splits a reduction along contiguous data into lanes: partial results first, then one per row."""
+    sch, plan = nest.sch, nest.plan
+    axis = plan.own[-1]
+    width = power_of_two_divisor(nest.extent(axis), nest.machine.lanes(nest.dtype) * MAX_VECTORS)
+    spatial = len(plan.spatial)
+    if width == 1:
+        nest.go_parallel([nest.loops[a] for a in plan.spatial])
+        return
+    _, lane = sch.split(nest.loops[axis], [None, width])
+    partial = sch.rfactor(lane, len(plan.stores[0].indices))
+    copy = sch.cache_write(partial, 0, "local")
+    loops = sch.get_loops(partial)
+    if spatial:
+        sch.reverse_compute_at(copy, loops[spatial - 1])
+    nest.deferred.vector += [loops[-1], sch.get_loops(copy)[-1]]
+    nest.go_parallel(loops[:spatial])
+    nest.deferred.decomposed.append((partial, loops[spatial]))
+    nest.go_parallel(sch.get_loops(nest.block)[:spatial])
