@@ -62,9 +62,7 @@ def test_every_design_and_sample_of_the_default_space_is_right(
 
 
 @pytest.mark.slow
-def test_tune_tir_measures_our_designs(
-    attention: tvm.tirx.PrimFunc, fused: tvm.tirx.PrimFunc, tmp_path: Path
-) -> None:
+def test_tune_tir_measures_our_designs(attention: tvm.tirx.PrimFunc, fused: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     from tvm.s_tir import meta_schedule
 
     database = meta_schedule.tune_tir(
@@ -109,9 +107,13 @@ def test_relax_tunes_and_applies_the_database(tmp_path: Path) -> None:
         applied = relax.transform.MetaScheduleApplyDatabase(str(tmp_path))(tuned)
     scheduled = [f for f in applied.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
     assert any("T.parallel" in f.script() for f in scheduled)
-    inputs = [np.random.default_rng(0).standard_normal(s).astype("float32") for s in ((2, 32, 16), (2, 16, 64), (2, 64, 16))]
+    inputs = [
+        np.random.default_rng(0).standard_normal(s).astype("float32") for s in ((2, 32, 16), (2, 16, 64), (2, 64, 16))
+    ]
     machine = relax.VirtualMachine(tvm.compile(applied, TARGET), tvm.cpu())
     actual = machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
     scores = inputs[0].astype("float64") @ inputs[1].astype("float64")
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    assert_close(actual, weights / weights.sum(-1, keepdims=True) @ inputs[2].astype("float64"), length=64, dtype="float32")
+    assert_close(
+        actual, weights / weights.sum(-1, keepdims=True) @ inputs[2].astype("float64"), length=64, dtype="float32"
+    )

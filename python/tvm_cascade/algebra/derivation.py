@@ -40,6 +40,8 @@ class Derivation:
         self.done: list[Reduction] = []
         self._references: dict[object, Reference] = {}
         self._constants: list[Reference] = []
+        given = {s for r in cascade.reductions for s in {r.result, *r.element.free_symbols}}
+        self._given_names = {str(symbol) for symbol in given}
         self._signed: dict[sp.Symbol, sp.Symbol] = {}
 
     def fold(self) -> Fold:
@@ -108,13 +110,16 @@ class Derivation:
     def unused(self, reduction: Reduction, ahead: int = 0) -> sp.Symbol:
         """The symbol of the reduction's next component, or of one further ahead."""
         own = sum(isinstance(s, Component) and s.owner == reduction.result for s in self.steps)
-        return sp.Symbol(f"{reduction.result}_{own + ahead}", real=True)
+        name = f"{reduction.result}_{own + ahead}"
+        while name in self._given_names:
+            name += "_"
+        return sp.Symbol(name, real=True)
 
     def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: bool) -> Reference:
         """The reference of a key, made and placed after what it reads on first use."""
         if key not in self._references:
             read = [str(r) for r in self.results if r in tracks.free_symbols]
-            base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()}
+            base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()} | self._given_names
             name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
             old, new, step = (sp.Symbol(text, real=True) for text in (name, name + "'", "Δ" + name))
             self._references[key] = Reference(old, new, step, gauge, self.plain(tracks), value, **flags)

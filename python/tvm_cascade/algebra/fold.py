@@ -20,7 +20,7 @@ from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.reducer import Reducer
 
 
-class _FormulaPrinter(StrPrinter):  # type: ignore[misc]
+class _FormulaPrinter(StrPrinter):
     """Added terms before subtracted ones: x - c, not -c + x."""
 
     def _as_ordered_terms(self, expr: sp.Expr, order: str | None = None) -> list[sp.Expr]:

@@ -77,9 +77,10 @@ class Atom:
 
 @dataclass
 class AtomTable:
-    """All atoms of one cascade, by their SymPy form."""
+    """All atoms of one cascade, by their SymPy form. `reserved` are names that results have."""
 
     axis: tuple[tirx.Var, ...]
+    reserved: frozenset[str] = frozenset()
     atoms: dict[sp.Expr, Atom] = field(default_factory=dict)
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
@@ -109,7 +110,7 @@ class AtomTable:
     def _name(self, expression: ir.Expr) -> str:
         sources = [load.source.name for load in loads_of(expression)]
         base = sources[0] if sources else "t"
-        names = {str(atom.symbol) for atom in self.atoms.values()}
+        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 
     def form(self, expression: ir.Expr) -> sp.Expr:

@@ -188,8 +188,8 @@ class _Search:
         frame = self._frame(variants)
         if isinstance(frame, Reason):
             return frame
-        atoms = AtomTable(frame.axis)
         symbols = _symbols(variants)
+        atoms = AtomTable(frame.axis, frozenset(map(str, symbols)))
         members: list[Member] = []
         reductions: list[Reduction] = []
         for position, variant in enumerate(variants):

@@ -1,9 +1,9 @@
 """The CPU schedule of a fused function, from the roles, iterators and accesses of its blocks.
 
-    parallel for block of rows:
-        operands that want rows side by side are packed once
-        for tile: contractions in register tiles; everything else in vectors
-        finish
+parallel for block of rows:
+    operands that want rows side by side are packed once
+    for tile: contractions in register tiles; everything else in vectors
+    finish
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from tvm.target import Target
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.cpu_tiling import TiledLoop, loops_after_tiling, tile_rows
 from tvm_cascade.schedule.dot import find_dot, schedule_dot, split_dot
-from tvm_cascade.schedule.microkernel import Contraction, find_contraction, packed_dim, register_tile, schedule_contraction
+from tvm_cascade.schedule.microkernel import (
+    Contraction,
+    find_contraction,
+    packed_dim,
+    register_tile,
+    schedule_contraction,
+)
 from tvm_cascade.schedule.nest_schedule import Deferred, Loop, Nest
 from tvm_cascade.schedule.packing import lay_out_in_panels, pack_operand
 from tvm_cascade.schedule.roles import Access, BlockPlan, FusedLoop, plan_alone, read_fused_loops
@@ -106,7 +112,9 @@ class _LoopSchedule:
             dim = packed_dim(nest.plan, access, contraction.lanes)
             assert dim is not None
             width = self.rows.panel if contraction.lanes == self.rows.row else self._panel_of(nest, contraction)
-            pack_operand(nest, access, dim, width, tiled.tasks if self._same_in_all_tiles(nest.plan, access) else tiled.tile)
+            pack_operand(
+                nest, access, dim, width, tiled.tasks if self._same_in_all_tiles(nest.plan, access) else tiled.tile
+            )
 
     def _panel_of(self, nest: Nest, contraction: Contraction) -> int:
         rows = nest.extent(contraction.broadcast)
@@ -128,7 +136,9 @@ class _LoopSchedule:
             if plan.name in joined:
                 continue
             if contraction := self.rows.contractions.get(plan.name):
-                schedule_contraction(nest, contraction, rows_in_panels=bool(nest.panel) and contraction.lanes != nest.row)
+                schedule_contraction(
+                    nest, contraction, rows_in_panels=bool(nest.panel) and contraction.lanes != nest.row
+                )
                 continue
             vectors = schedule_fold(nest)
             if vectors is None or plan.role != "element":

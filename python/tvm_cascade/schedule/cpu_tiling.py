@@ -1,6 +1,6 @@
 """Blocks of rows: every nest of a fused loop cut at the same rows, and the tile loop put inside.
 
-    for tile: for row: A; for tile: for row: B   ->   parallel for rows_outer: for tile: (for row: A; for row: B)
+for tile: for row: A; for tile: for row: B   ->   parallel for rows_outer: for tile: (for row: A; for row: B)
 """
 
 from __future__ import annotations

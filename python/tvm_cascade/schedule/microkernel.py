@@ -94,7 +94,9 @@ def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[
                 continue
             columns = lanes // (width * vectors)
             steps = [tall] * (rows // tall) + ([rows % tall] if rows % tall else [])
-            cycles = sum(max(m * vectors / 2, (m + vectors) * LOAD_CYCLES, LATENCY_CYCLES) + TILE_OVERHEAD for m in steps)
+            cycles = sum(
+                max(m * vectors / 2, (m + vectors) * LOAD_CYCLES, LATENCY_CYCLES) + TILE_OVERHEAD for m in steps
+            )
             cost = cycles * columns
             if best is None or cost < best[0] - 1e-9:
                 best = (cost, vectors, tall)
@@ -189,7 +191,12 @@ def _reduced(nest: Nest) -> list[Loop]:
 
 
 def _tile_registers(
-    nest: Nest, contraction: Contraction, tile: tuple[int, int, int], order: _Order, height: int, far: tuple[Loop, ...] = ()
+    nest: Nest,
+    contraction: Contraction,
+    tile: tuple[int, int, int],
+    order: _Order,
+    height: int,
+    far: tuple[Loop, ...] = (),
 ) -> None:
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 

@@ -1,6 +1,6 @@
 """Panels: a buffer laid out so that `panel` neighbours along one of its dimensions lie side by side.
 
-    x[h, i, d]  ->  x[h, i // 16, d, i % 16]
+x[h, i, d]  ->  x[h, i // 16, d, i % 16]
 """
 
 from __future__ import annotations

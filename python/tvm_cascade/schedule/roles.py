@@ -171,6 +171,8 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     axes = _Axes(inside)
     for nest in nests:
         axes.read(nest, outer)
+    for nest in later:  # a finish may be the only block that reads the rows of several states together
+        axes.read(nest, 0)
     blocks = tuple(_plan(nest, outer, axes.of(nest, outer)) for nest in nests)
     state = next((b for b in blocks if b.role == "update"), blocks[0])
     rows = tuple(a for a in state.spatial if all(a in b.spatial for b in blocks))
@@ -178,7 +180,6 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     others = [buffer for nest in read_nests(func) if not _among(nest, nests) for buffer in _written(nest)]
     known = [*inside, *(p for p in func.params if not any(p.same_as(b) for b in others))]
     for nest in later:
-        axes.read(nest, 0)
         plan = _plan(nest, 0, axes.of(nest, 0))
         local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
         if local and outer == 1 and set(rows) <= set(plan.spatial) and not plan.reduce:

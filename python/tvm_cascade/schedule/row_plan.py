@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop
+from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
 
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
@@ -50,7 +50,7 @@ def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
     width = power_of_two_divisor(extent, widest)
     laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest and 2 * width >= widest else {}
     contractions = _contractions(loop, row if laid_out else None)
-    streams = any(plan.step(access, row) == 1 for plan in tiled for access in plan.loads if row in plan.variables)
+    streams = any(_streams(plan, access, row, loop) for plan in tiled for access in plan.loads if row in plan.variables)
     if not contractions and not streams:
         return RowPlan(row, 1)
     multiple = power_of_two_divisor(extent, 2 * widest) if laid_out else 1
@@ -65,6 +65,11 @@ def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
         if plan.name in laid_out or any(access.buffer.same_as(b) for access in plan.loads for b in buffers)
     )
     return RowPlan(row, block, panel, contractions, laid_out, touching)
+
+
+def _streams(plan: BlockPlan, access: Access, row: int, loop: FusedLoop) -> bool:
+    """Whether data of the tile, not a value per row, has its rows side by side in memory."""
+    return plan.step(access, row) == 1 and bool(plan.axes_of(access) - set(loop.rows))
 
 
 def _extent(loop: FusedLoop, axis: int) -> int:
