@@ -27,9 +27,9 @@ from tvm_cascade.analysis.passes import passes_of
 LEVELS: tuple[tuple[float, float], ...] = ((256e3, 64.0), (16e6, 24.0), (math.inf, 9.0))
 """(bytes that fit, bytes per ns) of each level of memory, nearest first."""
 
-OPERATIONS_PER_NS = 16.0
+OPERATIONS_PER_NS = 32.0
 CONTRACTION_OPERATIONS_PER_NS = 64.0
-FUNCTION_OPERATIONS = 6
+FUNCTION_OPERATIONS = 10
 MARGIN = 1.1
 """How much slower the fused form must look before it is declined: the model is no better than that."""
 

@@ -48,10 +48,10 @@ class FinishEmitter:
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at) if member.is_slice else _placed(member, at)
-            exact = expression.subs(LENGTH, sp.Integer(self.slots.tiling.length))
-            value = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}).printer(accumulator_dtype(dtype))(
-                exact
-            )
+            # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
+            length = {LENGTH: tirx.const(self.slots.tiling.length, accumulator_dtype(dtype))}
+            scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
+            value = scope.printer(accumulator_dtype(dtype))(expression)
             return [store(slot.buffer, cast(value, dtype), where)]
 
         self.statements.append(self.nests.nest(f"{member.stage.name}", "finish", self.slots.iters(dims), body))

@@ -38,12 +38,17 @@ class Printer:
     bindings : the TIR expression of each symbol.
     dtype : the dtype in which to compute.
     indicators : symbols that are conditions; a product with one is a selection, so that 0·inf does not arise.
+    references : symbols of references.
     """
 
     def __init__(
-        self, bindings: Mapping[sp.Symbol, ir.Expr], dtype: str, indicators: Mapping[sp.Symbol, ir.Expr]
+        self,
+        bindings: Mapping[sp.Symbol, ir.Expr],
+        dtype: str,
+        indicators: Mapping[sp.Symbol, ir.Expr],
+        references: frozenset[sp.Symbol] = frozenset(),
     ) -> None:
-        self.bindings, self.dtype, self.indicators = bindings, dtype, indicators
+        self.bindings, self.dtype, self.indicators, self.references = bindings, dtype, indicators, references
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
         """The TIR expression.
@@ -92,13 +97,19 @@ class Printer:
         if content != 1 or (len(shared) == 1 and shared != {sp.Integer(1)}):
             factor = content if content != 1 else shared.pop()
             return prim.Mul(self(primitive if content != 1 else expression / factor), self._constant(factor))
-        terms = sorted(expression.args, key=_simple_first)
+        terms = sorted(expression.args, key=self._order)
         terms.insert(0, terms.pop(next((k for k, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)))
         total = self(terms[0])
         for term in terms[1:]:
             # prim.Sub, not the operator: the simplifying constructors fold x − x, which is NaN at infinity.
             total = prim.Sub(total, self(-term)) if term.could_extract_minus_sign() else prim.Add(total, self(term))
         return total
+
+    def _order(self, term: sp.Expr) -> tuple[bool, int, bool, bool, str]:
+        """x − y − c as (x − y) − c, m − c + log t as (m − c) + log t: a reference comes after all it stands for."""
+        minus = term.could_extract_minus_sign()
+        bare = -term if minus else term
+        return term.is_number, sp.count_ops(bare), bare in self.references, minus, str(term)
 
     def _product(self, expression: sp.Mul) -> ir.Expr:
         conditions = [a for a in expression.args if a in self.indicators]
@@ -142,12 +153,6 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
-
-
-def _simple_first(term: sp.Expr) -> tuple[bool, int, bool, str]:
-    """m − c + log t as (m − c) + log t: a reference is taken from what it tracks before anything else is added."""
-    minus = term.could_extract_minus_sign()
-    return term.is_number, sp.count_ops(-term if minus else term), minus, str(term)
 
 
 def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:

@@ -176,7 +176,8 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
     def printer(self, dtype: str) -> Printer:
         """Writes SymPy expressions at this point."""
         indicators = {a.symbol: self.inputs(a.expression) for a in self._atoms.values() if a.indicator}
-        return Printer(self, dtype, indicators)
+        references = frozenset(s for r in self.slots.group.fold.references for s in (r.symbol, r.moved))
+        return Printer(self, dtype, indicators, references)
 
 
 def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
