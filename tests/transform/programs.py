@@ -77,6 +77,17 @@ def softmax_weighted_variance() -> tirx.PrimFunc:
     return program(x, v, fold("out", lambda i, j: p(i, j) * (v[i, j] - mean[i]) * (v[i, j] - mean[i])))
 
 
+def entropy_of_probabilities() -> tirx.PrimFunc:
+    """x -> Σ p · log p, with p the softmax of x written as a quotient."""
+    x = array("x")
+    row_max, row_sum = softmax_stages(x)
+
+    def p(i: Expr, j: Expr) -> Expr:
+        return te.exp(x[i, j] - row_max[i]) / row_sum[i]
+
+    return program(x, fold("out", lambda i, j: p(i, j) * te.log(p(i, j))))
+
+
 def affine_layer_norm_times_matrix() -> tirx.PrimFunc:
     """x, gain, bias, weight -> (layer norm with gain and bias) · weight."""
     x, gain, bias, weight = array("x"), array("gain", LENGTH), array("bias", LENGTH), array("weight", LENGTH, 6)
@@ -114,6 +125,7 @@ def root_of_a_sum() -> tirx.PrimFunc:
 PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "softmax_times_values": softmax_times_values,
     "softmax_weighted_variance": softmax_weighted_variance,
+    "entropy_of_probabilities": entropy_of_probabilities,
     "affine_layer_norm_times_matrix": affine_layer_norm_times_matrix,
     "softmax_of_minimum": softmax_of_minimum,
     "root_of_a_sum": root_of_a_sum,

@@ -14,7 +14,7 @@ from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.testing import oracle
 from tvm_cascade.testing.inputs import INPUTS
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program, softmax_stats
 from .programs import PROGRAMS
 from .running import Arrays, Unfused, kinds, read
 
@@ -148,6 +148,13 @@ def test_rounding_to_half_width_happens_in_range_or_the_program_is_left_alone(dt
     given = [(size * rng.standard_normal((ROWS, LENGTH))).astype("float32"),
              rng.standard_normal((LENGTH, 3)).astype("float32")]  # fmt: skip
     check_both(read(func), given)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_statistics_in_the_programs_own_dtype(dtype: str) -> None:
+    func = read(softmax_stats(dtype=dtype))
+    for kind in ("normal", "rising", "late_spike", "neg_inf_first_segment"):
+        check_both(func, [INPUTS[kind](np.random.default_rng(6), (ROWS, LENGTH), dtype)])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -67,7 +67,8 @@ class Derivation:
             if value.has(*self.cascade.results) and str(dtype) not in self.rescalable_casts:
                 raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}")
         ordered = [r.result for r in self.done if r.reducer.ordered]
-        element = reduction.element.xreplace(self._signed)
+        # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
+        element = sp.expand_log(reduction.element.xreplace(self._signed))
         held = self.handles.extract(element, self.elements, self.results, ordered)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
 

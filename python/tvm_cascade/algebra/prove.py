@@ -23,6 +23,9 @@ from tvm_cascade.errors import FoldError
 
 DIGITS = 60
 ATTEMPTS = 8
+ODDS_OF_TRUTH = (1.0, 0.5, 0.0)
+"""Of truth values, one round each: a conjunction must hold now and then, and a disjunction fail."""
+
 TOLERANCE = mpmath.mpf(10) ** -25
 Values = dict[sp.Symbol, mpmath.mpf]
 
@@ -132,7 +135,7 @@ def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
     return table[step.reducer.name](values[0], values[1])
 
 
-def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[str, ...]:
+def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     """Checks every obligation; returns their names.
 
     Raises
@@ -142,8 +145,8 @@ def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[
     """
     source = random.Random(seed)
     with mpmath.workdps(DIGITS):
-        for _ in range(rounds):
-            _check_round(fold, source, length)
+        for odds in ODDS_OF_TRUTH:
+            _check_round(fold, source, length, odds)
     return (
         "shift between references",
         "merge associative and commutative",
@@ -152,8 +155,8 @@ def prove(fold: Fold, seed: int = 1, rounds: int = 3, length: int = 7) -> tuple[
     )
 
 
-def _check_round(fold: Fold, source: random.Random, length: int) -> None:
-    evaluator, rows, expected = _drawn(fold, source, length)
+def _check_round(fold: Fold, source: random.Random, length: int, odds: float) -> None:
+    evaluator, rows, expected = _drawn(fold, source, length, odds)
     _check_shift(evaluator, rows, source)
     _same(fold, "finish from any free reference", evaluator.finish(_held(evaluator, rows, source, expected)), expected)
     lifted = [evaluator.lift(row) for row in rows]
@@ -172,16 +175,15 @@ def _check_round(fold: Fold, source: random.Random, length: int) -> None:
 def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
     """T(c′) = shift(T(c)) between two random references, for every component."""
     fold = evaluator.fold
-    old, new = ({r.symbol: _number(r.symbol, source, 0, 0.3) for r in fold.references} for _ in range(2))
+    old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
     before, after = ({c.symbol: evaluator.over(c, rows, at) for c in fold.components} for at in (old, new))
     scope = {**old, **before, COUNT: mpmath.mpf(len(rows))}
     for reference in fold.references:
         scope[reference.moved] = new[reference.symbol]
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
     for component in fold.components:
-        if component.moves:
-            found = {component.symbol: evaluator.value(component.shift, scope)}
-            _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
+        found = {component.symbol: evaluator.value(component.shift, scope)}
+        _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
 
 
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
@@ -191,20 +193,20 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
         if isinstance(step, Component):
             values[step.symbol] = evaluator.over(step, rows, values)
         elif step.guarded or step.auxiliary:
-            values[step.symbol] = _number(step.symbol, source, 0, 0.3)
+            values[step.symbol] = _number(step.symbol, source, None, 0.3)
         else:
             values[step.symbol] = evaluator.value(step.tracks, results)
     return State(len(rows), values)
 
 
-def _drawn(fold: Fold, source: random.Random, length: int) -> tuple[Evaluator, list[Values], Values]:
+def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple[Evaluator, list[Values], Values]:
     """Random parameters and rows at which the definition is real and finite, with its value there."""
     for attempt in range(ATTEMPTS):
         low = -2.0 if attempt < ATTEMPTS // 2 else 0.1  # roots and logarithms may need positive numbers
         evaluator = Evaluator(fold, _parameters(fold, source, low), length)
         logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
-        odds = source.choice((0.2, 0.5, 0.8, 1.0)) if logical else 0  # of truth: conjunctions must hold now and then
-        rows = [{e: _number(e, source, odds, low) for e in fold.cascade.elements} for _ in range(length)]
+        truth = odds if logical else None
+        rows = [{e: _number(e, source, truth, low) for e in fold.cascade.elements} for _ in range(length)]
         try:
             expected = evaluator.definition(rows)
         except (TypeError, ValueError, ZeroDivisionError):
@@ -217,13 +219,13 @@ def _drawn(fold: Fold, source: random.Random, length: int) -> tuple[Evaluator, l
 def _parameters(fold: Fold, source: random.Random, low: float) -> Values:
     known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
-    return {s: _number(s, source, 0, low) for s in free}
+    return {s: _number(s, source, None, low) for s in free}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, odds_of_truth: float, low: float) -> mpmath.mpf:
+def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float) -> mpmath.mpf:
     """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to 2."""
-    if odds_of_truth:
-        return mpmath.mpf(int(source.random() < odds_of_truth))
+    if odds is not None:
+        return mpmath.mpf(int(source.random() < odds))
     if symbol.is_nonnegative:
         low = max(low, 0.1)
     return mpmath.mpf(source.randint(int(low * 1000), 2000)) / 997

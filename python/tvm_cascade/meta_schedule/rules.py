@@ -13,8 +13,8 @@ from tvm.target import Target
 from tvm_cascade.errors import ScheduleError
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
 
-ROWS_PER_BLOCK = (None, 16, 32, 128)
-"""Rows that one task works on; None is what the schedule chooses by itself."""
+MOST_ROWS = (64, 16, 32, 128)
+"""Rows that one task works on, at most; the first is what the schedule takes by itself."""
 
 
 def schedule_cpu(sch: s_tir.Schedule, anchor: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:
@@ -28,7 +28,7 @@ def schedule_cpu(sch: s_tir.Schedule, anchor: s_tir.schedule.SBlockRV) -> list[s
     Returns
     -------
     list of Schedule
-        One for each choice of rows per block that differs from the others.
+        One for each choice of rows that makes a difference.
 
     Raises
     ------
@@ -37,9 +37,9 @@ def schedule_cpu(sch: s_tir.Schedule, anchor: s_tir.schedule.SBlockRV) -> list[s
     """
     target = _target_of(sch, anchor)
     designs: list[s_tir.Schedule] = []
-    for rows in ROWS_PER_BLOCK:
+    for most_rows in MOST_ROWS:
         design = _private_copy(sch)
-        apply_schedule(design, target, rows)
+        apply_schedule(design, target, most_rows)
         if not any(tvm.ir.structural_equal(design.mod, other.mod) for other in designs):
             designs.append(design)
     return designs

@@ -16,22 +16,21 @@ from tvm_cascade.schedule.cpu_tiling import TiledLoop, loops_after_tiling, tile_
 from tvm_cascade.schedule.dot import find_dot, schedule_dot, split_dot
 from tvm_cascade.schedule.microkernel import (
     Contraction,
-    find_contraction,
     packed_dim,
     register_tile,
     schedule_contraction,
 )
-from tvm_cascade.schedule.nest_schedule import Deferred, Loop, Nest
+from tvm_cascade.schedule.nest_schedule import Deferred, Nest
 from tvm_cascade.schedule.packing import lay_out_in_panels, pack_operand
 from tvm_cascade.schedule.roles import Access, BlockPlan, FusedLoop, plan_alone, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
-from tvm_cascade.schedule.row_plan import RowPlan, plan_rows
+from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone
 
 __all__ = ["schedule_cpu"]
 
 
-def schedule_cpu(sch: s_tir.Schedule, target: Target) -> None:
+def schedule_cpu(sch: s_tir.Schedule, target: Target, most_rows: int = CONTRACTED_ROWS) -> None:
     """Schedules a fused function for a CPU, in place.
 
     Parameters
@@ -39,6 +38,7 @@ def schedule_cpu(sch: s_tir.Schedule, target: Target) -> None:
     sch : over a module whose "main" function came from the rewrite. It should own its module: TVM's Schedule may write
         into the very function that it was given.
     target : an LLVM target; its features give the width and number of vector registers.
+    most_rows : rows of a block, which one task works on, at most.
     """
     machine, deferred = machine_of(target), Deferred()
     func = sch.mod["main"]
@@ -46,7 +46,7 @@ def schedule_cpu(sch: s_tir.Schedule, target: Target) -> None:
     handled: set[str] = set()
     for loop in loops:
         handled |= {plan.name for plan in (*loop.blocks, *loop.after)}
-        rows = plan_rows(loop, machine)
+        rows = plan_rows(loop, machine, most_rows)
         if rows is None:
             for plan in (*loop.blocks, *loop.after):
                 schedule_alone(sch, machine, deferred, plan, loop.outer if plan in loop.blocks else 0)

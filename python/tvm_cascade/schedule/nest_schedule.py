@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tvm import s_tir
 
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.roles import Access, BlockPlan
 
-Block = s_tir.schedule.SBlockRV
-Loop = s_tir.schedule.LoopRV
+Block: TypeAlias = s_tir.schedule.SBlockRV
+Loop: TypeAlias = s_tir.schedule.LoopRV
 
 
 @dataclass

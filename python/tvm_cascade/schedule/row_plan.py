@@ -39,8 +39,8 @@ class RowPlan:
     in_panels: frozenset[str] = frozenset()
 
 
-def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
-    """The plan for a loop; None where its blocks share no row."""
+def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROWS) -> RowPlan | None:
+    """The plan for a loop, of blocks of at most that many rows; None where its blocks share no row."""
     if not loop.rows:
         return None
     row = _contracted_row(loop)
@@ -54,7 +54,7 @@ def plan_rows(loop: FusedLoop, machine: Machine) -> RowPlan | None:
     if not contractions and not streams:
         return RowPlan(row, 1)
     multiple = power_of_two_divisor(extent, 2 * widest) if laid_out else 1
-    block = _block_of(loop, row, machine, multiple)
+    block = _block_of(loop, row, machine, multiple, most_rows)
     if not laid_out:
         return RowPlan(row, block, 0, contractions)
     panel = _panel(loop, row, block, contractions, machine, multiple)
@@ -117,14 +117,14 @@ def _contractions(loop: FusedLoop, sideways: int | None) -> dict[str, Contractio
     return found
 
 
-def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int) -> int:
+def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int, most_rows: int) -> int:
     """Rows per block: a divisor, so that no block is guarded; whole vectors; and work for every thread."""
     extent = _extent(loop, row)
     batch = 1
     for other in loop.rows:
         batch *= _extent(loop, other) if other != row else 1
-    most = min(CONTRACTED_ROWS, -(-extent * batch // (2 * machine.threads)))
-    fitting = [b for b in range(multiple, min(extent, 2 * CONTRACTED_ROWS) + 1, multiple) if extent % b == 0]
+    most = min(most_rows, -(-extent * batch // (2 * machine.threads)))
+    fitting = [b for b in range(multiple, min(extent, 2 * most_rows) + 1, multiple) if extent % b == 0]
     return max((b for b in fitting if b <= most), default=min(fitting))
 
 

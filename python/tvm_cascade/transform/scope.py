@@ -190,4 +190,5 @@ def component_dtype(group: Group, component: Component) -> str:
     member = group.member_of(component.owner)
     own = dtype_of(member.stage.buffer)
     is_result = group.fold.finish.get(component.owner) == component.symbol
-    return own if component.reducer.ordered and is_result else accumulator_dtype(own)
+    exact = component.reducer.ordered and is_result and own != "bfloat16"  # which TVM cannot keep in a temporary
+    return own if exact else accumulator_dtype(own)
