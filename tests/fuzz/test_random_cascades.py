@@ -73,7 +73,7 @@ def test_derive_gives_a_proved_fold_or_a_refusal(source: Cascade) -> None:
         assert outcome.reduction in [str(r) for r in source.results]
         return
     assert isinstance(outcome, Fold)
-    prove(outcome, seed=99, rounds=1, length=4)
+    prove(outcome, seed=99, length=4)
     assert tuple(outcome.finish) == source.results
     rows = _rows()
     expected = definition(source, rows)
