@@ -55,9 +55,6 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    reason="inertia of 1009 points, fused and scheduled, does not compile: a state is declared twice", strict=False
-)
 def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
     assert smoke["exit code"] == 0
     assert [one["label"] for one in smoke["workloads"]] == [entry.label for entry in suites.entries("smoke")]

@@ -52,8 +52,7 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     contractions = _contractions(loop, row if laid_out else None)
     streams = any(_streams(plan, access, row, loop) for plan in tiled for access in plan.loads if row in plan.variables)
     if not contractions and not streams:
-        # Without lanes (a tile of odd length) TVM's lowering declares a state twice if rows are cut: nests stay apart.
-        return RowPlan(row, 1) if any(plan.role == "lanes" for plan in loop.blocks) else None
+        return RowPlan(row, 1)
     multiple = power_of_two_divisor(extent, 2 * widest) if laid_out else 1
     block = _block_of(loop, row, machine, multiple, most_rows)
     if not laid_out:

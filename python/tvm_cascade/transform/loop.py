@@ -287,13 +287,18 @@ class LoopEmitter:
             return statements
 
         def init(at: Values) -> list[tirx.Stmt]:
-            return [self._start(c, at) for c in together]
+            # TVM's storage planner takes a store that is the same in all tiles, once tiles are unrolled, for one
+            # statement, and plans its buffer twice; what depends on the first tile is never the same.
+            remembered = [c for c in together if c.symbol in self.shifts.remembered]
+            return [self._start(c, c.symbol, at) for c in together] + [
+                self._start(c, ("old", c.symbol), at) for c in remembered
+            ]
 
         iters = [*segment, *self.slots.iters(dims), tile]
         self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
 
-    def _start(self, component: Component, at: Values) -> tirx.Stmt:
-        slot = self.slots.table[component.symbol]
+    def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
+        slot = self.slots.table[key]
         return store(
             slot.buffer,
             identity_of(component.reducer, component_dtype(self.group, component)),

@@ -30,6 +30,10 @@ SMALLEST_ROW_TILE = 128
 ROW_TILE_BYTES = 16 * 1024
 """Element data per row and tile where rows are only folded: half of a first-level cache."""
 
+RAGGED_ROW_TILE = 512
+"""Positions per tile of a row fold whose length no tile divides: the last tile is guarded position by position, at
+about five times the time of another, so it should be a small part of the row."""
+
 DEFAULT_LANES = 32
 """Lanes of a tile's scalar reduction on a CPU: four 8-wide vectors, enough to hide the latency of an addition."""
 
@@ -131,23 +135,35 @@ def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool, bytes_per
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
-    preferred = DEFAULT_TILE if contracts else max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1))
-    tile = min(options.tile or balanced_tile(extent, preferred), max(extent, 1))
+    wide = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
+    if contracts:
+        preferred = balanced_tile(extent, DEFAULT_TILE)
+    else:
+        preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
+    tile = min(options.tile or preferred, max(extent, 1))
     total = -(-extent // tile) * math.prod(outer)
     tiles = -(-total // min(options.segments, total))
     segments = -(-total // tiles)
-    lanes = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
-    return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(lanes, tile))
+    return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(wide, tile))
 
 
-def balanced_tile(extent: int, preferred: int) -> int:
+def balanced_tile(extent: int, preferred: int, multiple: int = 16) -> int:
     """A tile near the preferred size that divides the extent, if there is one of at least half that size."""
     if extent <= preferred:
         return extent
-    for tile in range(preferred, preferred // 2 - 1, -1):
-        if extent % tile == 0 and tile % 16 == 0:
+    for tile in range(preferred - preferred % multiple, preferred // 2 - 1, -multiple):
+        if extent % tile == 0:
             return tile
     return preferred
+
+
+def row_tile(extent: int, preferred: int, lanes: int) -> int:
+    """A tile of whole vectors of lanes: one that divides the extent, else one that is a small part of it."""
+    tile = balanced_tile(extent, preferred, lanes)
+    if (extent % tile == 0 and tile % lanes == 0) or extent < 2 * lanes:
+        return tile
+    tile = min(preferred, RAGGED_ROW_TILE, extent // 2)
+    return max(tile - tile % lanes, lanes)
 
 
 def on_cpu() -> bool:
