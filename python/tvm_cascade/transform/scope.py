@@ -47,11 +47,15 @@ class Slot:
 
 @dataclass
 class Slots:
-    """All buffers of one fused loop. `homes` are buffers of the program that may hold a key's value from the start."""
+    """All buffers of one fused loop. `homes` are buffers of the program that may hold a key's value from the start.
+
+    Shapes have the dtype of the loops (`index_dtype`): TVM cannot change the layout of a buffer where the two differ.
+    """
 
     group: Group
     tiling: Tiling
     dims: Dims
+    index_dtype: str = "int32"
     buffers: list[tirx.Var] = field(default_factory=list)
     table: dict[object, Slot] = field(default_factory=dict)
     homes: dict[object, Slot] = field(default_factory=dict)
@@ -74,7 +78,7 @@ class Slots:
         shape += [self.extent(v) for v in dims]
         shape += [self.tiling.tile] if kind.get("inside") else []
         shape += list(extra)
-        buffer = tirx.decl_buffer(shape or [1], dtype, name=name)
+        buffer = tirx.decl_buffer([tirx.const(e, self.index_dtype) for e in shape or [1]], dtype, name=name)
         self.buffers.append(buffer)
         self.table[key] = Slot(buffer, dims, **slot_kind)
         return self.table[key]
