@@ -43,7 +43,7 @@ def test_every_derived_fold_meets_its_obligations_at_other_points_too(name: str)
 def test_a_changed_lift_is_caught(name: str) -> None:
     fold = fold_of(name)
     for position, step in enumerate(fold.steps):
-        if isinstance(step, Component) and serves_a_result(fold, step):
+        if isinstance(step, Component) and step.lift != 0 and serves_a_result(fold, step):
             with pytest.raises(FoldError):
                 prove(with_step(fold, position, lift=changed(step.lift)))
 

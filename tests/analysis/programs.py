@@ -37,6 +37,20 @@ def fold(
     return te.compute(tuple(rows), lambda *at: combine(element(*at, axis), axis=axis), name=name)
 
 
+def tupled(
+    name: str,
+    combine: Callable[..., tuple[Expr, ...]],
+    identity: Callable[..., tuple[Expr, ...]],
+    element: Callable[..., tuple[Expr, ...]],
+    length: int = LENGTH,
+    rows: Sequence[int] = (ROWS,),
+) -> list[te.Tensor]:
+    """One reduction of tuples, by a te.comm_reducer of that combine and identity."""
+    axis = te.reduce_axis((0, length), "l")
+    reducer = te.comm_reducer(combine, identity, name=name)
+    return list(te.compute(tuple(rows), lambda *at: reducer(element(*at, axis), axis=axis), name=name))
+
+
 def each(name: str, element: Element, *shape: int) -> te.Tensor:
     """One elementwise stage; over rows × LENGTH where no shape is given."""
     return te.compute(shape or (ROWS, LENGTH), element, name=name)

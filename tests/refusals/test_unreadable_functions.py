@@ -77,9 +77,14 @@ def symbolic() -> tirx.PrimFunc:
     return program(x, te.compute((ROWS,), lambda i: te.sum(te.exp(x[i, k] - row_max[i]), axis=k), name="row_sum"))
 
 
-def argmax() -> tirx.PrimFunc:
+def erf_of_a_tuple() -> tirx.PrimFunc:
+    """A combine that calls a function without algebra on what it holds."""
     x = array("x")
-    return program(x, topi.argmax(x, axis=1))
+    axis = te.reduce_axis((0, int(x.shape[1])), "l")
+    combine = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.erf(a[1]) + b[1]), lambda *types: tuple(tirx.const(0, t) for t in types)
+    )
+    return program(x, *te.compute((ROWS,), lambda i: combine((x[i, axis], x[i, axis]), axis=axis), name="pair"))
 
 
 def extern() -> tirx.PrimFunc:
@@ -115,7 +120,7 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "guarded loop": (lambda: guarded, "scheduled"),
     "no blocks": (lambda: plain_loops, "tirx"),
     "symbolic shape": (symbolic, "symbolic_shape"),
-    "tuple reduction": (argmax, "reducer"),
+    "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
     "a buffer written twice": (lambda: written_twice, "opaque_block"),
     "extern": (extern, "extern"),

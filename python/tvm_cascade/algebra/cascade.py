@@ -17,6 +17,9 @@ LENGTH = sp.Symbol("N", positive=True, integer=True)
 COUNT = sp.Symbol("n", positive=True, integer=True)
 """n, the number of positions that a state has folded so far."""
 
+POSITION = sp.Symbol("position", integer=True, nonnegative=True)
+"""The position of an element on the cascade axis, as an element itself: the index that an argmax gives."""
+
 LN2 = sp.Rational(*math.log(2).as_integer_ratio())
 """ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
 
@@ -60,7 +63,8 @@ class Cascade:
     Raises
     ------
     InputError
-        When a reduction reads a result that is not computed before it, or a result is computed twice.
+        When a reduction reads a result that is not computed before it, a result is computed twice, or the parts of a
+        tuple are not all there as neighbours.
     """
 
     reductions: tuple[Reduction, ...]
@@ -80,6 +84,22 @@ class Cascade:
                     "reductions in dependency order", f"{names} read before computed", str(reduction.result)
                 )
             seen.add(reduction.result)
+        for block in self.blocks:
+            whole, parts = block[0].reducer.whole, sorted(reduction.reducer.part for reduction in block)
+            if any(r.reducer.whole != whole for r in block) or (whole and parts != list(range(whole.width))):
+                raise InputError("every part of a tuple, side by side", f"parts {parts}", str(block[0].result))
+
+    @property
+    def blocks(self) -> list[tuple[Reduction, ...]]:
+        """The reductions, those of one tuple together; a tuple's are neighbours."""
+        found: list[tuple[Reduction, ...]] = []
+        pending = list(self.reductions)
+        while pending:
+            whole = pending[0].reducer.whole
+            width = 1 if whole is None else whole.width
+            found.append(tuple(pending[:width]))
+            pending = pending[width:]
+        return found
 
     @property
     def results(self) -> tuple[sp.Symbol, ...]:

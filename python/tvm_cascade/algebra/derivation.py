@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable
-from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
@@ -72,11 +74,16 @@ class Derivation:
         held = self.handles.extract(element, self.elements, self.results, ordered)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
 
-    def note(self, reduction: Reduction) -> None:
-        """Marks a reduction as done; later laws may rely on the sign that its element gives its result."""
+    def note(self, reduction: Reduction, keeps_sign: bool = False) -> None:
+        """Marks a reduction as done; later laws may rely on the sign that its element gives its result.
+
+        Parameters
+        ----------
+        keeps_sign : positive elements give a positive result, whatever the reducer says of itself.
+        """
         element = reduction.element.xreplace(self._signed)
         bare, facts = strip_rounding(element), {}
-        if reduction.reducer.keeps_sign:
+        if keeps_sign or reduction.reducer.keeps_sign:
             facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
         if facts:
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
@@ -107,6 +114,22 @@ class Derivation:
         symbol = self.unused(reduction)
         self.steps.append(Component(symbol, reduction.result, reducer, lift, symbol if shift is None else shift))
         return symbol
+
+    def tuple_of(self, whole: TupleReducer, block: Sequence[Reduction], lifts: Sequence[sp.Expr]) -> list[sp.Symbol]:
+        """The components of a tuple, by part: those of an earlier one that is the same, or new ones.
+
+        Parameters
+        ----------
+        block : the reduction that each part serves.
+        """
+        for unit in self.fold().units:
+            if isinstance(unit, tuple) and unit[0].reducer.whole == whole and [c.lift for c in unit] == list(lifts):
+                return [component.symbol for component in unit]
+        symbols = tuple(self.unused(reduction) for reduction in block)
+        for part, (reduction, lift) in enumerate(zip(block, lifts, strict=True)):
+            step = Component(symbols[part], reduction.result, whole.of(part), lift, symbols[part], symbols)
+            self.steps.append(step)
+        return list(symbols)
 
     def unused(self, reduction: Reduction, ahead: int = 0) -> sp.Symbol:
         """The symbol of the reduction's next component, or of one further ahead."""

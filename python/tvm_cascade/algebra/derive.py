@@ -10,6 +10,7 @@ from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.prove import UndefinedError, prove
+from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
@@ -45,7 +46,11 @@ def derive(cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS)
     constants = NamedConstants()
     derivation = Derivation(constants.named(cascade), tuple(rescalable_casts))
     try:
-        for reduction in derivation.cascade.reductions:
+        for block in derivation.cascade.blocks:
+            if block[0].reducer.whole is not None:
+                tuple_law(derivation, block)
+                continue
+            (reduction,) = block
             held, used = derivation.take_in(reduction)
             if used:
                 derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)

@@ -12,7 +12,11 @@ Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
 
 
 def through_order(
-    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+    function: sp.Expr,
+    reducer: Reducer,
+    elements: Sequence[sp.Symbol],
+    handles: Sequence[sp.Symbol],
+    strictly: bool = False,
 ) -> Through | str:
     """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
 
@@ -21,6 +25,8 @@ def through_order(
     | non-decreasing                 | max a        | min a        |
     | non-increasing                 | min a        | max a        |
     | convex (max), concave (min)    | both         | both         |
+
+    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
     parts = _element_parts(function, elements, handles)
     if len(parts) != 1:
@@ -30,7 +36,7 @@ def through_order(
     outer = function.xreplace({inner: variable})
     if outer.has(*elements):
         return "several_element_parts"
-    kept = _kept(outer, variable, reducer)
+    kept = _kept(outer, variable, reducer, strictly)
     if kept is None:
         return "not_monotone"
     return inner, kept, lambda end: outer.xreplace({variable: end})
@@ -50,27 +56,26 @@ def _element_parts(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Se
     return set().union(*(_element_parts(a, elements, handles) for a in function.args))
 
 
-def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
     opposite = MIN if reducer is MAX else MAX
     if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
-        return _kept_through_abs(outer, variable, reducer)
+        return _kept_through_abs(outer, variable, reducer, strictly)
     slope = sp.simplify(sp.diff(outer, variable))
-    if slope.is_nonnegative:
+    if slope.is_positive if strictly else slope.is_nonnegative:
         return (reducer,)
-    if slope.is_nonpositive:
+    if slope.is_negative if strictly else slope.is_nonpositive:
         return (opposite,)
-    curvature = sp.simplify(sp.diff(slope, variable))
-    if (curvature.is_nonnegative and reducer is MAX) or (curvature.is_nonpositive and reducer is MIN):
-        return (MAX, MIN)
-    return None
+    bend = sp.simplify(sp.diff(slope, variable)) * (1 if reducer is MAX else -1)
+    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
 
 
-def _kept_through_abs(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+def _kept_through_abs(
+    outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool
+) -> tuple[Reducer, ...] | None:
     """|affine in a| times a non-negative factor, plus what is free of a, is convex."""
     rest, body = outer.as_independent(variable, as_Add=True)
     factor, absolute = body.as_independent(variable, as_Add=False)
     if not isinstance(absolute, sp.Abs) or absolute.args[0].diff(variable, 2) != 0 or rest.has(variable):
         return None
-    convex = factor.is_nonnegative
-    concave = factor.is_nonpositive
-    return (MAX, MIN) if (convex and reducer is MAX) or (concave and reducer is MIN) else None
+    bend = factor * absolute.args[0].diff(variable) ** 2 * (1 if reducer is MAX else -1)
+    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.monoid import TIES, TupleEvaluator
+from tvm_cascade.algebra.reducer import EXTREMES, Selection, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 
@@ -25,6 +27,8 @@ DIGITS = 60
 ATTEMPTS = 8
 ODDS_OF_TRUTH = (1.0, 0.5, 0.0)
 """Of truth values, one round each: a conjunction must hold now and then, and a disjunction fail."""
+
+ROUNDS_OF_SELECTIONS = 3
 
 TOLERANCE = mpmath.mpf(10) ** -25
 Values = dict[sp.Symbol, mpmath.mpf]
@@ -48,11 +52,12 @@ class Evaluator:
     def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int) -> None:
         self.fold, self.parameters, self.length = fold, dict(parameters), length
         self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
+        self._tuples: dict[TupleReducer, TupleEvaluator] = {}
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
         """The expression's value where its symbols have the given values."""
         if expression not in self._compiled:
-            bare = strip_rounding(expression)
+            bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, "mpmath")
         symbols, function = self._compiled[expression]
@@ -77,14 +82,27 @@ class Evaluator:
         count = first.count + second.count
         values: Values = {}
         moved: Values = {}
-        for step in self.fold.steps:
-            if isinstance(step, Reference):
-                values[step.symbol] = self._moved(step, {**values, COUNT: mpmath.mpf(count)}, first.values[step.symbol])
-                moved[step.moved] = values[step.symbol]
+        for unit in self.fold.units:
+            if isinstance(unit, Reference):
+                values[unit.symbol] = self._moved(unit, {**values, COUNT: mpmath.mpf(count)}, first.values[unit.symbol])
+                moved[unit.moved] = values[unit.symbol]
             else:
-                shifted = [self._shifted(step, side, moved) for side in (first, second)]
-                values[step.symbol] = mpmath.mpf(_combine(step, shifted))
+                left, right = ({c.symbol: self._shifted(c, side, moved) for c in unit} for side in (first, second))
+                values |= self._combined(unit, left, right)
         return State(count, values)
+
+    def _combined(self, unit: tuple[Component, ...], left: Values, right: Values) -> Values:
+        """left ⊕ right, of one unit. Parts of a tuple that the fold dropped are read by none that it kept."""
+        whole = unit[0].reducer.whole
+        if whole is None:
+            (component,) = unit
+            return {component.symbol: _combine(component, (left[component.symbol], right[component.symbol]))}
+        if whole not in self._tuples:
+            self._tuples[whole] = TupleEvaluator(whole)
+        zero = mpmath.mpf(0)
+        sides = [tuple(side.get(part, zero) for part in unit[0].parts) for side in (left, right)]
+        merged = self._tuples[whole].combine(sides[0], sides[1])
+        return {c.symbol: merged[c.reducer.part] for c in unit}
 
     def _shifted(self, component: Component, state: State, moved: Values) -> mpmath.mpf:
         steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self.fold.references if r.moved in moved}
@@ -97,12 +115,13 @@ class Evaluator:
             return stay
         return value if mpmath.isfinite(value) and not (reference.scale and value == 0) else stay
 
-    def over(self, component: Component, rows: Sequence[Values], references: Values) -> mpmath.mpf:
-        """⊕ of a component's lifts over rows, all at the same references."""
-        total: mpmath.mpf | None = None
+    def over(self, unit: tuple[Component, ...], rows: Sequence[Values], references: Values) -> Values:
+        """⊕ of a unit's lifts over rows, all at the same references."""
+        total: Values | None = None
         for row in rows:
-            value = self.value(component.lift, {**references, **row})
-            total = value if total is None else mpmath.mpf(_combine(component, (total, value)))
+            values = {c.symbol: self.value(c.lift, {**references, **row}) for c in unit}
+            total = values if total is None else self._combined(unit, total, values)
+        assert total is not None
         return total
 
     def finish(self, state: State) -> Values:
@@ -115,12 +134,34 @@ class Evaluator:
     def definition(self, rows: Sequence[Values]) -> Values:
         """The cascade as it is written: one pass over the rows for each reduction."""
         results: Values = {}
-        for reduction in self.fold.cascade.reductions:
-            terms = [
-                sp.Float(0) + sp.Float(str(self.value(reduction.element, {**row, **results})), DIGITS) for row in rows
-            ]
-            results[reduction.result] = mpmath.mpf(str(reduction.reducer.over(terms)))
+        for block in self.fold.cascade.blocks:
+            elements = [[self.value(r.element, {**row, **results}) for row in rows] for r in block]
+            if block[0].reducer.whole is None:
+                terms = [sp.Float(0) + sp.Float(str(value), DIGITS) for value in elements[0]]
+                results[block[0].result] = mpmath.mpf(str(block[0].reducer.over(terms)))
+            else:
+                results |= self._tuple_definition(block, elements)
         return results
+
+    def _tuple_definition(self, block: tuple[Reduction, ...], elements: list[list[mpmath.mpf]]) -> Values:
+        """A selection by sorting; any other reduction of tuples one position after another."""
+        whole = block[0].reducer.whole
+        assert whole is not None
+        in_order = sorted(range(len(block)), key=lambda k: block[k].reducer.part)
+        tuples = list(zip(*(elements[k] for k in in_order), strict=True))
+        if whole.selection is None:
+            evaluate, total = TupleEvaluator(whole), tuples[0]
+            for values in tuples[1:]:
+                total = evaluate.combine(total, values)
+        else:
+            total = _sorted(whole.selection, tuples)
+        return {block[k].result: value for k, value in zip(in_order, total, strict=True)}
+
+
+def _sorted(selection: Selection, tuples: list[tuple[mpmath.mpf, ...]]) -> tuple[mpmath.mpf, ...]:
+    width, sign, way = selection.per_rank, -1 if selection.largest else 1, 1 if selection.lower else -1
+    ranked = sorted((t[:width] for t in tuples), key=lambda t: (sign * t[0], way * t[1]))[: selection.count]
+    return tuple(value for t in ranked for value in t)
 
 
 def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
@@ -132,7 +173,7 @@ def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
         "min": min,
         "and": min,
     }
-    return table[step.reducer.name](values[0], values[1])
+    return mpmath.mpf(table[step.reducer.name](values[0], values[1]))
 
 
 def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
@@ -144,15 +185,21 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
         Naming the obligation, the result and the values that differ.
     """
     source = random.Random(seed)
+    most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
-        for odds in ODDS_OF_TRUTH:
-            _check_round(fold, source, length, odds)
+        # Which end of a key's range is selected, and whether by a tie, differs from round to round.
+        for odds in ODDS_OF_TRUTH * (ROUNDS_OF_SELECTIONS if most else 1):
+            _check_round(fold, source, max(length, most + 2), odds)
     return (
         "shift between references",
         "merge associative and commutative",
         "empty is the identity",
         "finish over any split = definition",
     )
+
+
+def _selection_of(reduction: Reduction) -> Selection | None:
+    return None if reduction.reducer.whole is None else reduction.reducer.whole.selection
 
 
 def _check_round(fold: Fold, source: random.Random, length: int, odds: float) -> None:
@@ -176,7 +223,11 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
     """T(c′) = shift(T(c)) between two random references, for every component."""
     fold = evaluator.fold
     old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
-    before, after = ({c.symbol: evaluator.over(c, rows, at) for c in fold.components} for at in (old, new))
+    units = [unit for unit in fold.units if isinstance(unit, tuple)]
+    before, after = (
+        {symbol: value for unit in units for symbol, value in evaluator.over(unit, rows, at).items()}
+        for at in (old, new)
+    )
     scope = {**old, **before, COUNT: mpmath.mpf(len(rows))}
     for reference in fold.references:
         scope[reference.moved] = new[reference.symbol]
@@ -189,13 +240,13 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
     """The state of all rows, with references that need not end at their quantity put anywhere."""
     values: Values = {}
-    for step in evaluator.fold.steps:
-        if isinstance(step, Component):
-            values[step.symbol] = evaluator.over(step, rows, values)
-        elif step.guarded or step.auxiliary:
-            values[step.symbol] = _number(step.symbol, source, None, 0.3)
+    for unit in evaluator.fold.units:
+        if isinstance(unit, tuple):
+            values |= evaluator.over(unit, rows, values)
+        elif unit.guarded or unit.auxiliary:
+            values[unit.symbol] = _number(unit.symbol, source, None, 0.3)
         else:
-            values[step.symbol] = evaluator.value(step.tracks, results)
+            values[unit.symbol] = evaluator.value(unit.tracks, results)
     return State(len(rows), values)
 
 
@@ -207,6 +258,9 @@ def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple
         logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
         truth = odds if logical else None
         rows = [{e: _number(e, source, truth, low) for e in fold.cascade.elements} for _ in range(length)]
+        if odds < 1 and any(_selection_of(r) is not None for r in fold.cascade.reductions):
+            rows = [{e: source.choice(rows[:TIES])[e] for e in row} for row in rows]
+        rows = [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
         try:
             expected = evaluator.definition(rows)
         except (TypeError, ValueError, ZeroDivisionError):

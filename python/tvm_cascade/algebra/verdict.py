@@ -40,6 +40,21 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "max and min pass only through maps that are monotone or convex in one part of the element",
         "reduce the part that does not depend on the earlier result, and apply the map afterwards",
     ),
+    "not_order_preserving": (
+        Verdict.REFUSED,
+        "argmax, argmin and top-k pass only through maps that keep the order of keys, and unequal keys unequal",
+        "select by the part that does not depend on the earlier result, and apply the map to what was selected",
+    ),
+    "tuple_algebra": (
+        Verdict.REFUSED,
+        "a reducer of tuples must be associative and commutative, and its identity neutral",
+        "write a combine and an identity for which both hold; let equal keys be decided by an index",
+    ),
+    "tuple_dependence": (
+        Verdict.UNKNOWN,
+        "a reducer of tuples takes elements that read no earlier result, keys of a selection apart",
+        "split the tuple into reductions of its own, or apply the earlier result afterwards",
+    ),
     "rounding": (
         Verdict.REFUSED,
         "a cast inside the element rounds at the final scale, and its dtype is not listed in `rescalable_casts`",

@@ -1,4 +1,7 @@
-"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain."""
+"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain.
+
+A block that reduces a tuple is several stages, one for each buffer, that share the block.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import sympy as sp
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.algebra.verdict import Reason
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
@@ -44,6 +48,11 @@ class Stage:
     reducer: Reducer | None
     init: ir.Expr | None
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one part of a reduction of tuples."""
+        return self.reducer is not None and self.reducer.whole is not None
+
 
 @dataclass(frozen=True)
 class Program:
@@ -61,6 +70,10 @@ class Program:
     def writer(self, buffer: tirx.Var) -> Stage | None:
         """The stage that writes a buffer; None for an input."""
         return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
+
+    def together(self, stage: Stage) -> tuple[Stage, ...]:
+        """The stages of the same block, in order: the parts of a tuple, or the stage alone."""
+        return tuple(other for other in self.stages if other.block.same_as(stage.block))
 
     def is_param(self, buffer: tirx.Var) -> bool:
         """Whether the caller passed the buffer, so that its contents are asked for."""
@@ -94,16 +107,18 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages: list[Stage] = []
     for nest in nests:
-        stage = _read_stage(nest)
-        if isinstance(stage, Reason):
-            return stage
-        if any(stage.buffer.same_as(other.buffer) for other in stages):
-            return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
-        stages.append(stage)
+        read = _read_stages(nest)
+        if isinstance(read, Reason):
+            return read
+        for stage in read:
+            if any(stage.buffer.same_as(other.buffer) for other in stages):
+                return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
+            stages.append(stage)
     return Program(func, root, tuple(stages))
 
 
-def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
+def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
+    """The stage of a nest; one for each part where it reduces a tuple."""
     loops: list[tirx.For] = []
     inner = nest
     while isinstance(inner, tirx.For):
@@ -120,13 +135,16 @@ def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
     block = inner.block
     if reason := _unplain(loops, inner):
         return reason
+    extents = {iv.var: int(iv.dom.extent) for iv in block.iter_vars}
     if not isinstance(block.body, tirx.BufferStore):
         code = "extern" if isinstance(block.body, tirx.Evaluate) else "opaque_block"
-        tuple_reduction = isinstance(block.body, tirx.SeqStmt) and block.init is not None
-        if tuple_reduction:
-            return Reason("reducer", f"block {block.name_hint} reduces a tuple")
+        if isinstance(block.body, tirx.SeqStmt) and block.init is not None:
+            from tvm_cascade.analysis.tuple_block import read_tuple  # which reads expressions, and so needs this module
+
+            return read_tuple(nest, block, extents)
         return Reason(code, f"block {block.name_hint} is no single store")
-    return _plain_stage(nest, block, {iv.var: int(iv.dom.extent) for iv in block.iter_vars})
+    stage = _plain_stage(nest, block, extents)
+    return stage if isinstance(stage, Reason) else [stage]
 
 
 def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | None:
@@ -223,8 +241,27 @@ def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
     )
 
 
+def extreme(symbol: sp.Expr, dtype: str) -> ir.Expr | None:
+    """The dtype's own lowest or highest value, or an infinity, as a constant; None for any other expression."""
+    table: dict[sp.Expr, Callable[[], ir.Expr]] = {
+        LOWEST: lambda: tirx.min_value(dtype),
+        HIGHEST: lambda: tirx.max_value(dtype),
+        -sp.oo: lambda: tirx.const(float("-inf"), dtype) if _has_infinity(dtype) else tirx.min_value(dtype),
+        sp.oo: lambda: tirx.const(float("inf"), dtype) if _has_infinity(dtype) else tirx.max_value(dtype),
+    }
+    return table[symbol]() if symbol in table else None
+
+
+def _has_infinity(dtype: str) -> bool:
+    return dtype in ("float16", "bfloat16", "float32", "float64")
+
+
 def identity_of(reducer: Reducer, dtype: str) -> ir.Expr:
     """⊕'s neutral element as a constant; for max and min the dtype's own lowest and highest value, as TVM has it."""
+    if reducer.whole is not None:
+        bound = extreme(reducer.identity, dtype)
+        plain = float(reducer.identity) if bound is None and dtype.startswith(("float", "bfloat")) else None
+        return bound if bound is not None else tirx.const(int(reducer.identity) if plain is None else plain, dtype)
     table: dict[str, Callable[[], ir.Expr]] = {
         "sum": lambda: tirx.const(0, dtype),
         "prod": lambda: tirx.const(1, dtype),

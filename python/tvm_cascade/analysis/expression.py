@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round
+from tvm_cascade.algebra.cascade import LN2, POSITION, Round
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -91,6 +91,8 @@ class AtomTable:
             raise NotExpressible("intrinsic", str(expression))
         if form.is_number:
             return sp.Integer(0) if form.is_finite and float(form) == 0.0 else form
+        if self._is_position(expression):
+            form = POSITION
         if form not in self.atoms and -form in self.atoms:
             return -self.atoms[-form].symbol
         return self._intern(form, expression).symbol
@@ -103,14 +105,20 @@ class AtomTable:
     def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
         if form not in self.atoms:
             facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
-            symbol = sp.Symbol(self._name(expression), real=True, **facts)
+            symbol = form if form == POSITION else sp.Symbol(self._name(expression), real=True, **facts)
             self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)
         return self.atoms[form]
+
+    def _is_position(self, expression: ir.Expr) -> bool:
+        """Whether the expression is the position on the axis, in an integer dtype of whatever width."""
+        while isinstance(expression, prim.Cast) and dtype_of(expression).startswith("int"):
+            expression = expression.value
+        return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
         sources = [load.source.name for load in loads_of(expression)]
         base = sources[0] if sources else "t"
-        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved
+        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 
     def form(self, expression: ir.Expr) -> sp.Expr:

@@ -67,6 +67,11 @@ class FrameBuilder:
                 return Reason("result_index", str(load))
         return None
 
+    def unify_parts(self, earlier: int, later: int) -> None:
+        """Takes in that two members are parts of one tuple: their rows are the same, variable by variable."""
+        for one, other in zip(self.stages[earlier].spatial, self.stages[later].spatial, strict=True):
+            self._join(self._index(earlier, one), self._index(later, other))
+
     def build(self, axis_orders: list[tuple[int, ...]]) -> Frame | Reason:
         """The frame, with the members' reduction variables put in the order of the first member's."""
         first = self.stages[0]

@@ -38,7 +38,8 @@ class Dims:
         for step in group.fold.steps:
             if isinstance(step, Component):
                 others = [s for s in step.shift.free_symbols if s != step.symbol and s in self._known]
-                self._known[step.symbol] = self._sorted([step.lift, *others])
+                tuple_ = [c.lift for c in group.fold.components if step.parts and c.parts == step.parts]
+                self._known[step.symbol] = self._sorted([step.lift, *others, *tuple_])
             else:
                 for symbol in (step.symbol, step.moved, step.step):
                     self._known[symbol] = self._sorted([step.value])

@@ -54,8 +54,13 @@ class FinishEmitter:
             value = scope.printer(accumulator_dtype(dtype))(expression)
             return [store(slot.buffer, cast(value, dtype), where)]
 
-        self.statements.append(self.nests.nest(f"{member.stage.name}", "finish", self.slots.iters(dims), body))
+        self.statements.append(self.nests.nest(_name(member), "finish", self.slots.iters(dims), body))
         self.slots.table[member.result] = slot
+
+
+def _name(member: Member) -> str:
+    """A result is called after its block; one of several of a block after itself."""
+    return str(member.result) if member.stage.is_part else member.stage.name
 
 
 def _placed(member: Member, at: Values) -> list[ir.Expr]:

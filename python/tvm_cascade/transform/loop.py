@@ -22,7 +22,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
@@ -31,6 +31,7 @@ from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
 from tvm_cascade.transform.shifts import ShiftPlan, update_order
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
+from tvm_cascade.transform.tuples import Cell, combined, started
 
 COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "sum": prim.Add,
@@ -66,21 +67,27 @@ class LoopEmitter:
         """The loop over tiles, with everything that it needs allocated."""
         for producer in self.producers:
             self._producer(producer)
-        steps = list(self.fold.steps)
-        while steps:
-            step = steps.pop(0)
-            if isinstance(step, Reference):
-                self._reference(step)
+        units = self.fold.units
+        while units:
+            unit = units.pop(0)
+            if isinstance(unit, Reference):
+                self._reference(unit)
                 continue
-            components = [step]
-            while steps and isinstance(steps[0], Component):
-                components.append(steps[0])
-                steps.pop(0)
+            run = [unit]
+            while units and isinstance(units[0], tuple):
+                run.append(units[0])
+                units.pop(0)
+            tuples = [unit for unit in run if unit[0].parts]
+            components = [component for unit in run for component in unit if not component.parts]
             # Passes over the tile come first and together, so that a schedule can make them one.
             gathers = [self._partial(component) for component in components]
             self.statements += [gather for gather in gathers if gather is not None]
+            for unit in tuples:
+                self._tuple_partial(unit)
             for together in update_order(components, self.shifts.shifts):
                 self._update(together)
+            for unit in tuples:
+                self._tuple_update(unit)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
         return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
 
@@ -296,6 +303,57 @@ class LoopEmitter:
 
         iters = [*segment, *self.slots.iters(dims), tile]
         self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
+
+    def _tuple_partial(self, unit: tuple[Component, ...]) -> None:
+        """Emits a tuple's pass over the tile, one position after another."""
+        lifts = {c.symbol: self.elements.lifts[c.symbol] for c in unit}
+        rows = self.slots.dims.of(unit[0].symbol)
+        for c in unit:
+            self._temporaries(lifts[c.symbol])
+            dtype = component_dtype(self.group, c)
+            self.slots.allocate(("tile", c.symbol), f"{self._label(c)}_tile", rows, dtype, per_tile=True)
+        segment, tile = self._outer(carries=False)
+        inside = Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            cells = {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
+            values = {
+                c.symbol: Scope(self.slots, at).printer(component_dtype(self.group, c))(lifts[c.symbol])
+                for c in unit
+                if lifts[c.symbol].free_symbols - EXTREMES.keys()
+            }
+            return combined(unit, cells, values, lifts, lambda new, old: self._guarded(new, old, at))
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return started(unit, {c.symbol: self._cell(("tile", c.symbol), at) for c in unit})
+
+        iters = [*segment, *self.slots.iters(rows), tile, inside]
+        name = f"{self._label(unit[0])}_tile"
+        self.statements.append(self.nests.nest(name, "partial", iters, body, init))
+
+    def _tuple_update(self, unit: tuple[Component, ...]) -> None:
+        """state = state ∘ partial, where the tile holds any position."""
+        rows = self.slots.dims.of(unit[0].symbol)
+        for c in unit:
+            self.slots.allocate(c.symbol, self._label(c), rows, component_dtype(self.group, c))
+        segment, tile = self._outer(carries=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            cells = {c.symbol: self._cell(c.symbol, at) for c in unit}
+            values = {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
+            holds = self.tiling.tile_in_range(at)
+            keep = (lambda new, _old: new) if holds is None else (lambda new, old: select(holds, new, old))
+            return combined(unit, cells, values, {}, keep)
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return started(unit, {c.symbol: self._cell(c.symbol, at) for c in unit})
+
+        iters = [*segment, *self.slots.iters(rows), tile]
+        self.statements.append(self.nests.nest(self._label(unit[0]), "update", iters, body, init))
+
+    def _cell(self, key: object, at: Values) -> Cell:
+        slot = self.slots.table[key]
+        return Cell(slot.buffer, self.slots.indices(slot, at))
 
     def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
         slot = self.slots.table[key]

@@ -12,6 +12,7 @@ from tvm_cascade.transform.loop import COMBINE, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
 from tvm_cascade.transform.tiling import SEGMENT
+from tvm_cascade.transform.tuples import Cell, combined, started
 
 Table = dict[object, Slot]
 
@@ -28,11 +29,13 @@ class MergeEmitter:
 
     def run(self) -> list[tirx.Stmt]:
         """The nests, in the order of the fold's steps."""
-        for step in self.fold.steps:
-            if isinstance(step, Reference):
-                self._reference(step)
+        for unit in self.fold.units:
+            if isinstance(unit, Reference):
+                self._reference(unit)
+            elif unit[0].parts:
+                self._tuple(unit)
             else:
-                self._component(step)
+                self._component(unit[0])
         self.slots.table = {**self.partial, **self.merged}
         return self.statements
 
@@ -56,6 +59,23 @@ class MergeEmitter:
             return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
 
         self.statements.append(self.nests.nest(f"{component.symbol}_merged", "merge", iters, body, init))
+
+    def _tuple(self, unit: tuple[Component, ...]) -> None:
+        dims, group = self.slots.dims.of(unit[0].symbol), self.slots.group
+        slots = {
+            c.symbol: self._allocate(c.symbol, f"{c.symbol}_merged", dims, component_dtype(group, c)) for c in unit
+        }
+        iters = [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            values = {c.symbol: self.slots.read(c.symbol, at) for c in unit}
+            return combined(unit, cells(at), values, {}, lambda new, _old: new)
+
+        name = f"{unit[0].symbol}_merged"
+        self.statements.append(self.nests.nest(name, "merge", iters, body, lambda at: started(unit, cells(at))))
 
     def _moves(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""

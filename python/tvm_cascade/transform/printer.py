@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import sympy as sp
+import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LN2, Round
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
 _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
@@ -22,6 +23,16 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.sinh: tirx.sinh,
     sp.cosh: tirx.cosh,
     sp.Abs: tirx.abs,
+}
+
+
+_RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
+    sp.StrictLessThan: tirx.LT,
+    sp.LessThan: tirx.LE,
+    sp.StrictGreaterThan: tirx.GT,
+    sp.GreaterThan: tirx.GE,
+    sp.Equality: tirx.EQ,
+    sp.Unequality: tirx.NE,
 }
 
 
@@ -62,8 +73,12 @@ class Printer:
             return tirx.Select(self.indicators[expression], self._constant(1), self._constant(0))
         if expression in self.bindings:
             return cast(self.bindings[expression], self.dtype)
+        if (bound := extreme(expression, self.dtype)) is not None:
+            return bound
         if expression.is_number:
             return self._constant(expression)
+        if isinstance(expression, sp.Piecewise):
+            return self._choice(expression)
         if isinstance(expression, sp.Add):
             return self._sum(expression)
         if isinstance(expression, sp.Mul):
@@ -79,6 +94,36 @@ class Printer:
         if type(expression) in _FUNCTIONS:
             return _FUNCTIONS[type(expression)](*(self(a) for a in expression.args))
         raise RewriteError("an expression with a TIR form", str(expression), "transform/printer.py")
+
+    def _choice(self, expression: sp.Piecewise) -> ir.Expr:
+        *branches, (last, _) = expression.args
+        value = self(last)
+        for chosen, condition in reversed(branches):
+            value = tirx.Select(self.condition(condition), self(chosen), value)
+        return value
+
+    def condition(self, condition: sp.Basic) -> ir.Expr:
+        """A condition; what it compares is written in the dtype of the widest that it reads."""
+        if isinstance(condition, (sp.And, sp.Or)):
+            joined = tirx.And if isinstance(condition, sp.And) else tirx.Or
+            first, *others = (self.condition(part) for part in sorted(condition.args, key=str))
+            for other in others:
+                first = joined(first, other)
+            return first
+        if isinstance(condition, sp.Not):
+            return tirx.Not(self.condition(condition.args[0]))
+        if isinstance(condition, sp.ITE):
+            holds, chosen, other = (self.condition(part) for part in condition.args)
+            return tirx.Or(tirx.And(holds, chosen), tirx.And(tirx.Not(holds), other))
+        if condition in (sp.true, sp.false):
+            return tirx.const(bool(condition), "bool")
+        if type(condition) not in _RELATIONS:
+            raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
+        read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]
+        floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
+        dtype = max(floats or read or [self.dtype], key=lambda d: tvm.DataType(d).bits)
+        inner = Printer(self.bindings, dtype, self.indicators, self.references)
+        return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
         return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)

@@ -43,7 +43,7 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
         stage = program.writer(load.source)
         if stage is None or stage.reducer is None or stage.name in keep or any(stage is s for s in seen):
             continue
-        if any(stage is member.stage for member in group.members) or not _varies(load, group):
+        if stage.is_part or any(stage is member.stage for member in group.members) or not _varies(load, group):
             continue
         variables = _plain_read(stage, load, group)
         if variables is None or not _always_read_so(stage, load, group):

@@ -68,7 +68,8 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     inlined = absorbed(program, live)
     kept = [stage for stage in live if not any(stage is other for other in inlined)]
     order = {stage.name: k for k, stage in enumerate(program.stages)}
-    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in kept]
+    whole = [stage for stage in kept if stage is program.together(stage)[0]]
+    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in whole]
     nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
     read = [b for piece in pieces for b in piece.reads] + [b for plan in plans for b in plan.reads]
     for plan in plans:

@@ -106,6 +106,10 @@ class Tiling:
             return None
         return conditions[0] if len(conditions) == 1 else tirx.And(*conditions)
 
+    def tile_in_range(self, at: Values) -> ir.Expr | None:
+        """The condition that the tile holds any position; None where every tile does."""
+        return self.tile_index(at) < self.total if self.total % self.tiles else None
+
     def folded_before(self, tile: ir.Expr) -> ir.Expr:
         """Positions in the tiles before one, on the whole axis."""
         tile = tirx.min(tile, self.total) if self.total % self.tiles else tile
