@@ -24,7 +24,7 @@ TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
-LIBRARY = RELAX | {"relax", "report", "targets", "compiled", "compilation", "_versions", "_autoload"}
+LIBRARY = RELAX | {"relax", "te", "report", "targets", "compiled", "compilation", "_versions", "_autoload"}
 USERS = LIBRARY | {"__init__"}  # those who come in by the front door
 COMMAND = USERS | {"testing", "bench", "cli_arguments"}
 ALLOWED: dict[str, set[str]] = {
@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "schedule": LOWERING,
     "tile": LOWERING,
     "report": LOWERING,
+    "te": LOWERING,
     "meta_schedule": META_SCHEDULE,
     "relax": RELAX,
     "targets": {"errors"},

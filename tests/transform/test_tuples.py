@@ -33,7 +33,7 @@ def drawn(name: str, kind: str) -> Arrays:
         "normal": lambda shape: rng.standard_normal(shape),
         "ties": lambda shape: rng.integers(-1, 2, shape),
         "all equal": lambda shape: np.full(shape, 0.5),
-        "rising": lambda shape: np.broadcast_to(np.linspace(-3, 3, shape[-1]), shape),
+        "rising": lambda shape: np.broadcast_to(np.linspace(-2, 4, shape[-1]), shape),
     }
     params = oracle.signature(unfused(name).func).inputs
     return [draws[kind](tuple(int(n) for n in p.ty.shape)).astype("float32") for p in params]

@@ -116,7 +116,8 @@ def _as_selection(
     if len(varying) < 2:
         return None
     combined = form.with_elements(stores, {k: elements[k] for k in varying})
-    update = sp.lambdify([side(k) for side in (first, second) for k in range(len(stores))], combined, "math")
+    symbols = [side(k) for side in (first, second) for k in range(len(stores))]
+    update = sp.lambdify([*symbols, LOWEST, HIGHEST], combined, "math")
     positions = [k for k in varying if position is not None and _is(elements[k], position)]
     for selection, order in _layouts(len(stores), varying, start):
         key, index = order[0], order[1]
@@ -188,7 +189,7 @@ class _Run:
             for part in self.order[2:width]:
                 element[part] = source.choice(pool)
             seen.append(tuple(element[part] for part in self.order[:width]))
-            state = self.update(*state, *element)  # type: ignore[operator]
+            state = self.update(*state, *element, float("-inf"), float("inf"))  # type: ignore[operator]
             if [state[part] for part in self.order] != self._selected(seen):
                 return False
         return True
