@@ -23,9 +23,7 @@ MOST = 16
 """Ranks at most: the merge of two sorted tuples is written out, and grows with the square of their length."""
 
 
-def topk(
-    x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str = "topk"
-) -> tuple[te.Tensor, te.Tensor]:
+def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str = "topk") -> tuple[te.Tensor, te.Tensor]:
     """The k best elements along an axis, best first, and where they are.
 
     Equal elements are ordered by index, the lower one first. Where an axis has fewer than k elements above the dtype's

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 
 import mpmath
 import sympy as sp
@@ -21,6 +22,12 @@ TIES = 3
 """Distinct values that a symbol takes in the rounds with ties."""
 
 Numbers = tuple[mpmath.mpf, ...]
+
+
+@cache
+def evaluator_of(reducer: TupleReducer) -> TupleEvaluator:
+    """The evaluator of a reducer, compiled once."""
+    return TupleEvaluator(reducer)
 
 
 class TupleEvaluator:
@@ -46,7 +53,7 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
     lifts : the tuple of one element; its symbols are drawn at random, from few values in half of the rounds.
     """
     source = random.Random(3)
-    evaluate = TupleEvaluator(reducer)
+    evaluate = evaluator_of(reducer)
     symbols = sorted(set().union(*(lift.free_symbols for lift in lifts)), key=str)
     lift = sp.lambdify(symbols, [sp.sympify(e).xreplace(EXTREMES) for e in lifts], "mpmath")
     with mpmath.workdps(DIGITS):

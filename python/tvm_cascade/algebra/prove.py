@@ -18,8 +18,8 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.monoid import TIES, TupleEvaluator
-from tvm_cascade.algebra.reducer import EXTREMES, Selection, TupleReducer
+from tvm_cascade.algebra.monoid import TIES, evaluator_of
+from tvm_cascade.algebra.reducer import EXTREMES, Selection
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 
@@ -52,7 +52,6 @@ class Evaluator:
     def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int) -> None:
         self.fold, self.parameters, self.length = fold, dict(parameters), length
         self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
-        self._tuples: dict[TupleReducer, TupleEvaluator] = {}
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
         """The expression's value where its symbols have the given values."""
@@ -97,11 +96,9 @@ class Evaluator:
         if whole is None:
             (component,) = unit
             return {component.symbol: _combine(component, (left[component.symbol], right[component.symbol]))}
-        if whole not in self._tuples:
-            self._tuples[whole] = TupleEvaluator(whole)
         zero = mpmath.mpf(0)
         sides = [tuple(side.get(part, zero) for part in unit[0].parts) for side in (left, right)]
-        merged = self._tuples[whole].combine(sides[0], sides[1])
+        merged = evaluator_of(whole).combine(sides[0], sides[1])
         return {c.symbol: merged[c.reducer.part] for c in unit}
 
     def _shifted(self, component: Component, state: State, moved: Values) -> mpmath.mpf:
@@ -150,7 +147,7 @@ class Evaluator:
         in_order = sorted(range(len(block)), key=lambda k: block[k].reducer.part)
         tuples = list(zip(*(elements[k] for k in in_order), strict=True))
         if whole.selection is None:
-            evaluate, total = TupleEvaluator(whole), tuples[0]
+            evaluate, total = evaluator_of(whole), tuples[0]
             for values in tuples[1:]:
                 total = evaluate.combine(total, values)
         else:
@@ -223,7 +220,9 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
     """T(c′) = shift(T(c)) between two random references, for every component."""
     fold = evaluator.fold
     old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
-    units = [unit for unit in fold.units if isinstance(unit, tuple)]
+    # Parts of a tuple stay where they are; they are looked at only where the shift of another component reads them.
+    read = set().union(*(c.shift.free_symbols for c in fold.components if not c.parts or c.moves))
+    units = [u for u in fold.units if isinstance(u, tuple) and (not u[0].parts or read & set(u[0].parts))]
     before, after = (
         {symbol: value for unit in units for symbol, value in evaluator.over(unit, rows, at).items()}
         for at in (old, new)
@@ -232,7 +231,7 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
     for reference in fold.references:
         scope[reference.moved] = new[reference.symbol]
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
-    for component in fold.components:
+    for component in (c for c in fold.components if c.symbol in after):
         found = {component.symbol: evaluator.value(component.shift, scope)}
         _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
 

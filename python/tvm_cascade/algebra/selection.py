@@ -1,8 +1,7 @@
 """Argmax, argmin and top-k as reducers of tuples: the k best of two sorted tuples, under a total order.
 
-Elements are ordered by key, equal keys by index, so that ∘ is commutative whatever the keys are. Of two sorted tuples,
-a_i is the t-th best of the union where it beats b_{t−i} and not b_{t−i−1}. Where there is no element, a key stands at
-∓∞ with an index beyond all others: the bottom of the order, below a true element of key −∞.
+Elements are ordered by key, equal keys by index, so that ∘ is commutative whatever the keys are. Where there is no
+element, a key stands at ∓∞ with an index beyond all others: the bottom of the order, below an element of key −∞.
 """
 
 from __future__ import annotations
@@ -73,14 +72,26 @@ def _key_beats(selection: Selection, side: Side, i: int, other: Side, j: int) ->
 
 
 def _at_rank(selection: Selection, rank: int, role: int, beats: Beats) -> sp.Expr:
-    """A part of the t-th best of both tuples."""
-    branches: list[tuple[sp.Expr, sp.Basic]] = []
-    for side, other in ((first, second), (second, first)):
-        for i in range(rank + 1):
-            above = rank - i
-            conditions = [beats(side, i, other, above)]
-            if above:
-                conditions.append(beats(other, above - 1, side, i))
-            branches.append((side(i * selection.per_rank + role), sp.And(*conditions)))
-    branches[-1] = (branches[-1][0], sp.true)
-    return sp.Piecewise(*branches)
+    """A part of the t-th best of both tuples, found from the last a_i that beats b_{t−i}; those before it do as well.
+
+    The search is by halves: TVM's analysis of selections takes exponential time in the depth to which they nest.
+    """
+    width = selection.per_rank
+
+    def after(i: int) -> sp.Expr:
+        """What has the rank where a_i is the last: a_i itself, if all that is better of b comes before it."""
+        above = rank - i
+        if i < 0 or not above:
+            return first(i * width + role) if i >= 0 else second(rank * width + role)
+        theirs = second((above - 1) * width + role)
+        return sp.Piecewise((theirs, beats(first, i, second, above - 1)), (first(i * width + role), True))
+
+    def last(low: int, high: int) -> sp.Expr:
+        """The same, where the last lies in a range."""
+        if low == high:
+            return after(low)
+        middle = (low + high + 1) // 2
+        found = beats(first, middle, second, rank - middle)
+        return sp.Piecewise((last(middle, high), found), (last(low, middle - 1), True))
+
+    return last(-1, rank)

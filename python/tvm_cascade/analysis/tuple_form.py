@@ -30,6 +30,8 @@ RELATIONS: dict[type, Callable[..., sp.Basic]] = {
     prim.NE: sp.Ne,
     prim.And: sp.And,
     prim.Or: sp.Or,
+    prim.BitwiseAnd: sp.And,
+    prim.BitwiseOr: sp.Or,
 }
 INFINITE = {LOWEST: -sp.oo, HIGHEST: sp.oo}
 Named = Callable[[ir.Expr], "sp.Expr | None"]
@@ -141,7 +143,7 @@ class TupleForm:
         kind = type(expression)
         if kind in ARITHMETIC:
             return ARITHMETIC[kind](self.form(expression.a, named), self.form(expression.b, named))
-        if kind in RELATIONS:
+        if kind in RELATIONS and dtype_of(expression) == "bool":
             return RELATIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
         if isinstance(expression, prim.Not):
             return sp.Not(self.form(expression.a, named))

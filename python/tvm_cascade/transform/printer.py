@@ -104,8 +104,8 @@ class Printer:
 
     def condition(self, condition: sp.Basic) -> ir.Expr:
         """A condition; what it compares is written in the dtype of the widest that it reads."""
-        if isinstance(condition, (sp.And, sp.Or)):
-            joined = tirx.And if isinstance(condition, sp.And) else tirx.Or
+        if isinstance(condition, (sp.And, sp.Or)):  # in bits: TVM takes long to reason about what And and Or imply
+            joined = tirx.bitwise_and if isinstance(condition, sp.And) else tirx.bitwise_or
             first, *others = (self.condition(part) for part in sorted(condition.args, key=str))
             for other in others:
                 first = joined(first, other)
