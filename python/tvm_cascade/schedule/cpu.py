@@ -89,7 +89,8 @@ class _LoopSchedule:
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.machine, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
         self.deferred.parallel.append(tiled.tasks)
-        if self.loop.guarded:
+        # Where a tuple is combined in place, TVM's storage planner loses its buffers in a loop that was taken apart.
+        if self.loop.guarded and not any(len(p.stores) > 1 and p.role == "partial" for p in self.loop.blocks):
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:
