@@ -16,6 +16,7 @@ Combine = Callable[..., Expr]
 
 maximum, minimum, total = te.max, te.min, te.sum
 product = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
+disjunction = te.comm_reducer(lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype), name="disjunction")
 conjunction = te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype), name="conjunction")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +28,7 @@ from ..analysis.programs import (
     program,
     softmax_stages,
     total,
+    tupled,
 )
 
 Program = Callable[[], tirx.PrimFunc]
@@ -117,6 +119,42 @@ def needs_another_axis_between() -> tirx.PrimFunc:
     return program(x, fold("out", lambda i, j: (x[i, j] - s[i]) * shared[0]))
 
 
+def selection(element: Callable[[Expr, Expr], Expr], select: Callable[..., te.Tensor] = topi.argmax) -> Program:
+    """s = Σ x; out = argmax element(x, s)."""
+
+    def build() -> tirx.PrimFunc:
+        x = array("x")
+        s = fold("s", lambda i, j: x[i, j])
+        return program(x, select(each("keys", lambda i, j: element(x[i, j], s[i])), axis=1))
+
+    return build
+
+
+def users_tuple(combine: Callable[..., tuple[Expr, ...]], start: float = 0.0) -> Program:
+    """pair = reduce (x, w); out = Σ (x − pair₀)·pair₁."""
+
+    def build() -> tirx.PrimFunc:
+        x, w = array("x"), array("w")
+        identity = lambda *types: tuple(tirx.const(start, dtype) for dtype in types)  # noqa: E731
+        pair = tupled("pair", combine, identity, lambda i, j: (x[i, j], w[i, j]))
+        return program(x, w, fold("out", lambda i, j: (x[i, j] - pair[0][i]) * pair[1][i]))
+
+    return build
+
+
+def key_alone(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The second value of the larger first, whatever that is among equals."""
+    return tuple(tirx.Select(a[0] >= b[0], mine, other) for mine, other in zip(a, b, strict=True))
+
+
+def tuple_over_a_result() -> tirx.PrimFunc:
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    product_and_sum = lambda a, b: (a[0] * b[0], a[1] + b[1])  # noqa: E731
+    identity = lambda *types: (tirx.const(1, types[0]), tirx.const(0, types[1]))  # noqa: E731
+    return program(x, *tupled("pair", product_and_sum, identity, lambda i, j: (x[i, j] - s[i], x[i, j])))
+
+
 REFUSED: dict[str, tuple[Program, str, str]] = {
     # name: (program, code, a buffer that the message names)
     "hyperbolic tangent": (after_sum(lambda x, s: te.tanh(x - s)), "infinite_rank", "out"),
@@ -137,6 +175,26 @@ REFUSED: dict[str, tuple[Program, str, str]] = {
     "other axis of a square": (other_axis, "axis_mismatch", "rows"),
     "axes of unequal length": (unequal_lengths, "axis_mismatch", "largest"),
     "another row's result": (reversed_row, "result_index", "largest"),
+    "argmin of distances": (selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys"),
+    "argmax of multiples of unknown sign": (selection(lambda x, s: x * s), "not_order_preserving", "keys"),
+    "argmax of what is cut off": (selection(lambda x, s: te.max(x - s, number(0))), "not_order_preserving", "keys"),
+    "argmax of a gaussian": (
+        selection(lambda x, s: te.exp(number(0) - (x - s) * (x - s))),
+        "not_order_preserving",
+        "keys",
+    ),
+    "differences of a tuple": (users_tuple(lambda a, b: (a[0] - b[0], a[1] + b[1])), "tuple_algebra", "pair"),
+    "means of a tuple": (
+        users_tuple(lambda a, b: ((a[0] + b[0]) / number(2), a[1] + b[1])),
+        "tuple_algebra",
+        "pair",
+    ),
+    "a value of equal keys": (
+        lambda: users_tuple(key_alone, float(tirx.min_value("float32")))(),
+        "tuple_algebra",
+        "pair",
+    ),
+    "a tuple over an earlier result": (tuple_over_a_result, "tuple_dependence", "pair"),
     "another axis between": (needs_another_axis_between, "dependence_cycle", "shared"),
 }
 
@@ -158,6 +216,11 @@ def test_a_refused_function_is_the_same_object_after_the_pass(name: str) -> None
     before = module.script()
     assert FuseCascadedReductions(force=True)(module)["main"].same_as(module["main"])
     assert module.script() == before
+
+
+def test_a_reducer_that_is_no_monoid_is_refused_with_a_counterexample() -> None:
+    (decision,) = fuse_function(REFUSED["differences of a tuple"][0](), FuseOptions(force=True)).decisions
+    assert re.search(r"identity ∘ a = a fails at a = \(.+\)", str(decision.reason)), str(decision.reason)
 
 
 def test_what_is_refused_says_what_would_make_it_fuse() -> None:

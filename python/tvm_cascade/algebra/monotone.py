@@ -8,6 +8,9 @@ import sympy as sp
 
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 
+_RISING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan)
+"""Functions of one argument that rise wherever they are defined."""
+
 Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
 
 
@@ -60,6 +63,8 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
     opposite = MIN if reducer is MAX else MAX
     if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
         return _kept_through_abs(outer, variable, reducer, strictly)
+    if trend := _trend(outer, variable, strictly):
+        return (reducer,) if trend > 0 else (opposite,)
     slope = sp.simplify(sp.diff(outer, variable))
     if slope.is_positive if strictly else slope.is_nonnegative:
         return (reducer,)
@@ -79,3 +84,38 @@ def _kept_through_abs(
         return None
     bend = factor * absolute.args[0].diff(variable) ** 2 * (1 if reducer is MAX else -1)
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+
+
+def _trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool) -> int | None:
+    """1 where the expression rises with the variable, −1 where it falls, 0 where it is free of it; None if unknown.
+
+    Read off its structure: a kink, as of max(x − u, 0), has no slope, and that of tanh has a sign that SymPy misses.
+    """
+    if not expression.has(variable):
+        return 0
+    if expression == variable:
+        return 1
+    if isinstance(expression, _RISING):
+        return _trend(expression.args[0], variable, strictly)
+    if isinstance(expression, sp.Pow) and not expression.exp.has(variable):
+        return _trend_of_power(expression, variable, strictly)
+    if isinstance(expression, sp.Mul):
+        scale, rest = expression.as_independent(variable, as_Add=False)
+        inner = None if isinstance(rest, sp.Mul) else _trend(rest, variable, strictly)
+        rises = scale.is_positive if strictly else scale.is_nonnegative
+        falls = scale.is_negative if strictly else scale.is_nonpositive
+        return None if inner is None or not (rises or falls) else inner if rises else -inner
+    if isinstance(expression, (sp.Add, sp.Max, sp.Min)):
+        trends = {_trend(argument, variable, strictly) for argument in expression.args}
+        flat = isinstance(expression, sp.Add) or not strictly
+        moving = trends - {0} if flat else trends
+        return next(iter(moving)) if len(moving) == 1 else None
+    return None
+
+
+def _trend_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> int | None:
+    inner = _trend(power.base, variable, strictly)
+    odd = power.exp.is_integer and power.exp.is_odd and power.exp.is_positive
+    if inner is None or not (odd or power.base.is_nonnegative or power.exp == sp.Rational(1, 2)):
+        return None
+    return inner if power.exp.is_positive else -inner if power.exp.is_negative and power.base.is_nonnegative else None

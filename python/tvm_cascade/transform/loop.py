@@ -28,7 +28,7 @@ from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.shifts import ShiftPlan, update_order
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, combined, started
@@ -374,6 +374,7 @@ class LoopEmitter:
 
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
         """n and N as numbers of a dtype."""
+        dtype = counting_dtype(dtype)
         return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: tirx.const(self.tiling.length, dtype)}
 
     def _reference(self, reference: Reference) -> None:

@@ -10,7 +10,7 @@ from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.domain import identity_of
 from tvm_cascade.transform.loop import COMBINE, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
 from tvm_cascade.transform.tuples import Cell, combined, started
 
@@ -80,8 +80,8 @@ class MergeEmitter:
     def _moves(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""
         values: dict[sp.Symbol, ir.Expr] = {
-            COUNT: self.slots.tiling.segment_count(at).astype(dtype),
-            LENGTH: tirx.const(self.slots.tiling.length, dtype),
+            COUNT: self.slots.tiling.segment_count(at).astype(counting_dtype(dtype)),
+            LENGTH: tirx.const(self.slots.tiling.length, counting_dtype(dtype)),
         }
         for reference in self.fold.references:
             if reference.symbol in self.merged:

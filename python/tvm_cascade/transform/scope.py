@@ -26,6 +26,11 @@ def accumulator_dtype(dtype: str) -> str:
     return _WIDENED.get(dtype, dtype)
 
 
+def counting_dtype(dtype: str) -> str:
+    """The dtype in which positions are counted beside values of a dtype; truth values count nothing."""
+    return "int32" if dtype == "bool" else accumulator_dtype(dtype)
+
+
 @dataclass(frozen=True)
 class Slot:
     """A buffer for one symbol.
