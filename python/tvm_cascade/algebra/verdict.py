@@ -81,7 +81,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the element looks to be of finite rank, but no separation was found",
         "write it as a polynomial, an exponential of a sum, or products of these",
     ),
-    "reducer": (Verdict.UNKNOWN, "the reducer is not one of sum, prod, max, min, and, or", "use one of those reducers"),
+    "reducer": (
+        Verdict.UNKNOWN,
+        "the reducer is not one of sum, prod, max, min, and, or, nor one of tuples whose combine can be read",
+        "use one of those reducers, or write the combine of a tuple with arithmetic, comparisons and selections",
+    ),
     "intrinsic": (
         Verdict.UNKNOWN,
         "an earlier result is an argument of a function with no algebra here",
