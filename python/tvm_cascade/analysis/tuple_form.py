@@ -10,7 +10,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, first, second
-from tvm_cascade.analysis.domain import dtype_of, reads_buffer, same
+from tvm_cascade.analysis.domain import dtype_of, loads_of, same
 from tvm_cascade.analysis.expression import (
     ARITHMETIC,
     FUNCTIONS,
@@ -57,7 +57,7 @@ class TupleForm:
 
     def is_free(self, expression: ir.Expr) -> bool:
         """Whether the expression reads none of the block's own buffers."""
-        return not any(reads_buffer(expression, buffer) for buffer in self.buffers)
+        return not any(load.source.same_as(buffer) for load in loads_of(expression) for buffer in self.buffers)
 
     def constant(self, expression: ir.Expr) -> sp.Expr | None:
         """The form of a constant; None for any other expression."""
