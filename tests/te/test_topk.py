@@ -6,16 +6,20 @@ from functools import cache
 
 import numpy as np
 import pytest
-from tvm import te, tirx
+import tvm
+from tvm import s_tir, te, tirx
+from tvm.target import Target
 
 from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.te import topk
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, number, program, softmax_stages
-from ..transform.running import Array, Unfused, build, read, run
+from ..transform.running import Array, Unfused, assert_close, build, read, run
 
 
 def sorted_rows(x: Array, k: int, largest: bool = True) -> tuple[Array, Array]:
@@ -145,3 +149,16 @@ def test_of_distances_from_a_mean_it_is_refused_for_their_order_is_not_that_of_t
 def test_what_it_cannot_build_is_named(arguments: tuple[object, ...], found: str) -> None:
     with pytest.raises(InputError, match=found):
         topk(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["R1", "R4"])
+def test_a_router_is_one_loop_and_right_under_the_cpu_schedule(name: str) -> None:
+    job = workloads.get(name).cpu
+    func = job.build()
+    given = job.inputs(np.random.default_rng(7))
+    outcome = fuse_function(func, FuseOptions(force=True))
+    assert [decision.reason.code for decision in outcome.decisions] == ["fold"]
+    sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": outcome.func}))))
+    schedule_cpu(sch, Target({"kind": "llvm", "num-cores": 2}))
+    found = run(build(sch.mod["main"]), outcome.func, given)
+    assert_close(found, func, given, run(build(func), func, given), job.shape["experts"])
