@@ -24,6 +24,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
+from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
@@ -53,7 +54,13 @@ class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
     def __init__(
-        self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]
+        self,
+        slots: Slots,
+        nests: NestBuilder,
+        elements: ElementPlan,
+        shifts: ShiftPlan,
+        producers: list[Producer],
+        dead: DeadPositions | None = None,
     ) -> None:
         self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
         self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
@@ -61,6 +68,7 @@ class LoopEmitter:
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
         self.emitted: set[sp.Symbol] = set()
+        self.dead = dead if slots.tiling.tiles > 1 else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
@@ -295,7 +303,30 @@ class LoopEmitter:
             ]
 
         iters = [*segment, *self.slots.iters(dims), tile]
-        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
+        notes = self._note_dead(dims)
+        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init, notes))
+
+    def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
+        """Annotations that tell dead tiles, once there is all that they speak of in a block over these rows."""
+        dead, axis = self.dead, self.group.frame.axis
+        if dead is None or not all(symbol in self.slots.table for symbol in dead.symbols()):
+            return None
+        rows = [v for v in dead.variables() if not uses(v, axis)]
+        rows += [v for symbol in dead.symbols() for v in self.slots.dims.of(symbol)]
+        if not all(any(v.same_as(d) for d in dims) for v in rows):
+            return None
+        self.dead, dtype = None, self._reference_dtype()
+
+        def notes(at: Values) -> dict[str, object]:
+            inside = tirx.Var("inside", self.nests.dtype)
+            frame = Scope(self.slots, {**at, INSIDE: inside}).frame_values()
+            last = tirx.const(self.tiling.tile - 1, self.nests.dtype)
+            ends = {inside: (tirx.const(0, self.nests.dtype), last)}
+            most = [greatest(substitute(slack, frame), ends) for slack in dead.slacks]
+            unsure = unsettled(dead.absorbed, Scope(self.slots, at).printer(dtype), VANISHING_EXPONENT[dtype])
+            return {LIVE: [slack for slack in most if slack is not None], UNSETTLED: unsure}
+
+        return notes
 
     def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
         slot = self.slots.table[key]

@@ -48,6 +48,7 @@ class NestBuilder:
         iters: Sequence[Iter],
         body: Callable[[Values], list[tirx.Stmt]],
         init: Callable[[Values], list[tirx.Stmt]] | None = None,
+        notes: Callable[[Values], dict[str, object]] | None = None,
     ) -> tirx.Stmt:
         """`for …: block(name)` around the statements that `body` makes from the block's variables by key."""
         block_vars = {it.key: tirx.Var(f"v_{it.name}", self.dtype) for it in iters}
@@ -68,7 +69,7 @@ class NestBuilder:
             self.unique(name),
             sequence(body(values)),
             init=None if init is None else sequence(init(values)),
-            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3)},
+            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3), **(notes(values) if notes else {})},
         )
         statement: tirx.Stmt = s_tir.SBlockRealize(loop_vars, True, block)
         for it, var in reversed(list(zip(iters, loop_vars, strict=True))):

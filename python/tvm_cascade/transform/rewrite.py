@@ -24,6 +24,7 @@ from tvm_cascade.transform.assemble import (
     live_stages,
     stage_piece,
 )
+from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.finish import FinishEmitter
@@ -100,11 +101,12 @@ def _group_piece(
     dims = Dims(group)
     contracts = any(_contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
-    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group))
+    dead = dead_positions(group)
+    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group), dead is not None)
     slots = Slots(group, tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
     shifts = plan_shifts(group.fold, dims)
-    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers)
+    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers, dead)
     statements = [loop.run()]
     if slots.tiling.segments > 1:
         statements += MergeEmitter(slots, nests, shifts.decay).run()

@@ -24,6 +24,9 @@ DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer
 tiles move references less often, and 64 rows of two float32 temporaries (256 KiB) still fit beside the operands."""
 
+MASKED_TILES = 8
+"""Tiles at least, of 128 positions or more, where a mask may take whole ones out: half a tile a row is wasted."""
+
 SMALLEST_ROW_TILE = 128
 """Positions per tile of a row fold, however many elements a position has."""
 
@@ -125,19 +128,23 @@ class Tiling:
         return self.folded_before((at[SEGMENT] + 1) * self.tiles) - self.folded_before(at[SEGMENT] * self.tiles)
 
 
-def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int) -> Tiling:
+def choose_tiling(
+    frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int, masked: bool = False
+) -> Tiling:
     """The cut for a frame under the options.
 
     Parameters
     ----------
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
     bytes_per_position : element data that one position of one row brings in.
+    masked : a mask may take whole tiles out.
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
     wide = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
     if contracts:
-        preferred = balanced_tile(extent, DEFAULT_TILE)
+        most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked else DEFAULT_TILE
+        preferred = balanced_tile(extent, min(most, DEFAULT_TILE))
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
     tile = min(options.tile or preferred, max(extent, 1))
