@@ -6,6 +6,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
+from tvm_cascade.analysis.extent import Extent
 
 
 def plain_indices(stage: Stage) -> bool:
@@ -29,7 +30,7 @@ class Inliner:
         self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
         self._values: dict[tirx.Var, ir.Expr] = {}
 
-    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
@@ -47,7 +48,7 @@ class Inliner:
         return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
-def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
 
     def decide(call: ir.Call) -> ir.Expr:

@@ -24,6 +24,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
+from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
@@ -68,7 +69,7 @@ class LoopEmitter:
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
         self.emitted: set[sp.Symbol] = set()
-        self.dead = dead if slots.tiling.tiles > 1 else None
+        self.dead = dead if more_than_one(slots.tiling.tiles) else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
@@ -90,13 +91,13 @@ class LoopEmitter:
             for together in update_order(components, self.shifts.shifts):
                 self._update(together)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
-        return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+        return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
 
     def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
         """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
         segment = [Iter(SEGMENT, self.segment_loop.name, self.tiling.segments, loop=self.segment_loop)]
         tile = Iter(TILE, self.tile_loop.name, self.tiling.tiles, reduce=carries, loop=self.tile_loop)
-        return (segment if self.tiling.segments > 1 else []), tile
+        return (segment if self.tiling.segmented else []), tile
 
     def _guarded(self, value: ir.Expr, other: ir.Expr, at: Values) -> ir.Expr:
         condition = self.tiling.in_range(at)
@@ -226,9 +227,14 @@ class LoopEmitter:
             return False
         loads = [access for s in varying for access in self._loads_behind(s)]
         if any(access.source.same_as(p.stage.buffer) for access in loads for p in self.producers):
-            return not own or self.slots.extent(own[-1]) < self.tiling.lanes
+            return not own or self._holds_few(own[-1])
         axis = self.group.frame.axis[-1:]
         return any(s in self.emitted for s in varying) or any(uses(access.indices[-1], axis) for access in loads)
+
+    def _holds_few(self, row: tirx.Var) -> bool:
+        """Whether there are fewer rows than lanes; of an unknown number, no."""
+        extent = self.slots.extent(row)
+        return isinstance(extent, int) and extent < self.tiling.lanes
 
     def _loads_behind(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
         """Every load that an atom, or a temporary of the tile, is computed from."""
@@ -347,7 +353,7 @@ class LoopEmitter:
 
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
         """n and N as numbers of a dtype."""
-        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: tirx.const(self.tiling.length, dtype)}
+        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: as_number(self.tiling.length, dtype)}
 
     def _reference(self, reference: Reference) -> None:
         dims, dtype = self.slots.dims.of(reference.symbol), self._reference_dtype()
@@ -438,6 +444,11 @@ def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
     return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 
-def _with_length(expression: sp.Expr, length: int) -> sp.Expr:
+def as_number(length: Extent, dtype: str) -> ir.Expr:
+    """N or n as a number of a dtype."""
+    return tirx.const(length, dtype) if isinstance(length, int) else length.astype(dtype)
+
+
+def _with_length(expression: sp.Expr, length: Extent) -> sp.Expr:
     """N as a number, so that a mean's s·(N/n)/N is s/n."""
-    return expression.subs(LENGTH, sp.Integer(length))
+    return expression.subs(LENGTH, sp.Integer(length)) if isinstance(length, int) else expression

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.extent import Extent, as_index
+
 ROLE = "tvm_cascade.role"
 """Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""
 
@@ -29,7 +31,7 @@ class Iter:
 
     key: object
     name: str
-    extent: int
+    extent: Extent
     reduce: bool = False
     loop: tirx.Var | None = None
 
@@ -55,7 +57,7 @@ class NestBuilder:
         loop_vars = [it.loop if it.loop is not None else tirx.Var(it.name, self.dtype) for it in iters]
         iter_vars = [
             tirx.IterVar(
-                ir.Range(tirx.const(0, self.dtype), tirx.const(it.extent, self.dtype)),
+                ir.Range(tirx.const(0, self.dtype), as_index(it.extent, self.dtype)),
                 block_vars[it.key],
                 tirx.IterVar.CommReduce if it.reduce else tirx.IterVar.DataPar,
             )
@@ -77,9 +79,9 @@ class NestBuilder:
                 statement = self.loop(var, it.extent, statement)
         return statement
 
-    def loop(self, var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
+    def loop(self, var: tirx.Var, extent: Extent, body: tirx.Stmt) -> tirx.Stmt:
         """A serial loop from 0."""
-        return tirx.For(var, tirx.const(0, self.dtype), tirx.const(extent, self.dtype), tirx.ForKind.SERIAL, body)
+        return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)
 
     def unique(self, name: str) -> str:
         """The name, or the name with the first number that makes it unused."""

@@ -108,7 +108,7 @@ def _group_piece(
     shifts = plan_shifts(group.fold, dims)
     loop = LoopEmitter(slots, nests, elements, shifts, plan.producers, dead)
     statements = [loop.run()]
-    if slots.tiling.segments > 1:
+    if slots.tiling.segmented:
         statements += MergeEmitter(slots, nests, shifts.decay).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
@@ -127,7 +127,7 @@ def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
         dims, buffer = slots.dims.of(component), member.stage.buffer
         plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
-        if component.is_Symbol and plain and same_dtype and slots.tiling.segments == 1 and not program.is_param(buffer):
+        if component.is_Symbol and plain and same_dtype and not slots.tiling.segmented and not program.is_param(buffer):
             homes.setdefault(component, Slot(buffer, dims, per_segment=False))
     return homes
 
