@@ -182,7 +182,7 @@ def test_threads_of_peers_may_use_every_core() -> None:
         "environment.set_threads()\n"
         "workload = workloads.get('variance').with_shape(rows=64, length=64)\n"
         "run = tvm_cascade.compile(workload.build())\n"
-        "run(*workload.inputs(numpy.random.default_rng(0)), numpy.zeros(64, \"float32\"))\n"
+        'run(*workload.inputs(numpy.random.default_rng(0)), numpy.zeros(64, "float32"))\n'
         "own = [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]\n"
         "assert all(one == before for one in own), own\n"
     )

@@ -133,7 +133,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the function has no S-TIR blocks",
         "start from TE, TVMScript with s_tir=True, or LegalizeOps",
     ),
-    "symbolic_shape": (Verdict.UNKNOWN, "an extent is symbolic", "bind the shape variables first"),
+    "symbolic_shape": (
+        Verdict.UNKNOWN,
+        "an extent depends on another loop",
+        "give the loop its whole extent, and mask what is beyond",
+    ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
     "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),
     "unsupported_shape": (

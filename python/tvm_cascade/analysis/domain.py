@@ -17,6 +17,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -42,7 +43,7 @@ class Stage:
     nest: tirx.Stmt
     spatial: tuple[tirx.Var, ...]
     reduce: tuple[tirx.Var, ...]
-    extents: dict[tirx.Var, int]
+    extents: dict[tirx.Var, Extent]
     indices: tuple[ir.Expr, ...]
     value: ir.Expr
     reducer: Reducer | None
@@ -80,6 +81,11 @@ class Program:
         return any(buffer.same_as(param) for param in self.params)
 
 
+def is_static(program: Program) -> bool:
+    """Whether every extent is a number."""
+    return all(isinstance(extent, int) for stage in program.stages for extent in stage.extents.values())
+
+
 def same(left: ir.Expr, right: ir.Expr) -> bool:
     """Structural equality."""
     return bool(tvm_ffi.structural_equal(left, right))
@@ -99,8 +105,6 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     for param in func.params:
         if not tirx.is_buffer_var(param):
             return Reason("unsupported_shape", f"parameter {param.name} is not a buffer")
-        if not all(isinstance(extent, prim.IntImm) for extent in param.ty.shape):
-            return Reason("symbolic_shape", f"{param.name} has shape {list(map(str, param.ty.shape))}")
     root = body.block
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
@@ -135,7 +139,7 @@ def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
     block = inner.block
     if reason := _unplain(loops, inner):
         return reason
-    extents = {iv.var: int(iv.dom.extent) for iv in block.iter_vars}
+    extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars}
     if not isinstance(block.body, tirx.BufferStore):
         code = "extern" if isinstance(block.body, tirx.Evaluate) else "opaque_block"
         if isinstance(block.body, tirx.SeqStmt) and block.init is not None:
@@ -155,10 +159,9 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
     if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
         return Reason("scheduled", f"block {name} has a predicate")
-    if not all(
-        isinstance(iv.dom.extent, prim.IntImm) and isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars
-    ):
-        return Reason("symbolic_shape", f"block {name} has a symbolic extent")
+    inner = [loop.loop_var for loop in loops]
+    if any(uses(iv.dom.extent, inner) or not isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+        return Reason("symbolic_shape", f"block {name} has an extent that depends on another loop")
     if block.match_buffers or block.alloc_buffers:
         return Reason("scheduled", f"block {name} matches or allocates buffers")
     if any(iv.iter_type not in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars):
@@ -166,11 +169,12 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
     bound: list[tirx.Var] = []
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = next((loop for loop in loops if loop.loop_var.same_as(value)), None)
-        constant = isinstance(value, prim.IntImm) and int(iv.dom.extent) == 1
+        constant = isinstance(value, prim.IntImm) and extent_of(iv.dom.extent) == 1
         if loop is None and not constant:
             return Reason("scheduled", f"block {name} binds {iv.var.name} to {value}")
         if loop is not None:
-            if int(loop.extent) != int(iv.dom.extent) or int(loop.min) != 0 or int(iv.dom.min) != 0:
+            whole = same(loop.extent, iv.dom.extent) or extent_of(loop.extent) == extent_of(iv.dom.extent)
+            if not whole or extent_of(loop.min) != 0 or int(iv.dom.min) != 0:
                 return Reason("scheduled", f"block {name} runs over part of {iv.var.name}")
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
@@ -178,7 +182,7 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
     return None
 
 
-def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> Stage | Reason:
+def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, Extent]) -> Stage | Reason:
     store = block.body
     spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
     reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
@@ -311,12 +315,13 @@ def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     return tvm_ffi.structural_map(expression, (ir.Var, replace))
 
 
-def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """An integer expression simplified, with each variable in [0, extent).
 
     A variable of extent 1 is kept, as if it had two values: which axis an index runs along must still be seen.
     """
     analyzer = tvm.sym.Analyzer()
     for var, extent in extents.items():
-        analyzer.bind(var, ir.Range(0, max(extent, 2)))
+        last = as_index(max(extent, 2) if isinstance(extent, int) else extent, dtype_of(var))
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), last))
     return analyzer.simplify(expression)

@@ -8,6 +8,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.extent import Extent
 
 
 def plain_indices(stage: Stage) -> bool:
@@ -31,7 +32,7 @@ class Inliner:
         self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
         self._values: dict[tirx.Var, ir.Expr] = {}
 
-    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
@@ -49,7 +50,7 @@ class Inliner:
         return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
-def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
 
     def decide(choice: ir.Call | prim.Select) -> ir.Expr:

@@ -116,8 +116,6 @@ def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
 
 
 def index_dtype(program: Program) -> str:
-    """The dtype of the program's loop variables."""
-    for stage in program.stages:
-        for iv in stage.block.iter_vars:
-            return dtype_of(iv.var)
-    return "int32"
+    """The widest dtype of the program's loop variables."""
+    found = {dtype_of(iv.var) for stage in program.stages for iv in stage.block.iter_vars}
+    return "int64" if "int64" in found else "int32"

@@ -8,6 +8,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extract import Member
+from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, value_at
@@ -49,7 +50,7 @@ class FinishEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at) if member.is_slice else _placed(member, at)
             # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
-            length = {LENGTH: tirx.const(self.slots.tiling.length, counting_dtype(dtype))}
+            length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
             value = scope.printer(accumulator_dtype(dtype))(expression)
             return [store(slot.buffer, cast(value, dtype), where)]

@@ -24,6 +24,8 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
+from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
@@ -54,7 +56,13 @@ class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
     def __init__(
-        self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]
+        self,
+        slots: Slots,
+        nests: NestBuilder,
+        elements: ElementPlan,
+        shifts: ShiftPlan,
+        producers: list[Producer],
+        dead: DeadPositions | None = None,
     ) -> None:
         self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
         self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
@@ -62,6 +70,7 @@ class LoopEmitter:
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
         self.emitted: set[sp.Symbol] = set()
+        self.dead = dead if more_than_one(slots.tiling.tiles) else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
@@ -89,13 +98,13 @@ class LoopEmitter:
             for unit in tuples:
                 self._tuple_update(unit)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
-        return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+        return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
 
     def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
         """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
         segment = [Iter(SEGMENT, self.segment_loop.name, self.tiling.segments, loop=self.segment_loop)]
         tile = Iter(TILE, self.tile_loop.name, self.tiling.tiles, reduce=carries, loop=self.tile_loop)
-        return (segment if self.tiling.segments > 1 else []), tile
+        return (segment if self.tiling.segmented else []), tile
 
     def _guarded(self, value: ir.Expr, other: ir.Expr, at: Values) -> ir.Expr:
         condition = self.tiling.in_range(at)
@@ -225,9 +234,14 @@ class LoopEmitter:
             return False
         loads = [access for s in varying for access in self._loads_behind(s)]
         if any(access.source.same_as(p.stage.buffer) for access in loads for p in self.producers):
-            return not own or self.slots.extent(own[-1]) < self.tiling.lanes
+            return not own or self._holds_few(own[-1])
         axis = self.group.frame.axis[-1:]
         return any(s in self.emitted for s in varying) or any(uses(access.indices[-1], axis) for access in loads)
+
+    def _holds_few(self, row: tirx.Var) -> bool:
+        """Whether there are fewer rows than lanes; of an unknown number, no."""
+        extent = self.slots.extent(row)
+        return isinstance(extent, int) and extent < self.tiling.lanes
 
     def _loads_behind(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
         """Every load that an atom, or a temporary of the tile, is computed from."""
@@ -302,7 +316,30 @@ class LoopEmitter:
             ]
 
         iters = [*segment, *self.slots.iters(dims), tile]
-        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
+        notes = self._note_dead(dims)
+        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init, notes))
+
+    def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
+        """Annotations that tell dead tiles, once there is all that they speak of in a block over these rows."""
+        dead, axis = self.dead, self.group.frame.axis
+        if dead is None or not all(symbol in self.slots.table for symbol in dead.symbols()):
+            return None
+        rows = [v for v in dead.variables() if not uses(v, axis)]
+        rows += [v for symbol in dead.symbols() for v in self.slots.dims.of(symbol)]
+        if not all(any(v.same_as(d) for d in dims) for v in rows):
+            return None
+        self.dead, dtype = None, self._reference_dtype()
+
+        def notes(at: Values) -> dict[str, object]:
+            inside = tirx.Var("inside", self.nests.dtype)
+            frame = Scope(self.slots, {**at, INSIDE: inside}).frame_values()
+            last = tirx.const(self.tiling.tile - 1, self.nests.dtype)
+            ends = {inside: (tirx.const(0, self.nests.dtype), last)}
+            most = [greatest(substitute(slack, frame), ends) for slack in dead.slacks]
+            unsure = unsettled(dead.absorbed, Scope(self.slots, at).printer(dtype), VANISHING_EXPONENT[dtype])
+            return {LIVE: [slack for slack in most if slack is not None], UNSETTLED: unsure}
+
+        return notes
 
     def _tuple_partial(self, unit: tuple[Component, ...]) -> None:
         """Emits a tuple's pass over the tile, one position after another."""
@@ -375,7 +412,7 @@ class LoopEmitter:
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
         """n and N as numbers of a dtype."""
         dtype = counting_dtype(dtype)
-        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: tirx.const(self.tiling.length, dtype)}
+        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: as_number(self.tiling.length, dtype)}
 
     def _reference(self, reference: Reference) -> None:
         dims, dtype = self.slots.dims.of(reference.symbol), self._reference_dtype()
@@ -466,6 +503,11 @@ def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
     return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 
-def _with_length(expression: sp.Expr, length: int) -> sp.Expr:
+def as_number(length: Extent, dtype: str) -> ir.Expr:
+    """N or n as a number of a dtype."""
+    return tirx.const(length, dtype) if isinstance(length, int) else length.astype(dtype)
+
+
+def _with_length(expression: sp.Expr, length: Extent) -> sp.Expr:
     """N as a number, so that a mean's s·(N/n)/N is s/n."""
-    return expression.subs(LENGTH, sp.Integer(length))
+    return expression.subs(LENGTH, sp.Integer(length)) if isinstance(length, int) else expression

@@ -8,7 +8,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.domain import identity_of
-from tvm_cascade.transform.loop import COMBINE, cut_off, usable
+from tvm_cascade.transform.loop import COMBINE, as_number, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
@@ -81,7 +81,7 @@ class MergeEmitter:
         """From each segment's own references to the merged ones."""
         values: dict[sp.Symbol, ir.Expr] = {
             COUNT: self.slots.tiling.segment_count(at).astype(counting_dtype(dtype)),
-            LENGTH: tirx.const(self.slots.tiling.length, counting_dtype(dtype)),
+            LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype)),
         }
         for reference in self.fold.references:
             if reference.symbol in self.merged:
@@ -101,8 +101,11 @@ class MergeEmitter:
             state = {
                 s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol
             }
-            length = sp.Integer(self.slots.tiling.length)
-            value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))
+            length = self.slots.tiling.length
+            folded = reference.value.subs(COUNT, LENGTH)
+            if isinstance(length, int):
+                folded = folded.subs(LENGTH, sp.Integer(length))
+            value = Scope(self.slots, at, {**state, LENGTH: as_number(length, dtype)}).printer(dtype)(folded)
             if reference.guarded:
                 start = tirx.const(int(reference.scale), dtype)
                 value = tirx.Select(usable(value, dtype, reference.scale), value, start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import sympy as sp
 import tvm
 import tvm_ffi
@@ -126,6 +127,8 @@ class Printer:
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
+        if self.dtype == "float32":  # the shortest decimal of its lowest number is below that
+            return tirx.const(float(np.float32(float(value))), self.dtype)
         return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
 
     def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
