@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 
@@ -33,6 +34,29 @@ class Round(sp.Function):
     def is_real(self) -> bool:
         """Rounding a real number gives a real number."""
         return True
+
+
+class Settled(sp.Function):
+    """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
+
+    A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
+    infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
+        return component * factor  # for lambdify: the value among finite numbers
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from enum import Enum
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 
 
 class Gauge(str, Enum):
@@ -148,6 +148,18 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         if right_way and at_bound.is_number and at_bound.is_finite:
             return True
     return False
+
+
+def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> list[sp.Symbol]:
+    """Results of which an infinite one meets an equal element in the exponent: max x and Σ x, in x − u."""
+    full, part = exponent.subs(handle.symbol, handle.value), exponent.subs(handle.symbol, 0)
+    found = []
+    for reduction in reductions:
+        if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
+            against = sp.simplify(part / (reduction.element * sp.diff(full, reduction.result)))
+            if against.is_negative:
+                found.append(reduction.result)
+    return found
 
 
 def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:

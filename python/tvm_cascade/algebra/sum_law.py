@@ -6,13 +6,14 @@ import dataclasses
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
     bounded_by_results,
+    cancelled_results,
     exponents,
     factor_in,
     may_be_singular,
@@ -93,7 +94,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     lifts = [f.subs(old, simultaneous=True) for f in (held.lift, *basis.functions[1:])]
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
-    return held.factor * _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    return held.factor * (_settled(derivation, held, state, final) if len(state) == 1 else final)
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> _Held:
@@ -183,6 +185,19 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     return final
 
 
+def _settled(derivation: Derivation, held: _Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+    """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range."""
+    (component,), factor = state, final / state[0]
+    infinite: list[sp.Symbol] = []
+    unbounded = False
+    for handle in held.tracked:
+        for exponent in exponents(held.function, handle.symbol, derivation.elements):
+            if not bounded_by_results(exponent, handle, derivation.done):
+                unbounded = True
+                infinite += cancelled_results(exponent, handle, derivation.done)
+    return Settled(component, factor, *infinite) if unbounded and factor.has(sp.exp) else final
+
+
 def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
     """Where the handle's quantity is held: by range analysis (see `gauge`)."""
     results, done = derivation.results, derivation.done
@@ -194,7 +209,10 @@ def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, fun
         if unbounded or sp.diff(exponent, handle.symbol) != -1:
             raise derivation.refuse(reduction, "separation_unknown", exponent)
         largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
-        return derivation.refer((handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True)
+        # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
+        return derivation.refer(
+            (handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True, guarded=True
+        )
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)

@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round
+from tvm_cascade.algebra.cascade import LN2, Round, Settled
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
@@ -87,6 +87,8 @@ class Printer:
             return self._power(self(expression.base), expression.exp)
         if isinstance(expression, Round):
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
+        if isinstance(expression, Settled):
+            return self._settled(*expression.args)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
@@ -134,6 +136,15 @@ class Printer:
         for term in written[1:]:
             total = combine(total, term)
         return total
+
+    def _settled(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
+        value, largest = self(component), tirx.max_value(self.dtype)
+        at_the_end = tirx.Or(tirx.EQ(value, self._constant(0)), tirx.GT(tirx.abs(value), largest))
+        settled = select(at_the_end, value, prim.Mul(value, self(factor)))
+        for result in results:
+            finite = tirx.LE(tirx.abs(self(result)), largest)
+            settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
+        return settled
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
