@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
+from tvm_cascade.algebra.counterexample import Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
@@ -30,10 +31,16 @@ class Derivation:
     handles : quantities that elements read of earlier results.
     done : the reductions taken in, under symbols that carry the signs of their results.
     finish : each result in the state.
+    numbers : symbols that stand for constants.
     """
 
-    def __init__(self, cascade: Cascade, rescalable_casts: tuple[str, ...]) -> None:
-        self.cascade, self.rescalable_casts = cascade, rescalable_casts
+    def __init__(
+        self,
+        cascade: Cascade,
+        rescalable_casts: tuple[str, ...],
+        numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
+    ) -> None:
+        self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
         self.elements = cascade.elements
         self.handles = HandleTable()
         self.steps: list[Component | Reference] = []
@@ -67,7 +74,7 @@ class Derivation:
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
             if value.has(*self.cascade.results) and str(dtype) not in self.rescalable_casts:
-                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}")
+                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
         ordered = [r.result for r in self.done if r.reducer.ordered]
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
         element = sp.expand_log(reduction.element.xreplace(self._signed))
@@ -94,11 +101,21 @@ class Derivation:
         """An expression in the cascade's own result symbols."""
         return value.xreplace({signed: original for original, signed in self._signed.items()})
 
-    def refuse(self, reduction: Reduction, code: str, detail: object) -> Refused:
-        """An exception that carries the refusal; handles are shown as what they stand for."""
+    def refuse(self, reduction: Reduction, code: str, detail: object, function: sp.Expr | None = None) -> Refused:
+        """An exception that carries the refusal; handles are shown as what they stand for.
+
+        `function` is the part of the element that breaks the law, where `detail` is not it.
+        """
+        values = {h.symbol: h.value for h in self.handles} | {r: r for r in self.cascade.results}
+        broken = function if function is not None else detail
+        shown = None
+        if isinstance(broken, sp.Expr):
+            values = {symbol: self.plain(value.xreplace(self.numbers)) for symbol, value in values.items()}
+            shown = counterexample(code, Question(reduction.reducer, broken, self.elements, values, self.numbers))
         if isinstance(detail, sp.Basic):
-            detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}))
-        return Refused(Refusal(str(reduction.result), Reason(code, f"{reduction.reducer.name} of {detail}")))
+            detail = self.plain(detail.xreplace(values).xreplace(self.numbers))
+        reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
+        return Refused(Refusal(str(reduction.result), reason))
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component with a lift that no move changes: an earlier one that is the same, or a new one."""

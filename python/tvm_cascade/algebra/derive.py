@@ -44,7 +44,8 @@ def derive(cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS)
     t_0*exp(-Δc_m)
     """
     constants = NamedConstants()
-    derivation = Derivation(constants.named(cascade), tuple(rescalable_casts))
+    named = constants.named(cascade)
+    derivation = Derivation(named, tuple(rescalable_casts), constants.values)
     try:
         for block in derivation.cascade.blocks:
             if block[0].reducer.whole is not None:

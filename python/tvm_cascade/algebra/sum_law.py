@@ -151,7 +151,7 @@ def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: l
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.function)
+        raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
     return basis
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -213,7 +214,7 @@ class _Search:
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
         fold = derive(Cascade(reductions, varying), self.rescalable_casts)
         if isinstance(fold, Refusal):
-            return Reason(fold.reason.code, f"{fold.reduction}: {fold.reason.detail}")
+            return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
 
     def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:

@@ -71,6 +71,8 @@ class GroupReport:
             rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
         if self.obligations:
             rows.append(("proved", "; ".join(self.obligations)))
+        if self.reason.counterexample is not None:
+            rows.append(("counterexample", str(self.reason.counterexample)))
         if self.verdict is not Verdict.FUSED and self.reason.hint:
             rows.append(("to make it fuse", self.reason.hint))
         return rows
@@ -85,6 +87,7 @@ class GroupReport:
                 "law": self.reason.law,
                 "detail": self.reason.detail,
                 "hint": self.reason.hint,
+                "counterexample": _counterexample(self.reason),
             },
             "buffers": list(self.buffers),
             "formulas": [{"section": f.section, "left": f.left, "right": f.right} for f in self.formulas],
@@ -102,6 +105,13 @@ class GroupReport:
         rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
         width = max(len(label) for label, _ in rows)
         return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
+
+
+def _counterexample(reason: Reason) -> dict[str, Any] | None:
+    shown = reason.counterexample
+    if shown is None:
+        return None
+    return {"claim": shown.claim, "at": {k: list(v) for k, v in shown.at}, "outcomes": list(shown.outcomes)}
 
 
 @dataclass(frozen=True)
