@@ -26,6 +26,7 @@ GROUP_KEYS = [
     "formulas",
     "latex",
     "gauges",
+    "ranges",
     "passes_before",
     "passes_after",
     "bytes_before",

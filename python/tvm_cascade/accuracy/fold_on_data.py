@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]
@@ -79,6 +80,9 @@ class FoldOnData:
     def _moved(self, reference: Reference, scope: Values, before: Values) -> Any:
         value = self.value(reference.value, scope)
         usable = np.isfinite(value) and not (reference.scale and value == 0)
+        held = before.get(reference.symbol)
+        if usable and reference.move is Move.LAZY and held is not None and abs(value - held) <= LAZY_DISTANCE:
+            return held
         return value if usable or not reference.guarded else before.get(reference.symbol, self.dtype(reference.scale))
 
     def _over(self, component: Component, scope: Values, count: int) -> Any:

@@ -36,6 +36,35 @@ class Round(sp.Function):
         return True
 
 
+class PowerOfTwo(sp.Function):
+    """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
+
+    nargs = 1
+
+    @property
+    def is_real(self) -> bool:
+        """A power of two, or zero."""
+        return True
+
+    @staticmethod
+    def _imp_(value: Any) -> Any:
+        number = float(value)  # for lambdify
+        if not math.isfinite(number) or number == 0:
+            return number
+        return math.copysign(math.ldexp(1.0, math.frexp(number)[1] - 1), number)
+
+
+class WholePower(sp.Function):
+    """2^k with a whole k, as exp2(⌊log₂ v⌋): a factor that commutes with the rounding of any float."""
+
+    nargs = 1
+    is_positive = True
+
+    @staticmethod
+    def _imp_(exponent: Any) -> Any:
+        return 2.0**exponent  # for lambdify
+
+
 class Settled(sp.Function):
     """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
 

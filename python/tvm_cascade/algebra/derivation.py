@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
 from tvm_cascade.algebra.counterexample import Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable
+from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, is_power_of_two
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -32,6 +33,7 @@ class Derivation:
     done : the reductions taken in, under symbols that carry the signs of their results.
     finish : each result in the state.
     numbers : symbols that stand for constants.
+    move : how running references move where there is a choice.
     """
 
     def __init__(
@@ -39,7 +41,9 @@ class Derivation:
         cascade: Cascade,
         rescalable_casts: tuple[str, ...],
         numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
+        move: Move = Move.EXACT,
     ) -> None:
+        self.move = move
         self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
         self.elements = cascade.elements
         self.handles = HandleTable()
@@ -73,13 +77,22 @@ class Derivation:
         """
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
-            if value.has(*self.cascade.results) and str(dtype) not in self.rescalable_casts:
+            commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
+            if value.has(*self.cascade.results) and not commutes:
                 raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
         ordered = [r.result for r in self.done if r.reducer.ordered]
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
-        element = sp.expand_log(reduction.element.xreplace(self._signed))
+        # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
+        signed = reduction.element.xreplace(self._signed)
+        whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
+        element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         held = self.handles.extract(element, self.elements, self.results, ordered)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
+        """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""
+        read = [f for f in sp.Mul.make_args(value) if f.has(*self.cascade.results)]
+        return bool(read) and not any(f.has(*self.elements) for f in read) and is_power_of_two(sp.Mul(*read))
 
     def note(self, reduction: Reduction, keeps_sign: bool = False) -> None:
         """Marks a reduction as done; later laws may rely on the sign that its element gives its result.
@@ -156,7 +169,7 @@ class Derivation:
             name += "_"
         return sp.Symbol(name, real=True)
 
-    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: bool) -> Reference:
+    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
         """The reference of a key, made and placed after what it reads on first use."""
         if key not in self._references:
             read = [str(r) for r in self.results if r in tracks.free_symbols]

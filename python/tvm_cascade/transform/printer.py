@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round, Settled
+from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Round, Settled, WholePower
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
@@ -23,6 +23,8 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.sinh: tirx.sinh,
     sp.cosh: tirx.cosh,
     sp.Abs: tirx.abs,
+    sp.floor: tirx.floor,
+    sp.ceiling: tirx.ceil,
 }
 
 
@@ -81,6 +83,12 @@ class Printer:
             return self._choice(expression)
         if isinstance(expression, sp.Add):
             return self._sum(expression)
+        if isinstance(expression, sp.Mul) and isinstance(logarithm := sp.expand(expression * LN2), sp.log):
+            return tirx.log2(self(logarithm.args[0]))
+        if isinstance(expression, WholePower):
+            return tirx.exp2(self(expression.args[0]))
+        if isinstance(expression, PowerOfTwo):
+            return power_of_two(self(expression.args[0]), self.dtype)
         if isinstance(expression, sp.Mul):
             return self._product(expression)
         if isinstance(expression, sp.Pow):
@@ -220,6 +228,12 @@ def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
 
 def _is_reciprocal(factor: sp.Expr) -> bool:
     return isinstance(factor, sp.Pow) and bool(factor.exp.is_negative)
+
+
+def power_of_two(value: ir.Expr, dtype: str) -> ir.Expr:
+    """±2^k with 2^k ≤ |value| < 2^(k+1), from the sign and the exponent bits; 0 and infinity stay what they are."""
+    bits, mask = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}[dtype]
+    return tirx.reinterpret(dtype, tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits)))
 
 
 def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = False) -> ir.Expr:
