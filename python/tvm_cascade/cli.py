@@ -1,4 +1,4 @@
-"""The command line: `python -m tvm_cascade run | explain | bench | workloads | env`.
+"""The command line: `python -m tvm_cascade run | explain | numerics | bench | workloads | env`.
 
 Exit codes: 0 all is well (a refusal with its reason is), 1 a check or a benchmark failed, 2 bad input or a bad option.
 """
@@ -9,13 +9,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tvm_cascade import cli_env, cli_explain, cli_run
+from tvm_cascade import cli_env, cli_explain, cli_numerics, cli_run
 from tvm_cascade.bench import runner
 from tvm_cascade.errors import CascadeError
 
 _COMMANDS = (
     ("run", "fuse a workload, run it fused and unfused, check both against float64, print times", cli_run),
     ("explain", "per group of reductions: verdict, reason, fold as formulas", cli_explain),
+    ("numerics", "error of a workload against float64, fused and unfused, by named input", cli_numerics),
     ("bench", "a suite of workloads against its peers", runner),
     ("workloads", "the workloads that `run` and `explain` know", cli_env.Workloads),
     ("env", "versions, target, processor, threads and options in force", cli_env.Environment),

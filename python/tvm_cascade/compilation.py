@@ -20,6 +20,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
@@ -178,6 +179,7 @@ def _scheduled(
     readable = outcome.program is not None or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
         return func, ()
+    func = round_float8(func)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
         schedule = s_tir.Schedule(_private_copy(func))

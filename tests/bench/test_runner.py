@@ -20,7 +20,7 @@ from tvm_cascade.bench.record import Report, Row, Status
 from tvm_cascade.bench.suites import PassGoal, SpeedGoal
 from tvm_cascade.bench.timing import Timing
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
-from tvm_cascade.testing import oracle
+from tvm_cascade.evaluate import oracle
 
 EVERY_ROW = [peers.NUMPY, peers.TORCH, peers.TVM_DEFAULT, peers.TVM_DLIGHT, peers.OURS_UNFUSED, peers.OURS_FUSED]
 ONE_WORKLOAD = ["--suite", "smoke", "--only", "variance", "--no-idle-gate", "--repeats", "2"]

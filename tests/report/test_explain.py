@@ -26,6 +26,7 @@ GROUP_KEYS = [
     "formulas",
     "latex",
     "gauges",
+    "ranges",
     "passes_before",
     "passes_after",
     "bytes_before",
@@ -169,7 +170,7 @@ def test_the_keys_of_the_json_form_are_stable(attention: Explanation) -> None:
     assert told["functions"] == [{"name": "main", "status": "fused", "note": "by this pass"}]
     (group,) = told["groups"]
     assert list(group) == GROUP_KEYS
-    assert list(group["reason"]) == ["code", "law", "detail", "hint"]
+    assert list(group["reason"]) == ["code", "law", "detail", "hint", "counterexample"]
     assert group["verdict"] == "fused" and group["buffers"] == ["row_max", "row_sum", "out"]
     assert all(list(formula) == ["section", "left", "right"] for formula in group["formulas"])
 

@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.evaluate import oracle
 from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.testing import oracle
 from tvm_cascade.transform.nest import ROLE
 
 from .running import Array, Arrays, Unfused, assert_close, build, read, run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 
@@ -33,6 +34,58 @@ class Round(sp.Function):
     def is_real(self) -> bool:
         """Rounding a real number gives a real number."""
         return True
+
+
+class PowerOfTwo(sp.Function):
+    """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
+
+    nargs = 1
+
+    @property
+    def is_real(self) -> bool:
+        """A power of two, or zero."""
+        return True
+
+    @staticmethod
+    def _imp_(value: Any) -> Any:
+        number = float(value)  # for lambdify
+        if not math.isfinite(number) or number == 0:
+            return number
+        return math.copysign(math.ldexp(1.0, math.frexp(number)[1] - 1), number)
+
+
+class WholePower(sp.Function):
+    """2^k with a whole k, as exp2(⌊log₂ v⌋): a factor that commutes with the rounding of any float."""
+
+    nargs = 1
+    is_positive = True
+
+    @staticmethod
+    def _imp_(exponent: Any) -> Any:
+        return 2.0**exponent  # for lambdify
+
+
+class Settled(sp.Function):
+    """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
+
+    A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
+    infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
+        return component * factor  # for lambdify: the value among finite numbers
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, is_power_of_two
 from tvm_cascade.algebra.reducer import Reducer
 
 
@@ -78,6 +78,7 @@ class Reference:
     value : where it moves to, in components of the merged state, references, the count n and the length N.
     guarded : `value` can be singular on partial results (or zero, for a scale); the reference then stays put.
     scale : it stands in for a factor, so it must not be zero; it starts at 1.
+    move : where it goes; unless that is exact, it need not end at `tracks`.
     auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
     """
 
@@ -90,6 +91,12 @@ class Reference:
     guarded: bool = False
     auxiliary: bool = False
     scale: bool = False
+    move: Move = Move.EXACT
+
+    @property
+    def free(self) -> bool:
+        """Whether it may end away from `tracks`, so that finish has to bring the state there."""
+        return self.guarded or self.auxiliary or self.move is not Move.EXACT
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,18 @@ class Fold:
     def references(self) -> tuple[Reference, ...]:
         """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
+
+    def range_of(self, reference: Reference) -> str:
+        """Why lifts stay in range where they are held at a reference."""
+        if reference.scale and (reference.move is Move.POWER_OF_TWO or is_power_of_two(reference.tracks)):
+            return "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
+        if reference.scale:
+            return "|x/c| ≤ 1"
+        if any(e.has(reference.symbol) for c in self.components for e in c.lift.atoms(sp.exp)):
+            if reference.move is Move.LAZY:
+                return f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
+            return "exp(x − c) ≤ 1"
+        return "x − c is no larger than the spread of x about its centre"
 
     def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:
         """The fold of some results alone: steps that none of them needs are dropped."""

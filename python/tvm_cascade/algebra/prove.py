@@ -18,6 +18,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.monoid import TIES, evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, Selection
 from tvm_cascade.algebra.separate import strip_rounding
@@ -69,7 +70,7 @@ class Evaluator:
         scope = {COUNT: mpmath.mpf(1)}
         for step in self.fold.steps:
             if isinstance(step, Reference):
-                values[step.symbol] = self._moved(step, {**values, **scope}, mpmath.mpf(int(step.scale)))
+                values[step.symbol] = self._moved(step, {**values, **scope}, None)
             else:
                 values[step.symbol] = self.value(step.lift, {**element, **values, **scope})
         return State(1, values)
@@ -105,12 +106,16 @@ class Evaluator:
         steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self.fold.references if r.moved in moved}
         return self.value(component.shift, {**state.values, **moved, **steps, COUNT: mpmath.mpf(state.count)})
 
-    def _moved(self, reference: Reference, at: Values, stay: mpmath.mpf) -> mpmath.mpf:
+    def _moved(self, reference: Reference, at: Values, held: mpmath.mpf | None) -> mpmath.mpf:
+        stay = mpmath.mpf(int(reference.scale)) if held is None else held
         try:
             value = self.value(reference.value, at)
         except (ZeroDivisionError, ValueError, TypeError):
             return stay
-        return value if mpmath.isfinite(value) and not (reference.scale and value == 0) else stay
+        if not mpmath.isfinite(value) or (reference.scale and value == 0):
+            return stay
+        near = held is not None and abs(value - held) <= LAZY_DISTANCE
+        return held if reference.move is Move.LAZY and near else value
 
     def over(self, unit: tuple[Component, ...], rows: Sequence[Values], references: Values) -> Values:
         """⊕ of a unit's lifts over rows, all at the same references."""
@@ -242,7 +247,7 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
     for unit in evaluator.fold.units:
         if isinstance(unit, tuple):
             values |= evaluator.over(unit, rows, values)
-        elif unit.guarded or unit.auxiliary:
+        elif unit.free:
             values[unit.symbol] = _number(unit.symbol, source, None, 0.3)
         else:
             values[unit.symbol] = evaluator.value(unit.tracks, results)

@@ -6,13 +6,15 @@ import dataclasses
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction, Round, Settled
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
+    Move,
     bounded_by_results,
+    cancelled_results,
     exponents,
     factor_in,
     may_be_singular,
@@ -25,7 +27,7 @@ from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.separate import (
     RANK_LIMIT,
     Basis,
-    Move,
+    Step,
     basis_by_derivatives,
     numeric_rank_exceeds,
     shift_matrix,
@@ -85,7 +87,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     symbols = [handle.symbol for handle in held.tracked]
     basis = _basis(derivation, reduction, held, symbols)
     references = [_reference(derivation, reduction, handle, held.function) for handle in held.tracked]
-    shift = shift_matrix(basis, symbols, [Move(r.symbol, r.moved, r.step) for r in references])
+    shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
     fixed = {r.symbol: sp.Integer(0) for r in references if r.gauge is Gauge.DEFERRED}
@@ -93,7 +95,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     lifts = [f.subs(old, simultaneous=True) for f in (held.lift, *basis.functions[1:])]
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
-    return held.factor * _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    return held.factor * (_settled(derivation, held, state, final) if len(state) == 1 else final)
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> _Held:
@@ -102,7 +105,7 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(held.function, handle.symbol, derivation.elements)
-        if weight is None or _leaves_range(held.lift, handle.symbol):
+        if weight is None or _leaves_range(held.lift, handle.symbol) or _kept_in_scale(derivation, handle):
             held.tracked.append(handle)
             continue
         later.append(handle)
@@ -111,6 +114,12 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     named = tuple(derivation.plain(handle.value) for handle in later)
     derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
     return held
+
+
+def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
+    """Whether a factor built from max and min is to be held at a power of two instead, lest terms underflow."""
+    power = derivation.move is Move.POWER_OF_TWO
+    return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
 
 
 def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
@@ -149,7 +158,7 @@ def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: l
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.function)
+        raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
     return basis
 
 
@@ -176,11 +185,24 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
     final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
     for reference, handle in zip(references, tracked, strict=True):
-        if reference.guarded or reference.auxiliary or reference.gauge is Gauge.DEFERRED:
+        if reference.free or reference.gauge is Gauge.DEFERRED:
             final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
         else:
             final = final.subs({reference.moved: reference.symbol, reference.step: 0})
     return final
+
+
+def _settled(derivation: Derivation, held: _Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+    """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range."""
+    (component,), factor = state, final / state[0]
+    infinite: list[sp.Symbol] = []
+    unbounded = False
+    for handle in held.tracked:
+        for exponent in exponents(held.function, handle.symbol, derivation.elements):
+            if not bounded_by_results(exponent, handle, derivation.done):
+                unbounded = True
+                infinite += cancelled_results(exponent, handle, derivation.done)
+    return Settled(component, factor, *infinite) if unbounded and factor.has(sp.exp) else final
 
 
 def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
@@ -194,7 +216,10 @@ def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, fun
         if unbounded or sp.diff(exponent, handle.symbol) != -1:
             raise derivation.refuse(reduction, "separation_unknown", exponent)
         largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
-        return derivation.refer((handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True)
+        # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
+        return derivation.refer(
+            (handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True, guarded=True
+        )
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
@@ -205,6 +230,26 @@ def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, fun
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
     value = derivation.predicted(handle.value, gauge)
     guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH})
+    move = _move(derivation, gauge, function, handle, scale)
+    if move is Move.POWER_OF_TWO:
+        # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
+        grows = (
+            sp.diff(factor_in(function, handle.symbol, derivation.elements), handle.symbol).subs(handle.symbol, 1) > 0
+        )
+        value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
     return derivation.refer(
-        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale
+        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale, move=move
     )
+
+
+def _move(derivation: Derivation, gauge: Gauge, function: sp.Expr, handle: Handle, scale: bool) -> Move:
+    """What was asked for, where range analysis allows it: lazy under exponentials alone, powers of two for scales."""
+    wanted = derivation.move
+    in_exponents = not scale and bool(exponents(function, handle.symbol, derivation.elements))
+    allowed = {Move.LAZY: in_exponents and _slope_is_one(function, handle, derivation), Move.POWER_OF_TWO: scale}
+    return wanted if gauge is Gauge.RUNNING and allowed.get(wanted, False) else Move.EXACT
+
+
+def _slope_is_one(function: sp.Expr, handle: Handle, derivation: Derivation) -> bool:
+    found = exponents(function, handle.symbol, derivation.elements)
+    return all(abs(sp.diff(exponent, handle.symbol)) == 1 for exponent in found)

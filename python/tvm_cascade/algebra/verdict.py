@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tvm_cascade.algebra.counterexample import Counterexample
+
 
 class Verdict(str, Enum):
     """What became of a candidate group."""
@@ -157,10 +159,12 @@ class Reason:
     ----------
     code : a key of `CODES`; stable between releases.
     detail : the buffers, expression or estimate concerned, in the user's own names.
+    counterexample : numbers on which the law fails, where the checker found some.
     """
 
     code: str
     detail: str = ""
+    counterexample: Counterexample | None = None
 
     @property
     def verdict(self) -> Verdict:

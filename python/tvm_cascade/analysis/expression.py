@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, POSITION, Round
+from tvm_cascade.algebra.cascade import LN2, POSITION, Round, WholePower
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -24,7 +24,7 @@ Convert = Callable[..., sp.Expr]
 
 FUNCTIONS: dict[str, Convert] = {
     "exp": sp.exp,
-    "exp2": lambda x: sp.exp(sp.expand(x * LN2)),
+    "exp2": lambda x: WholePower(x) if x.is_integer and not x.is_number else sp.exp(sp.expand(x * LN2)),
     "log": sp.log,
     "log2": lambda x: sp.log(x) / LN2,
     "sqrt": sp.sqrt,
@@ -38,6 +38,9 @@ FUNCTIONS: dict[str, Convert] = {
     "pow": sp.Pow,
     "power": sp.Pow,
 }
+WHOLE: dict[str, Convert] = {"floor": sp.floor, "ceil": sp.ceiling}
+"""Functions that the algebra knows of a scale alone, as in 2^⌊log₂ absmax⌋; of an element they have no finite rank."""
+
 ARITHMETIC: dict[type, Convert] = {
     prim.Add: lambda a, b: a + b,
     prim.Sub: lambda a, b: a - b,
@@ -157,12 +160,17 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
     return sp.Rational(str(shortest))
 
 
+def call_name(expression: ir.Expr) -> str:
+    """The name of the operator that an expression calls; empty for any other expression."""
+    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
+        return str(expression.op.name.split(".")[-1])
+    return ""
+
+
 def function_name(expression: ir.Expr) -> str | None:
     """The known elementary function that an expression calls; None for any other expression."""
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
-        name = expression.op.name.split(".")[-1]
-        return name if name in FUNCTIONS else None
-    return None
+    name = call_name(expression)
+    return name if name in FUNCTIONS else None
 
 
 def widens(cast: prim.Cast) -> bool:
@@ -219,6 +227,8 @@ class ElementReader:
             return self._selected(*condition)
         if name := function_name(expression):
             return FUNCTIONS[name](*(self(a) for a in expression.args))
+        if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
+            return WHOLE[name](self(expression.args[0]))
         raise NotExpressible("intrinsic", str(expression))
 
     def _selection_outward(self, expression: ir.Expr) -> ir.Expr:

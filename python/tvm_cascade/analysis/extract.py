@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -70,7 +71,10 @@ class Candidate:
 
 
 def find_cascades(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, only: Sequence[str] | None = None
+    program: Program,
+    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
+    only: Sequence[str] | None = None,
+    reference: str = "exact",
 ) -> list[Candidate]:
     """Every cascade of a program, and every refusal with its reason.
 
@@ -79,12 +83,16 @@ def find_cascades(
     program : the function's stages.
     rescalable_casts : see `FuseOptions`.
     only : names of blocks to consider; all by default.
+    reference : see `FuseOptions`.
     """
-    return _Search(program, rescalable_casts, only).run()
+    return _Search(program, rescalable_casts, only, reference).run()
 
 
 class _Search:
-    def __init__(self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None) -> None:
+    def __init__(
+        self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None, reference: str
+    ) -> None:
+        self.reference = reference
         self.program, self.rescalable_casts = program, rescalable_casts
         inline = Inliner(program)
         self.reductions = [
@@ -211,9 +219,9 @@ class _Search:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        fold = derive(Cascade(reductions, varying), self.rescalable_casts)
+        fold = derive(Cascade(reductions, varying), self.rescalable_casts, self.reference)
         if isinstance(fold, Refusal):
-            return Reason(fold.reason.code, f"{fold.reduction}: {fold.reason.detail}")
+            return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
 
     def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:

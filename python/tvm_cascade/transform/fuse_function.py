@@ -72,9 +72,8 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
-        decisions = [
-            _decide(candidate, program, options) for candidate in find_cascades(program, options.rescalable_casts, only)
-        ]
+        candidates = find_cascades(program, options.rescalable_casts, only, options.reference)
+        decisions = [_decide(candidate, program, options) for candidate in candidates]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
         ]

@@ -22,6 +22,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, more_than_one
@@ -453,6 +454,9 @@ class LoopEmitter:
         stay = load(current.buffer, where)
         if reference.guarded:
             value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
+        if reference.move is Move.LAZY:
+            near = tirx.LE(tirx.abs(prim.Sub(value, stay)), tirx.const(LAZY_DISTANCE, dtype))
+            value = tirx.Select(tirx.And(tirx.Not(first), near), stay, value)
         # The first tile moves nothing: its state is the identity, and its step is zero by definition.
         statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
         step = self.slots.table[reference.step]

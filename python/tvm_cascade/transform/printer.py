@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round
+from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Round, Settled, WholePower
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
@@ -24,6 +24,8 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.sinh: tirx.sinh,
     sp.cosh: tirx.cosh,
     sp.Abs: tirx.abs,
+    sp.floor: tirx.floor,
+    sp.ceiling: tirx.ceil,
 }
 
 
@@ -82,12 +84,20 @@ class Printer:
             return self._choice(expression)
         if isinstance(expression, sp.Add):
             return self._sum(expression)
+        if isinstance(expression, sp.Mul) and isinstance(logarithm := sp.expand(expression * LN2), sp.log):
+            return tirx.log2(self(logarithm.args[0]))
+        if isinstance(expression, WholePower):
+            return tirx.exp2(self(expression.args[0]))
+        if isinstance(expression, PowerOfTwo):
+            return power_of_two(self(expression.args[0]), self.dtype)
         if isinstance(expression, sp.Mul):
             return self._product(expression)
         if isinstance(expression, sp.Pow):
             return self._power(self(expression.base), expression.exp)
         if isinstance(expression, Round):
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
+        if isinstance(expression, Settled):
+            return self._settled(*expression.args)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
@@ -137,6 +147,15 @@ class Printer:
         for term in written[1:]:
             total = combine(total, term)
         return total
+
+    def _settled(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
+        value, largest = self(component), tirx.max_value(self.dtype)
+        at_the_end = tirx.Or(tirx.EQ(value, self._constant(0)), tirx.GT(tirx.abs(value), largest))
+        settled = select(at_the_end, value, prim.Mul(value, self(factor)))
+        for result in results:
+            finite = tirx.LE(tirx.abs(self(result)), largest)
+            settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
+        return settled
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
@@ -212,6 +231,12 @@ def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
 
 def _is_reciprocal(factor: sp.Expr) -> bool:
     return isinstance(factor, sp.Pow) and bool(factor.exp.is_negative)
+
+
+def power_of_two(value: ir.Expr, dtype: str) -> ir.Expr:
+    """±2^k with 2^k ≤ |value| < 2^(k+1), from the sign and the exponent bits; 0 and infinity stay what they are."""
+    bits, mask = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}[dtype]
+    return tirx.reinterpret(dtype, tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits)))
 
 
 def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = False) -> ir.Expr:

@@ -1,1 +1,0 @@
-"""Evidence: the float64 oracle, named inputs and tolerances that are shown to reject wrong answers."""
