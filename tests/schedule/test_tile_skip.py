@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from tvm import ir, s_tir, sym, te, tirx
 from tvm.ir import Expr
 
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.targets import host_target
-from tvm_cascade.testing import oracle, tolerance
 from tvm_cascade.transform.fuse_function import fuse_function
 
 HEADS, LENGTH, FEATURES, TILE, ROWS = 2, 128, 16, 16, 16

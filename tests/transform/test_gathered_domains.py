@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.testing import oracle
+from tvm_cascade.evaluate import oracle
 
 from .running import assert_close, build, run
 
