@@ -188,7 +188,8 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     for nest in later:
         plan = _plan(nest, 0, axes.of(nest, 0))
         local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
-        if local and outer == 1 and set(rows) <= set(plan.spatial) and not plan.reduce:
+        alone = outer == 1 and nest.role not in LOOP_ROLES  # another fused loop stays whole
+        if local and alone and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += _written(nest)
     return FusedLoop(blocks, outer, rows, any(_is_guarded(nest, outer) for nest in nests), tuple(after))

@@ -64,6 +64,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
         When the result is not well formed: a defect of this package.
     """
     asked_for = {stage.name for stage in live_stages(program, groups, [[] for _ in groups])}
+    asked_for |= {member.stage.name for group in groups for member in group.members}
     plans = [_plan(program, group, asked_for) for group in groups]
     live = live_stages(program, groups, [plan.reads for plan in plans])
     inlined = absorbed(program, live)
