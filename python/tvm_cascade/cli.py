@@ -1,6 +1,7 @@
 """The command line: `python -m tvm_cascade run | explain | bench | fuzz | workloads | env`.
 
-Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input or a bad option.
+Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input
+or a bad option.
 """
 
 from __future__ import annotations

@@ -94,8 +94,11 @@ class Evaluator:
         try:
             value = self.value(reference.value, at)
         except (ZeroDivisionError, ValueError, TypeError):
+            if not reference.guarded:
+                raise
             return stay
-        return value if mpmath.isfinite(value) and not (reference.scale and value == 0) else stay
+        usable = mpmath.isfinite(value) and not (reference.scale and value == 0)
+        return value if usable or not reference.guarded else stay
 
     def over(self, component: Component, rows: Sequence[Values], references: Values) -> mpmath.mpf:
         """⊕ of a component's lifts over rows, all at the same references."""
@@ -224,7 +227,7 @@ def _parameters(fold: Fold, source: random.Random, low: float) -> Values:
 
 def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float) -> mpmath.mpf:
     """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to 2."""
-    if odds is not None:
+    if odds is not None and symbol.is_nonnegative and not symbol.is_positive:
         return mpmath.mpf(int(source.random() < odds))
     if symbol.is_nonnegative:
         low = max(low, 0.1)

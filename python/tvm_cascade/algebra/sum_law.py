@@ -28,6 +28,7 @@ from tvm_cascade.algebra.separate import (
     Move,
     basis_by_derivatives,
     numeric_rank_exceeds,
+    separate,
     shift_matrix,
     strip_rounding,
 )
@@ -84,6 +85,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _in_exponent_units(derivation, held)
     symbols = [handle.symbol for handle in held.tracked]
     basis = _basis(derivation, reduction, held, symbols)
+    if basis.pivots is None:
+        return held.factor * _apart(derivation, reduction, held)
     references = [_reference(derivation, reduction, handle, held.function) for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Move(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
@@ -149,8 +152,18 @@ def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: l
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.function)
+        raise derivation.refuse(reduction, "rounding_rank", held.lift)
     return basis
+
+
+def _apart(derivation: Derivation, reduction: Reduction, held: _Held) -> sp.Expr:
+    """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
+    if held.lift != held.function:
+        raise derivation.refuse(reduction, "rounding_rank", held.lift)
+    products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
+    if products is None or len(products) < 2:
+        raise derivation.refuse(reduction, "separation_unknown", held.function)
+    return sp.Add(*(_term(derivation, reduction, g * h, held.tracked) for g, h in products.items()))
 
 
 def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr], shift: sp.Matrix) -> list[sp.Expr]:

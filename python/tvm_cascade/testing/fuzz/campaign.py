@@ -176,21 +176,20 @@ def _collected(workers: list[_Worker]) -> Iterator[Record]:
     """Records of trials that ended, one way or the other, in the last moment."""
     wait([worker.pipe for worker in workers], timeout=1.0)
     for worker in workers:
-        assert worker.task is not None
+        task = worker.task
+        assert task is not None
         try:
             if worker.pipe.poll():
                 record: Record = worker.pipe.recv()
                 worker.task, worker.done = None, worker.done + 1
                 yield record
             elif time.monotonic() - worker.since > TRIAL_SECONDS:
-                kind, seed = worker.task
                 worker.task, worker.done = None, TRIALS_PER_WORKER
-                yield Record(kind, seed, finding="timeout", detail=f"no end within {TRIAL_SECONDS:.0f} s")
+                yield Record(*task, finding="timeout", detail=f"no end within {TRIAL_SECONDS:.0f} s")
         except (EOFError, ConnectionResetError):
             worker.process.join()
-            kind, seed = worker.task
             worker.task, worker.done = None, TRIALS_PER_WORKER
-            yield Record(kind, seed, finding="crash", detail=f"the process ended with {worker.process.exitcode}")
+            yield Record(*task, finding="crash", detail=f"the process ended with {worker.process.exitcode}")
 
 
 def _kept_busy(workers: list[_Worker], pending: deque[Task]) -> list[_Worker]:

@@ -90,7 +90,7 @@ def scheduled(fused: tirx.PrimFunc) -> tirx.PrimFunc:
 
 @cache
 def _quick_target() -> Target:
-    """This machine's CPU at the lowest optimisation that is not -O0: compiling is most of a trial's time."""
+    """The host's CPU at the lowest optimisation that is not -O0: compiling is most of a trial's time."""
     return Target({**{k: v for k, v in host_target().export().items() if k != "tag"}, "opt-level": 1})
 
 
