@@ -27,6 +27,11 @@ ODDS_OF_TRUTH = (1.0, 0.5, 0.0)
 """Of truth values, one round each: a conjunction must hold now and then, and a disjunction fail."""
 
 TOLERANCE = mpmath.mpf(10) ** -25
+LARGEST = mpmath.mpf(10) ** 10_000
+"""Results above this are taken for infinite, and the point for one at which there is nothing to compare."""
+REACHES = (2.0, 2.0, 0.5, 0.1)
+"""How far data are drawn from zero, attempt by attempt: exponentials of sums of exponentials are soon out of range."""
+
 Values = dict[sp.Symbol, mpmath.mpf]
 
 
@@ -116,26 +121,37 @@ class Evaluator:
         return results
 
     def definition(self, rows: Sequence[Values]) -> Values:
-        """The cascade as it is written: one pass over the rows for each reduction."""
+        """The cascade as it is written: one pass over the rows for each reduction.
+
+        Raises
+        ------
+        ValueError
+            Where a result is so large that computing on would take for ever: an exponential of an exponential.
+        """
         results: Values = {}
         for reduction in self.fold.cascade.reductions:
-            terms = [
-                sp.Float(0) + sp.Float(str(self.value(reduction.element, {**row, **results})), DIGITS) for row in rows
-            ]
-            results[reduction.result] = mpmath.mpf(str(reduction.reducer.over(terms)))
+            total: mpmath.mpf | None = None
+            for row in rows:
+                term = self.value(reduction.element, {**row, **results})
+                total = term if total is None else COMBINE[reduction.reducer.name](total, term)
+            if mpmath.isfinite(total) and abs(total) > LARGEST:
+                raise ValueError(f"{reduction.result} is larger than can be computed with")
+            results[reduction.result] = mpmath.mpf(total)
         return results
 
 
+COMBINE: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    "max": max,
+    "or": max,
+    "min": min,
+    "and": min,
+}
+
+
 def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
-    table: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
-        "sum": lambda a, b: a + b,
-        "prod": lambda a, b: a * b,
-        "max": max,
-        "or": max,
-        "min": min,
-        "and": min,
-    }
-    return table[step.reducer.name](values[0], values[1])
+    return COMBINE[step.reducer.name](values[0], values[1])
 
 
 def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
@@ -205,11 +221,12 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
 def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple[Evaluator, list[Values], Values]:
     """Random parameters and rows at which the definition is real and finite, with its value there."""
     for attempt in range(ATTEMPTS):
-        low = -2.0 if attempt < ATTEMPTS // 2 else 0.1  # roots and logarithms may need positive numbers
-        evaluator = Evaluator(fold, _parameters(fold, source, low), length)
+        reach = REACHES[attempt // 2]
+        low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
+        evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length)
         logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
         truth = odds if logical else None
-        rows = [{e: _number(e, source, truth, low) for e in fold.cascade.elements} for _ in range(length)]
+        rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
         try:
             expected = evaluator.definition(rows)
         except (TypeError, ValueError, ZeroDivisionError):
@@ -219,19 +236,19 @@ def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple
     raise UndefinedError(", ".join(map(str, fold.cascade.results)))
 
 
-def _parameters(fold: Fold, source: random.Random, low: float) -> Values:
+def _parameters(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
     known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
-    return {s: _number(s, source, None, low) for s in free}
+    return {s: _number(s, source, None, low, reach) for s in free}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float) -> mpmath.mpf:
-    """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to 2."""
+def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float, reach: float = 2.0) -> mpmath.mpf:
+    """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to `reach`."""
     if odds is not None and symbol.is_nonnegative and not symbol.is_positive:
         return mpmath.mpf(int(source.random() < odds))
     if symbol.is_nonnegative:
-        low = max(low, 0.1)
-    return mpmath.mpf(source.randint(int(low * 1000), 2000)) / 997
+        low = max(low, 0.05 * reach)
+    return mpmath.mpf(source.randint(int(low * 1000), int(reach * 1000))) / 997
 
 
 def _same(fold: Fold, obligation: str, found: Values, expected: Values) -> None:

@@ -91,7 +91,8 @@ def basis_by_derivatives(
         return None
     basis = _derivatives(function, row, elements, handles, cautious=False)
     if basis.pivots is None and basis.rank <= RANK_LIMIT:
-        basis = _derivatives(function, row, elements, handles, cautious=True)
+        careful = _derivatives(function, row, elements, handles, cautious=True)
+        return careful if careful.rank == basis.rank else basis
     return basis
 
 

@@ -59,7 +59,7 @@ def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
 
 
 @dataclasses.dataclass
-class _Held:
+class Held:
     """A term with some handles taken out as factors.
 
     Attributes
@@ -82,12 +82,12 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
-    held = _in_exponent_units(derivation, held)
+    held = in_exponent_units(derivation, held)
     symbols = [handle.symbol for handle in held.tracked]
     basis = _basis(derivation, reduction, held, symbols)
     if basis.pivots is None:
         return held.factor * _apart(derivation, reduction, held)
-    references = [_reference(derivation, reduction, handle, held.function) for handle in held.tracked]
+    references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Move(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
@@ -99,9 +99,9 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     return held.factor * _at_results(shift, state, references, held.tracked).xreplace(fixed)
 
 
-def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> _Held:
+def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
     """Takes out the handles that are factors, unless that moves a rounding out of its dtype's range."""
-    held = _Held(strip_rounding(term), term, sp.Integer(1), [])
+    held = Held(strip_rounding(term), term, sp.Integer(1), [])
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(held.function, handle.symbol, derivation.elements)
@@ -127,7 +127,7 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
     return False
 
 
-def _in_exponent_units(derivation: Derivation, held: _Held) -> _Held:
+def in_exponent_units(derivation: Derivation, held: Held) -> Held:
     """exp(s·x − s·u), not known to be bounded by u: held at w = s·u instead, so that no reference divides by s."""
     for handle in list(held.tracked):
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
@@ -144,7 +144,7 @@ def _in_exponent_units(derivation: Derivation, held: _Held) -> _Held:
     return held
 
 
-def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: list[sp.Symbol]) -> Basis:
+def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis:
     basis = basis_by_derivatives(held.function, derivation.elements, symbols)
     if basis is None:
         exceeded = numeric_rank_exceeds(held.function, derivation.elements, symbols, RANK_LIMIT)
@@ -156,7 +156,7 @@ def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: l
     return basis
 
 
-def _apart(derivation: Derivation, reduction: Reduction, held: _Held) -> sp.Expr:
+def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
     """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
     if held.lift != held.function:
         raise derivation.refuse(reduction, "rounding_rank", held.lift)
@@ -196,7 +196,7 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     return final
 
 
-def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
+def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
     """Where the handle's quantity is held: by range analysis (see `gauge`)."""
     results, done = derivation.results, derivation.done
     unbounded = {
