@@ -39,7 +39,8 @@ def _collected(
 ) -> sp.Expr:
     """The function with its largest parts that vary along the axis and read no result replaced by symbols.
 
-    Terms of a sum, or factors of a product, are taken together, and numbers are left outside: (x + y)/8 − u reads x + y.
+    Terms of a sum, or factors of a product, are taken together, and numbers are left outside: (x + y)/8 − u reads
+    x + y.
     """
     if not function.has(*elements):
         return function

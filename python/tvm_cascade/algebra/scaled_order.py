@@ -49,7 +49,7 @@ def scaled_extremum(
             derivation.add(reduction, reducer, lift, shift)
         # A reference that ends at its quantity needs no last move.
         free = [(h, r, k) for h, (r, k) in zip(tracked, moves, strict=True) if r.guarded or r.auxiliary]
-        final = sp.Mul(*(sp.exp(k * (h.symbol - r.symbol)) for h, r, k in free))
+        final = sp.Mul(*(sp.exp(k * (h.value - r.symbol)) for h, r, k in free))
         ends.append(symbol * final * factor)
     return reduction.reducer.over(ends) + sp.Add(*apart)
 

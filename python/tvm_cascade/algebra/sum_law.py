@@ -47,7 +47,8 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
     terms = sp.Add.make_args(held)
     plain = [t for t in terms if not t.has(*handles)]
-    translations = [t for t in terms if not t.has(*elements) and t.is_polynomial(*handles) and _is_linear(t, handles)]
+    reading = [t for t in terms if t not in plain and not t.has(*elements)]
+    translations = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
     rest = [t for t in terms if t not in plain and t not in translations]
     if plain and translations:
         return [sp.Add(*plain, *translations), *rest]
@@ -212,7 +213,9 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
     part = translated_part(function, handle.symbol, derivation.elements)
-    if part is not None and may_cancel(handle.value, results):
+    # A total N·mean is predicted badly while data drift, and Σ (x − c)² about a bad c cancels on its way to the end.
+    extrapolates = gauge is Gauge.CENTRED and derivation.predicted(handle.value, gauge).has(LENGTH)
+    if part is not None and (extrapolates or may_cancel(handle.value, results)):
         mean = derivation.component(reduction, SUM, part) / COUNT
         return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
