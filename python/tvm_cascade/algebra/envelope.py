@@ -83,7 +83,7 @@ class _Search:
     def _values(self, pool: list[Point], point: Point) -> list[float] | None:
         try:
             values = [self.sign * float(self.evaluate(*({**point, **x}[s] for s in self.symbols))) for x in pool]
-        except (ArithmeticError, ValueError, TypeError):
+        except (ArithmeticError, ValueError, TypeError, NameError):
             return None
         return values if all(map(math.isfinite, values)) else None
 

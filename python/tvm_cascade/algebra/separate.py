@@ -28,8 +28,10 @@ MINORS = 40
 
 
 def strip_rounding(expression: sp.Expr) -> sp.Expr:
-    """The expression with every rounding replaced by its argument."""
-    return expression.replace(Round, lambda value, _dtype: value)
+    """The expression with every rounding replaced by its argument, roundings of roundings included."""
+    while expression.has(Round):
+        expression = expression.xreplace({rounded: rounded.args[0] for rounded in expression.atoms(Round)})
+    return expression
 
 
 def separate(

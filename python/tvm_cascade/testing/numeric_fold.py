@@ -17,8 +17,9 @@ import mpmath
 import numpy as np
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade
 from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.separate import strip_rounding
 
 Number = Any
 Numbers = dict[sp.Symbol, Number]
@@ -51,7 +52,7 @@ class Arithmetic:
             At digits, where there is no real value; float64 gives NaN or an infinity there.
         """
         if expression not in self._compiled:
-            bare = sp.sympify(expression).replace(Round, lambda value, _dtype: value)
+            bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
             module = "numpy" if self.digits is None else "mpmath"
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module)
