@@ -19,6 +19,12 @@ from tvm_cascade.algebra.reducer import MAX, Reducer
 CANDIDATES = 800
 """Positions to choose from for each further piece."""
 
+POINTS = 30
+"""Values of the handles at which they are looked for."""
+
+POSITIONS = 80
+"""Positions of random data among which extrema are looked for."""
+
 CLEAR_MARGIN = 1e-9
 """An extremum counts as the only one where the next is further away than this share of the larger of both."""
 
@@ -43,10 +49,10 @@ def envelope_exceeds(
         source = random.Random(attempt)
         fixed = {s: _number(s, source, 1.0) for s in symbols}
         pool = [{s: _number(s, source, reach) for s in varying} for _ in range(CANDIDATES)]
-        points = [{**fixed, **{s: _number(s, source, reach) for s in read}} for _ in range(3 * (limit + 1))]
+        points = [{**fixed, **{s: _number(s, source, reach) for s in read}} for _ in range(POINTS)]
         if attempt % 2 == 0 and read:
             points.sort(key=lambda point: point[read[0]])
-        if search.pieces(pool, points, limit + 1) > limit:
+        if search.pieces(pool, points, limit + 1) > limit or search.met(pool[:POSITIONS], points) > limit:
             return True
     return False
 
@@ -76,6 +82,16 @@ class _Search:
             if allowed:
                 chosen.append((min(allowed, key=values.__getitem__), values))
         return len(chosen)
+
+    def met(self, positions: list[Point], points: list[Point]) -> int:
+        """How many of the positions are the only extremum at some point."""
+        found = set()
+        for point in points:
+            values = self._values(positions, point) or []
+            best = max(values, default=0.0)
+            near = [k for k, value in enumerate(values) if not _clear(best, value)]
+            found |= set(near) if len(near) == 1 else set()
+        return len(found)
 
     def _below(self, candidate: int, chosen: list[tuple[int, list[float]]]) -> bool:
         return all(_clear(values[k], values[candidate]) for k, values in chosen)

@@ -22,6 +22,8 @@ def through_order(
     | non-decreasing                 | max a        | min a        |
     | non-increasing                 | min a        | max a        |
     | convex (max), concave (min)    | both         | both         |
+    | falls, then rises (max)        | both         |              |
+    | rises, then falls (min)        |              | both         |
     """
     parts: dict[sp.Expr, sp.Symbol] = {}
     outer = _collected(function, elements, handles, parts)
@@ -76,6 +78,8 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reduce
             return (reducer,)
         if slope.is_nonpositive:
             return (opposite,)
+    if _turns_once(slope, variable, 1 if reducer is MAX else -1):
+        return (MAX, MIN)
     curvature = sp.diff(slope, variable)
     if has_both_signs(curvature):
         return None
@@ -83,6 +87,14 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reduce
     if (curvature.is_nonnegative and reducer is MAX) or (curvature.is_nonpositive and reducer is MIN):
         return (MAX, MIN)
     return None
+
+
+def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
+    """Whether the slope is a positive factor times one that is linear in the variable and rises (way 1) or falls."""
+    factors = sp.Mul.make_args(sp.factor(slope))
+    turning = sp.Mul(*(f for f in factors if not f.is_positive))
+    tilt = sp.diff(turning, variable)
+    return not tilt.has(variable) and bool((way * tilt).is_positive)
 
 
 def _direction(outer: sp.Expr, variable: sp.Symbol) -> int | None:

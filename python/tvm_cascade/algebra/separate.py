@@ -34,11 +34,29 @@ def strip_rounding(expression: sp.Expr) -> sp.Expr:
     return expression
 
 
+_WAVES = (sp.sin, sp.cos, sp.sinh, sp.cosh)
+
+
+def _phases(
+    expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[dict[sp.Expr, sp.Expr], dict[sp.Symbol, sp.Expr]] | None:
+    """cos(a(x) − u) as cos(p − u), and what each p stands for: the angle formulas need not take a(x) apart."""
+    waves: dict[sp.Expr, sp.Expr] = {}
+    meaning: dict[sp.Symbol, sp.Expr] = {}
+    for wave in expression.atoms(*_WAVES):
+        phase, moving = wave.args[0].as_independent(*handles, as_Add=True)
+        if moving != 0 and phase.has(*elements) and not phase.is_Symbol and not moving.has(*elements):
+            symbol = sp.Symbol(f"_phase{len(meaning)}", real=True)
+            meaning[symbol] = phase
+            waves[wave] = wave.func(symbol + moving)
+    return (waves, meaning) if waves else None
+
+
 def separate(
     expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
-    trig = expression.has(sp.sin, sp.cos, sp.sinh, sp.cosh)
+    trig = expression.has(*_WAVES)
     expanded = sp.expand(
         sp.powsimp(expression), power_exp=True, power_base=True, log=True, mul=True, multinomial=True, trig=trig
     )
@@ -76,6 +94,12 @@ class Basis:
         """Number of functions."""
         return len(self.functions)
 
+    def with_elements(self, meaning: dict[sp.Symbol, sp.Expr]) -> Basis:
+        """The same basis with symbols of elements written out."""
+        functions = tuple(function.xreplace(meaning) for function in self.functions)
+        generators = tuple(generator.xreplace(meaning) for generator in self.generators)
+        return Basis(functions, generators, self.matrix, self.pivots)
+
 
 Row = dict[sp.Expr, sp.Expr]
 
@@ -88,6 +112,10 @@ def basis_by_derivatives(
     The derivatives as they come, where they are independent at every u; else those that stay independent are
     preferred: for (x − u)·(x − v), 1 and not x − v after x − u, whose difference vanishes where u meets v.
     """
+    if phases := _phases(function, elements, handles):
+        waves, meaning = phases
+        over = basis_by_derivatives(function.xreplace(waves), [*elements, *meaning], handles)
+        return None if over is None else over.with_elements(meaning)
     row = separate(function, elements, handles)
     if row is None:
         return None
@@ -265,7 +293,7 @@ def numeric_rank_exceeds(
     symbols = sorted(function.free_symbols, key=str)
     evaluate = sp.lambdify(symbols, strip_rounding(function), "mpmath")
     return any(
-        _full_rank(evaluate, symbols, _points(symbols, elements, handles, limit + 1, attempt)) for attempt in range(6)
+        _full_rank(evaluate, symbols, _points(symbols, elements, handles, limit + 1, attempt)) for attempt in range(8)
     )
 
 
@@ -275,18 +303,23 @@ Points = tuple[list[dict[sp.Symbol, mpmath.mpf]], list[dict[sp.Symbol, mpmath.mp
 def _points(
     symbols: Sequence[sp.Symbol], elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], size: int, attempt: int
 ) -> Points:
-    """Values of elements and of handles, row by row and column by column; parameters are the same everywhere."""
+    """Values of elements and of handles, row by row and column by column; parameters are the same everywhere.
+
+    From the third attempt on, one element and one handle alone move, in steps that interleave.
+    """
     source = random.Random(7 + attempt)
     low, spaced = (0.2, -2.1)[attempt % 2], attempt >= 2
+    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in handles]
+    moving = {varying[attempt % len(varying)], read[(attempt // 2) % len(read)]} if varying and read else set()
 
     def value(symbol: sp.Symbol, position: int, offset: float) -> mpmath.mpf:
         bottom = max(low, 0.2) if symbol.is_nonnegative else low
-        between = (position + offset) / size if spaced and source.random() < 0.7 else source.random()
+        between = (position + offset) / size if spaced and symbol in moving else source.random()
         return mpmath.mpf(bottom + (2.1 - bottom) * between)
 
-    fixed = {s: value(s, 0, 0.5) for s in symbols if s not in elements and s not in handles}
-    rows = [{**fixed, **{s: value(s, k, 0.25) for s in symbols if s in elements}} for k in range(size)]
-    columns = [{s: value(s, k, 0.75) for s in symbols if s in handles} for k in range(size)]
+    fixed = {s: value(s, 0, 0.5) for s in symbols if not spaced or s not in moving}
+    rows = [{**fixed, **{s: value(s, k, 0.25) for s in varying if s not in fixed or not spaced}} for k in range(size)]
+    columns = [{s: value(s, k, 0.75) for s in read if s not in fixed or not spaced} for k in range(size)]
     return rows, columns
 
 

@@ -85,6 +85,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
         return held.factor * derivation.component(reduction, SUM, held.lift)
     held = in_exponent_units(derivation, held)
     symbols = [handle.symbol for handle in held.tracked]
+    if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
+        raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
     if basis.pivots is None:
         return held.factor * _apart(derivation, reduction, held)
@@ -138,11 +140,20 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
                 continue
             unit = derivation.handles.of(sp.expand(-slope * handle.value))
-            swapped = {sp.exp(exponent): sp.exp(sp.expand(exponent - slope * handle.symbol) - unit.symbol)}
-            held = dataclasses.replace(held, function=held.function.xreplace(swapped), lift=held.lift.xreplace(swapped))
+            held = dataclasses.replace(
+                held,
+                function=_in_unit(held.function, exponent, slope * handle.symbol, unit.symbol),
+                lift=_in_unit(held.lift, exponent, slope * handle.symbol, unit.symbol),
+            )
             kept = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
             held = dataclasses.replace(held, tracked=[*kept, unit])
     return held
+
+
+def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:
+    """The expression with exp(a + moving), for the exponent a + moving up to roundings, as exp(a − unit)."""
+    meant = [e for e in expression.atoms(sp.exp) if strip_rounding(e.args[0]) == exponent]
+    return expression.xreplace({e: sp.exp(sp.expand(e.args[0] - moving) - unit) for e in meant})
 
 
 def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis:
@@ -213,8 +224,9 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
     part = translated_part(function, handle.symbol, derivation.elements)
-    # A total N·mean is predicted badly while data drift, and Σ (x − c)² about a bad c cancels on its way to the end.
-    extrapolates = gauge is Gauge.CENTRED and derivation.predicted(handle.value, gauge).has(LENGTH)
+    # A total N·mean and an exponential are predicted badly while data drift: Σ (x − c)² about a bad c cancels later.
+    predicted = derivation.predicted(handle.value, gauge)
+    extrapolates = predicted.has(sp.exp) or (gauge is Gauge.CENTRED and predicted.has(LENGTH))
     if part is not None and (extrapolates or may_cancel(handle.value, results)):
         mean = derivation.component(reduction, SUM, part) / COUNT
         return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True)

@@ -89,7 +89,7 @@ class _LoopSchedule:
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.machine, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
         self.deferred.parallel.append(tiled.tasks)
-        if self.loop.guarded and not (self.rows.block == 1 and self.loop.remembers):
+        if self.loop.guarded:
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:

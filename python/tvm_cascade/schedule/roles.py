@@ -107,14 +107,6 @@ class FusedLoop:
     guarded: bool
     after: tuple[BlockPlan, ...]
 
-    @property
-    def remembers(self) -> bool:
-        """Whether an update keeps the old value of what it updates: a scalar a row, dead at the end of each tile.
-
-        TVM's StorageRewrite declares such scalars twice once the tile loop has been taken apart.
-        """
-        return any(plan.role == "update" and len(plan.stores) > 1 for plan in self.blocks)
-
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
         """The block of this loop that writes a buffer."""
         return next((b for b in self.blocks for s in b.stores if s.buffer.same_as(buffer)), None)
