@@ -1,7 +1,7 @@
 """Proof obligations of a fold, each by exact evaluation at random points and splits, and symbolically where SymPy can.
 
-1. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference.
-2. merge is associative and commutative, and the empty state is its identity.
+1. ⊕ of every component is commutative and associative, and the empty state holds its identity.
+2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference, and finished from there.
 3. finish(merge over any split) = the cascade's own definition.
 
 Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fails the obligation.
@@ -23,8 +23,9 @@ from tvm_cascade.errors import FoldError
 
 DIGITS = 60
 ATTEMPTS = 8
-ODDS_OF_TRUTH = (1.0, 0.5, 0.0)
-"""Of truth values, one round each: a conjunction must hold now and then, and a disjunction fail."""
+ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
+"""Odds of truth values, and the sign of real numbers, round by round: a conjunction must hold now and then, and a
+disjunction fail; each second round mirrors the one before, so that both ends of an extremum decide."""
 
 TOLERANCE = mpmath.mpf(10) ** -25
 LARGEST = mpmath.mpf(10) ** 10_000
@@ -33,6 +34,11 @@ REACHES = (2.0, 2.0, 0.5, 0.1)
 """How far data are drawn from zero, attempt by attempt: exponentials of sums of exponentials are soon out of range."""
 
 Values = dict[sp.Symbol, mpmath.mpf]
+
+COMMUTATIVE, ASSOCIATIVE, IDENTITY = "merge commutative", "merge associative", "empty is the identity"
+SHIFT, ANYWHERE = "shift between references", "finish from any free reference"
+GROUPED = "finish over any split = definition"
+OBLIGATIONS = (COMMUTATIVE, ASSOCIATIVE, IDENTITY, SHIFT, ANYWHERE, GROUPED)
 
 
 class UndefinedError(Exception):
@@ -134,7 +140,7 @@ class Evaluator:
             for row in rows:
                 term = self.value(reduction.element, {**row, **results})
                 total = term if total is None else COMBINE[reduction.reducer.name](total, term)
-            if mpmath.isfinite(total) and abs(total) > LARGEST:
+            if total is not None and mpmath.isfinite(total) and abs(total) > LARGEST:
                 raise ValueError(f"{reduction.result} is larger than can be computed with")
             results[reduction.result] = mpmath.mpf(total)
         return results
@@ -162,33 +168,47 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     FoldError
         Naming the obligation, the result and the values that differ.
     """
-    source = random.Random(seed)
     with mpmath.workdps(DIGITS):
-        for odds in ODDS_OF_TRUTH:
-            _check_round(fold, source, length, odds)
-    return (
-        "shift between references",
-        "merge associative and commutative",
-        "empty is the identity",
-        "finish over any split = definition",
-    )
+        for number, (odds, sign) in enumerate(ROUNDS):
+            _check_round(fold, random.Random(seed + number // 2), length, odds, sign)
+    return OBLIGATIONS
 
 
-def _check_round(fold: Fold, source: random.Random, length: int, odds: float) -> None:
-    evaluator, rows, expected = _drawn(fold, source, length, odds)
+def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int) -> None:
+    evaluator, rows, expected = _drawn(fold, source, length, odds, sign)
+    _check_monoids(evaluator, rows)
     _check_shift(evaluator, rows, source)
-    _same(fold, "finish from any free reference", evaluator.finish(_held(evaluator, rows, source, expected)), expected)
+    _same(fold, ANYWHERE, evaluator.finish(_held(evaluator, rows, source, expected)), expected)
     lifted = [evaluator.lift(row) for row in rows]
     serial = State(0, {})
     for state in lifted:
         serial = evaluator.merge(serial, state)
-    _same(fold, "finish over a serial split = definition", evaluator.finish(serial), expected)
+    _same(fold, GROUPED, evaluator.finish(serial), expected)
     shuffled = list(lifted)
     source.shuffle(shuffled)
     while len(shuffled) > 1:
         k = source.randrange(len(shuffled) - 1)
         shuffled[k : k + 2] = [evaluator.merge(shuffled[k + 1], shuffled[k])]
-    _same(fold, "merge associative and commutative", evaluator.finish(shuffled[0]), expected)
+    _same(fold, GROUPED, evaluator.finish(shuffled[0]), expected)
+
+
+def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
+    """⊕ of every component, as its reducer writes it, on lifts of the rows."""
+    at = {r.symbol: mpmath.mpf(1) for r in evaluator.fold.references}
+    for component in evaluator.fold.components:
+        combine, identity = component.reducer.combine, component.reducer.identity
+        lifts = [sp.Float(evaluator.value(component.lift, {**at, **row}), DIGITS) for row in (rows * 3)[:3]]
+        if not all(value.is_finite for value in lifts):
+            continue
+        a, b, c = lifts
+        pairs = {
+            COMMUTATIVE: (combine(a, b), combine(b, a)),
+            ASSOCIATIVE: (combine(combine(a, b), c), combine(a, combine(b, c))),
+            IDENTITY: (combine(identity, a), a),
+        }
+        for obligation, (left, right) in pairs.items():
+            values = ({component.symbol: mpmath.mpf(sp.Float(side, DIGITS)._mpf_)} for side in (left, right))
+            _same(evaluator.fold, obligation, *values)
 
 
 def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
@@ -202,7 +222,7 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
     for component in fold.components:
         found = {component.symbol: evaluator.value(component.shift, scope)}
-        _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
+        _same(fold, SHIFT, found, {component.symbol: after[component.symbol]})
 
 
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
@@ -218,7 +238,9 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
     return State(len(rows), values)
 
 
-def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple[Evaluator, list[Values], Values]:
+def _drawn(
+    fold: Fold, source: random.Random, length: int, odds: float, sign: int
+) -> tuple[Evaluator, list[Values], Values]:
     """Random parameters and rows at which the definition is real and finite, with its value there."""
     for attempt in range(ATTEMPTS):
         reach = REACHES[attempt // 2]
@@ -227,6 +249,8 @@ def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple
         logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
         truth = odds if logical else None
         rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
+        if low < 0:
+            rows = [{e: value if e.is_nonnegative else sign * value for e, value in row.items()} for row in rows]
         try:
             expected = evaluator.definition(rows)
         except (TypeError, ValueError, ZeroDivisionError):
