@@ -22,10 +22,16 @@ Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
 def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
     """Π of G(x)·H(d), held at Π G(x)·H(c): moving c to c′ multiplies by (H(c′)/H(c))^n; Π exp(E) = exp(Σ E)."""
     exponent, function = _exponent_and_rest(strip_rounding(held), [h.symbol for h in used])
-    final = sp.Integer(1)
+    move, final = sp.Integer(1), sp.Integer(1)
     if exponent != 0:
-        final = sp.exp(sum_law(derivation, reduction, exponent, used))
-    move = sp.Integer(1)
+        # Positive factors join the exponent: apart, one may overflow and the other be zero.
+        logarithm = sum_law(derivation, reduction, exponent, used)
+        for handle in used:
+            weight = factor_in(function, handle.symbol, derivation.elements)
+            if weight is not None and weight.is_positive and function.has(handle.symbol):
+                logarithm += LENGTH * sp.log(weight.subs(handle.symbol, handle.value))
+                function = function.subs(handle.symbol, 1)
+        final = sp.exp(logarithm)
     for handle in used:
         if handle.symbol not in function.free_symbols:
             continue

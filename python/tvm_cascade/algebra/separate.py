@@ -145,13 +145,18 @@ def _derivatives(
                 pending.append(candidate)
     generators = list(row)
     matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
-    return Basis(tuple(chosen.functions), tuple(generators), matrix, _invertible_columns(matrix))
+    return Basis(tuple(chosen.functions), tuple(generators), matrix, _invertible_columns(matrix, handles))
 
 
-def _invertible_columns(matrix: sp.Matrix) -> tuple[int, ...] | None:
-    """Columns in which the matrix can be inverted whatever the handles are."""
+def _unsigned(expression: sp.Expr, handles: Sequence[sp.Symbol]) -> sp.Expr:
+    """The expression over references, which may have a sign that their quantities never have."""
+    return expression.xreplace({u: sp.Symbol(f"_{u}", real=True) for u in handles})
+
+
+def _invertible_columns(matrix: sp.Matrix, handles: Sequence[sp.Symbol]) -> tuple[int, ...] | None:
+    """Columns in which the matrix can be inverted whatever the references are."""
     for columns in itertools.islice(itertools.combinations(range(matrix.cols), matrix.rows), MINORS):
-        if sp.simplify(matrix[:, list(columns)].det()).is_nonzero:
+        if _unsigned(sp.simplify(matrix[:, list(columns)].det()), handles).is_nonzero:
             return columns
     return None
 
@@ -179,7 +184,7 @@ class _Rows:
         """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
         if self.cautious:
             left = self._eliminated(row)
-            pivot = next((g for g, weight in left.items() if weight.is_nonzero), None)
+            pivot = next((g for g, weight in left.items() if _unsigned(weight, list(self.at)).is_nonzero), None)
             if pivot is None and self.rows:
                 return
             if pivot is not None:

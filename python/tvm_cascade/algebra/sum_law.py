@@ -224,6 +224,8 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
     part = translated_part(function, handle.symbol, derivation.elements)
+    if part is not None and part.free_symbols & {h.symbol for h in derivation.handles}:
+        part = None
     # A total N·mean and an exponential are predicted badly while data drift: Σ (x − c)² about a bad c cancels later.
     predicted = derivation.predicted(handle.value, gauge)
     extrapolates = predicted.has(sp.exp) or (gauge is Gauge.CENTRED and predicted.has(LENGTH))
