@@ -21,9 +21,9 @@ from tvm_cascade.bench.workload import Workload
 from tvm_cascade.compilation import compile_unfused
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
 from tvm_cascade.targets import host_target
-from tvm_cascade.testing import oracle, tolerance
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
 

@@ -7,6 +7,7 @@
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
 | `FuseCascadedReductions` | the pass, also at `tvm.s_tir.transform` and `tvm.tir.transform`                |
 | `fuse_cascade`           | the same rewrite on an open schedule                                           |
+| `numerics`               | error against float64, fused and unfused, by named input                       |
 | `FuseOptions`            | the options of all of these                                                    |
 """
 
@@ -26,6 +27,7 @@ from tvm_cascade._autoload import autoload  # noqa: E402
 autoload()
 
 if TYPE_CHECKING:
+    from tvm_cascade.accuracy.numerics import numerics
     from tvm_cascade.algebra.derive import derive
     from tvm_cascade.compilation import compile
     from tvm_cascade.options import FuseOptions
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["FuseCascadedReductions", "FuseOptions", "compile", "derive", "explain", "fuse_cascade"]
+__all__ = ["FuseCascadedReductions", "FuseOptions", "compile", "derive", "explain", "fuse_cascade", "numerics"]
 
 # Loaded at first use: every process that imports TVM imports this module, and most of them fuse nothing.
 _HOMES = {
@@ -45,6 +47,7 @@ _HOMES = {
     "derive": "tvm_cascade.algebra.derive",
     "explain": "tvm_cascade.report.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
+    "numerics": "tvm_cascade.accuracy.numerics",
 }
 
 

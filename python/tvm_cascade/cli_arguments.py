@@ -11,7 +11,7 @@ from rich.console import Console
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.options import REFERENCE_MOVES, FuseOptions
 
 _PLAIN_WIDTH = 120
 
@@ -40,6 +40,7 @@ def add_option_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rescalable-casts", nargs="*", metavar="DTYPE", help="dtypes whose rounding may happen at another scale"
     )
+    parser.add_argument("--reference", choices=REFERENCE_MOVES, help="how running references move")
     parser.add_argument(
         "--vector-math", action=argparse.BooleanOptionalAction, default=None, help="exp, log, tanh as polynomials"
     )

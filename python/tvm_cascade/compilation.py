@@ -20,6 +20,8 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.schedule.float8 import round_float8
+from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 from tvm_cascade.targets import host_target, resolve_target
@@ -138,7 +140,7 @@ def _build_vectorised(mod: tvm.IRModule, target: Target, params: dict[str, tvm.r
     """How a tuning worker builds a candidate: with the arithmetic that it will have in the end."""
     from tvm.s_tir.meta_schedule.builder.local_builder import default_build
 
-    vectorised = {variable: vectorise_math(func)[0] for variable, func in mod.functions_items()}
+    vectorised = {variable: vectorise_math(skip_dead_tiles(func))[0] for variable, func in mod.functions_items()}
     return default_build(tvm.IRModule(vectorised), target, params)
 
 
@@ -177,11 +179,13 @@ def _scheduled(
     readable = outcome.program is not None or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
         return func, ()
+    func = round_float8(func)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
         schedule = s_tir.Schedule(_private_copy(func))
         (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
         lowered = schedule.mod["main"]
+    lowered = skip_dead_tiles(lowered)
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return vectorise_math(lowered) if options.vector_math else (lowered, ())
 

@@ -6,6 +6,7 @@
 | `segments`         | 1                 | parts of the cascade axis folded apart, then merged                |
 | `lanes`            | None (by target)  | partial results that a tile's reduction is split into (SIMD)       |
 | `rescalable_casts` | float16, bfloat16 | dtypes whose rounding inside an element may be at another scale    |
+| `reference`        | exact             | how running references move: exact, lazy or power_of_two           |
 | `vector_math`      | True              | exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)     |
 | `force`            | False             | fuse even where the cost model would decline                       |
 | `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from tvm_cascade.errors import OptionError
 
 _ENVIRONMENT_PREFIX = "TVM_CASCADE_"
+REFERENCE_MOVES = ("exact", "lazy", "power_of_two")
 _CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -37,6 +39,7 @@ class FuseOptions:
     segments: int = 1
     lanes: int | None = None
     rescalable_casts: tuple[str, ...] = ("float16", "bfloat16")
+    reference: str = "exact"
     vector_math: bool = True
     force: bool = False
     schedule: bool = True
@@ -48,6 +51,8 @@ class FuseOptions:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
+        if self.reference not in REFERENCE_MOVES:
+            raise OptionError(f"one of {', '.join(REFERENCE_MOVES)}", repr(self.reference), "option `reference`")
         for name in ("vector_math", "force", "schedule"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
@@ -81,6 +86,8 @@ class FuseOptions:
 def _parse(name: str, text: str) -> object:
     if name == "rescalable_casts":
         return tuple(part.strip() for part in text.split(",") if part.strip())
+    if name == "reference":
+        return text.strip()
     if name in ("vector_math", "force", "schedule"):
         values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
         if text.lower() not in values:

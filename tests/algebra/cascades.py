@@ -8,10 +8,25 @@ from functools import cache
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, Round, element, result
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM, Reducer
+from tvm_cascade.algebra.reducer import (
+    AND,
+    HIGHEST,
+    LOWEST,
+    MAX,
+    MIN,
+    OR,
+    PROD,
+    SUM,
+    Reducer,
+    Selection,
+    TupleReducer,
+    first,
+    second,
+)
+from tvm_cascade.algebra.selection import bottom, selecting
 
 EPSILON = sp.Rational(1, 100_000)
 HALF = sp.Symbol("float16")
@@ -19,7 +34,7 @@ HALF = sp.Symbol("float16")
 x, y, v, w = element("x y v w")
 r = element("r", positive=True)
 q = element("q", nonnegative=True)
-m, s, t, o, d, m2, t2 = result("m s t o d m2 t2")
+m, s, t, o, d, m2, t2, i, p = result("m s t o d m2 t2 i p")
 exp, log, sqrt, absolute = sp.exp, sp.log, sp.sqrt, sp.Abs
 
 Row = tuple[sp.Symbol, Reducer, sp.Expr]
@@ -29,7 +44,43 @@ def cascade(*rows: Row) -> Cascade:
     """A cascade of (result, reducer, element) rows over the elements that they mention."""
     reductions = [Reduction(*row) for row in rows]
     mentioned = set().union(*(sp.sympify(row[2]).free_symbols for row in rows))
-    return Cascade(reductions, [e for e in (x, y, v, w, r, q) if e in mentioned])
+    return Cascade(reductions, [e for e in (x, y, v, w, r, q, POSITION) if e in mentioned])
+
+
+def selected(
+    results: tuple[sp.Symbol, ...], key: sp.Expr, count: int = 1, largest: bool = True, lower: bool = True
+) -> list[Row]:
+    """Rows of the `count` best keys and their positions."""
+    absent = (LOWEST if largest else HIGHEST, sp.Integer(-1)) * count
+    selection = Selection(count, largest, lower, 0, absent)
+    elements = [key, POSITION, *bottom(selection)[2:]]
+    return [(results[k], selecting(selection).of(k), element) for k, element in enumerate(elements)]
+
+
+def tupled(whole: TupleReducer, results: tuple[sp.Symbol, ...], *elements: sp.Expr | int) -> list[Row]:
+    """Rows of a reduction of tuples."""
+    return [(results[k], whole.of(k), sp.sympify(element)) for k, element in enumerate(elements)]
+
+
+def _log_sum_exp() -> TupleReducer:
+    (a, b), (c, e) = (first(0), first(1)), (second(0), second(1))
+    largest = sp.Max(a, c)
+    return TupleReducer("lse", (largest, b * exp(a - largest) + e * exp(c - largest)), (LOWEST, sp.Integer(0)))
+
+
+def _welford() -> TupleReducer:
+    (mean, square, n), (mean_2, square_2, n_2) = ([side(k) for k in range(3)] for side in (first, second))
+    step = mean_2 - mean
+    combined = (mean + step * n_2 / (n + n_2), square + square_2 + step**2 * n * n_2 / (n + n_2), n + n_2)
+    return TupleReducer("welford", combined, (sp.Integer(0),) * 3)
+
+
+LOG_SUM_EXP, WELFORD = _log_sum_exp(), _welford()
+COMPLEX_PRODUCT = TupleReducer(
+    "complex_product",
+    (first(0) * second(0) - first(1) * second(1), first(0) * second(1) + first(1) * second(0)),
+    (sp.Integer(1), sp.Integer(0)),
+)
 
 
 MAXIMUM: Row = (m, MAX, x)
@@ -78,6 +129,15 @@ FUSABLE: dict[str, Callable[[], Cascade]] = {
     "smallest_sum": lambda: cascade(MEAN_SUM, (o, MIN, x + s)),
     "sum_where_all_hold": lambda: cascade((s, AND, q), (o, SUM, x * s)),
     "sum_where_any_holds": lambda: cascade((s, OR, q), (o, SUM, x * s)),
+    "most_probable": lambda: cascade(MAXIMUM, SUM_EXP, *selected((p, i), exp(x - m) / t)),
+    "softmax_of_argmax": lambda: cascade(*selected((m, i), x), SUM_EXP),
+    "last_smallest": lambda: cascade(MEAN_SUM, *selected((p, i), x - s, largest=False, lower=False)),
+    "farthest_from_the_mean": lambda: cascade(MEAN_SUM, *selected((p, i), absolute(x - s / N))),
+    "argmin_of_negated": lambda: cascade(MEAN_SUM, *selected((p, i), s - x, largest=False)),
+    "log_sum_exp_pair": lambda: cascade(*tupled(LOG_SUM_EXP, (m, t), x, 1), (o, SUM, exp(x - m) / t * v)),
+    "most_probable_by_a_pair": lambda: cascade(*tupled(LOG_SUM_EXP, (m, t), x, 1), *selected((p, i), exp(x - m) / t)),
+    "welford": lambda: cascade(*tupled(WELFORD, (s, d, t), x, 0, 1), (o, SUM, (x - s) / sqrt(d / t + EPSILON) * w)),
+    "complex_product": lambda: cascade(*tupled(COMPLEX_PRODUCT, (s, d), x, y), (o, SUM, s * w)),
     "rounded_probabilities": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, Round(exp(x - m) / t, HALF) * v)),
 }
 """Each must become a fold."""

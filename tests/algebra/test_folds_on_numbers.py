@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade
+from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 
@@ -27,7 +27,7 @@ def rows_of(source: Cascade, rng: np.random.Generator, offset: float = 0.0, spre
             return float(rng.integers(0, 2)) if logical and not symbol.is_positive else float(rng.uniform(0.5, 1.5))
         return float(offset + spread * rng.standard_normal())
 
-    return [{e: draw(e) for e in source.elements} for _ in range(LENGTH)]
+    return [{e: float(k) if e == POSITION else draw(e) for e in source.elements} for k in range(LENGTH)]
 
 
 @pytest.mark.parametrize("name", FUSABLE)

@@ -7,11 +7,13 @@ import dataclasses
 import pytest
 import sympy as sp
 
+from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.prove import prove
+from tvm_cascade.algebra.reducer import first, second
 from tvm_cascade.errors import CascadeError, FoldError
 
-from .cascades import FUSABLE, fold_of
+from .cascades import FUSABLE, MAXIMUM, SUM_EXP, WELFORD, cascade, fold_of, m, selected, t, x
 
 
 def changed(expression: sp.Expr) -> sp.Expr:
@@ -43,7 +45,7 @@ def test_every_derived_fold_meets_its_obligations_at_other_points_too(name: str)
 def test_a_changed_lift_is_caught(name: str) -> None:
     fold = fold_of(name)
     for position, step in enumerate(fold.steps):
-        if isinstance(step, Component) and serves_a_result(fold, step):
+        if isinstance(step, Component) and step.lift != 0 and serves_a_result(fold, step):
             with pytest.raises(FoldError):
                 prove(with_step(fold, position, lift=changed(step.lift)))
 
@@ -89,3 +91,39 @@ def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_resul
     assert "t_0 = " in caught.value.expected
     assert caught.value.found
     assert "m, t" in caught.value.where
+
+
+def with_combine(fold: Fold, combined: tuple[sp.Expr, ...]) -> Fold:
+    """The fold with the operation of its tuples replaced; its cascade stays what it was."""
+    steps = []
+    for step in fold.steps:
+        if isinstance(step, Component) and step.reducer.whole is not None:
+            whole = dataclasses.replace(step.reducer.whole, combined=combined)
+            step = dataclasses.replace(step, reducer=whole.of(step.reducer.part))
+        steps.append(step)
+    return dataclasses.replace(fold, steps=tuple(steps))
+
+
+def test_a_selection_that_gives_equal_keys_to_the_other_index_is_caught() -> None:
+    key, _ = fold_of("most_probable").components[-1].reducer.whole.combined
+    later = sp.Piecewise((first(1), first(0) > second(0)), (second(1), True))
+    with pytest.raises(FoldError):
+        prove(with_combine(fold_of("most_probable"), (key, later)))
+
+
+def test_a_users_merge_with_a_changed_term_is_caught() -> None:
+    mean, square, count = WELFORD.combined
+    with pytest.raises(FoldError):
+        prove(with_combine(fold_of("welford"), (mean, changed(square), count)))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_top_k_is_proved_and_one_that_forgets_a_rank_is_caught(count: int) -> None:
+    results = sp.symbols(f"z0:{2 * count}", real=True)
+    fold = derive(cascade(MAXIMUM, SUM_EXP, *selected(results, sp.exp(x - m) / t, count)))
+    assert isinstance(fold, Fold), str(fold)
+    assert {str(c.lift) for c in fold.components if c.parts} == {"x", "position", "-oo", "highest"}
+    whole = fold.components[-1].reducer.whole
+    forgotten = (*whole.combined[:-2], first(2 * count - 2), first(2 * count - 1))
+    with pytest.raises(FoldError):
+        prove(with_combine(fold, forgotten))

@@ -16,6 +16,7 @@ Combine = Callable[..., Expr]
 
 maximum, minimum, total = te.max, te.min, te.sum
 product = te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product")
+disjunction = te.comm_reducer(lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype), name="disjunction")
 conjunction = te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype), name="conjunction")
 
 
@@ -35,6 +36,20 @@ def fold(
     """One reduction: name[rows] = combine over l < length of element(*rows, l)."""
     axis = te.reduce_axis((0, length), "l")
     return te.compute(tuple(rows), lambda *at: combine(element(*at, axis), axis=axis), name=name)
+
+
+def tupled(
+    name: str,
+    combine: Callable[..., tuple[Expr, ...]],
+    identity: Callable[..., tuple[Expr, ...]],
+    element: Callable[..., tuple[Expr, ...]],
+    length: int = LENGTH,
+    rows: Sequence[int] = (ROWS,),
+) -> list[te.Tensor]:
+    """One reduction of tuples, by a te.comm_reducer of that combine and identity."""
+    axis = te.reduce_axis((0, length), "l")
+    reducer = te.comm_reducer(combine, identity, name=name)
+    return list(te.compute(tuple(rows), lambda *at: reducer(element(*at, axis), axis=axis), name=name))
 
 
 def each(name: str, element: Element, *shape: int) -> te.Tensor:

@@ -14,8 +14,8 @@ from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.compilation import host_target
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.testing import oracle, tolerance
 
 FORMULAS = [
     ("attention", "attention", {"heads": 2, "queries": 5, "keys": 37, "head_dim": 8}),

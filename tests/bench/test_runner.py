@@ -19,7 +19,8 @@ from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Report, Row, Status
 from tvm_cascade.bench.suites import PassGoal, SpeedGoal
 from tvm_cascade.bench.timing import Timing
-from tvm_cascade.errors import OptionError, WorkloadError
+from tvm_cascade.errors import OptionError, OracleError, WorkloadError
+from tvm_cascade.evaluate import oracle
 
 EVERY_ROW = [peers.NUMPY, peers.TORCH, peers.TVM_DEFAULT, peers.TVM_DLIGHT, peers.OURS_UNFUSED, peers.OURS_FUSED]
 ONE_WORKLOAD = ["--suite", "smoke", "--only", "variance", "--no-idle-gate", "--repeats", "2"]
@@ -136,11 +137,17 @@ def test_a_result_of_another_shape_is_wrong() -> None:
     assert found.rows[0].status is Status.WRONG and "(3,)" in found.rows[0].note
 
 
-def test_a_program_that_the_oracle_cannot_evaluate_is_not_timed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_the_oracle_cannot_evaluate_is_not_timed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OracleError("a block", "some_packed_call", "block `kernel`")
+
+    monkeypatch.setattr(oracle, "evaluate", refuse)
     words = ["--suite", "redfuser-cpu", "--only", "R1", "--no-idle-gate"]
     assert runner.run(parse(*words), {"never": lambda case: pytest.fail("something ran")}) == 0
     shown = capsys.readouterr().out
-    assert "`never`: there is no oracle" in shown and "topk" in shown
+    assert "`never`: there is no oracle" in shown and "some_packed_call" in shown
 
 
 def test_a_program_that_fails_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:

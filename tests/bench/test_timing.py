@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -169,3 +171,19 @@ def test_waiting_for_a_device_is_idle_and_stolen_time_is_not(monkeypatch: pytest
     stat.write_text("cpu 1 2 3 40 50 6 7 800 1 2\n")
     monkeypatch.setattr(timing, "_STAT", stat)
     assert timing._ticks() == (909, 90)
+
+
+def test_threads_of_peers_may_use_every_core() -> None:
+    """TVM binds the thread that calls it, and with it all threads started from there, unless it is told not to."""
+    program = (
+        "import os, numpy, tvm, tvm_cascade\n"
+        "from tvm_cascade.bench import environment, workloads\n"
+        "before = os.sched_getaffinity(0)\n"
+        "environment.set_threads()\n"
+        "workload = workloads.get('variance').with_shape(rows=64, length=64)\n"
+        "run = tvm_cascade.compile(workload.build())\n"
+        'run(*workload.inputs(numpy.random.default_rng(0)), numpy.zeros(64, "float32"))\n'
+        "own = [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]\n"
+        "assert all(one == before for one in own), own\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

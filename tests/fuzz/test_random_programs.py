@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tvm import te, tirx
 
+from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.testing import oracle
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, each, fold, maximum, minimum, number, program, total

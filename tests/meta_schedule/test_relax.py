@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 import tvm_cascade
-from tvm_cascade.testing.tolerance import assert_close
+from tvm_cascade.evaluate.tolerance import assert_close
 
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")

@@ -12,8 +12,8 @@ import tvm
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
-from tvm_cascade.testing import oracle
-from tvm_cascade.testing.tolerance import assert_close
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate.tolerance import assert_close
 
 pytest.importorskip("xgboost")
 pytest.importorskip("psutil")

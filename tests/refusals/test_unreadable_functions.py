@@ -69,17 +69,26 @@ def guarded(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
             b[v] = a[v]
 
 
-def symbolic() -> tirx.PrimFunc:
-    length = tirx.Var("n", "int64")
-    x = te.placeholder((ROWS, length), "float32", name="x")
-    j, k = te.reduce_axis((0, length), "j"), te.reduce_axis((0, length), "k")
-    row_max = te.compute((ROWS,), lambda i: te.max(x[i, j], axis=j), name="row_max")
-    return program(x, te.compute((ROWS,), lambda i: te.sum(te.exp(x[i, k] - row_max[i]), axis=k), name="row_sum"))
+@T.prim_func(s_tir=True)
+def triangular(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        for j in range(i + 1):
+            with T.sblock("rows"):
+                v_i = T.axis.spatial(8, i)
+                v_j = T.axis.reduce(i + 1, j)
+                with T.init():
+                    b[v_i] = T.float32(0)
+                b[v_i] = b[v_i] + a[v_i, v_j]
 
 
-def argmax() -> tirx.PrimFunc:
+def erf_of_a_tuple() -> tirx.PrimFunc:
+    """A combine that calls a function without algebra on what it holds."""
     x = array("x")
-    return program(x, topi.argmax(x, axis=1))
+    axis = te.reduce_axis((0, int(x.shape[1])), "l")
+    combine = te.comm_reducer(
+        lambda a, b: (a[0] + b[0], te.erf(a[1]) + b[1]), lambda *types: tuple(tirx.const(0, t) for t in types)
+    )
+    return program(x, *te.compute((ROWS,), lambda i: combine((x[i, axis], x[i, axis]), axis=axis), name="pair"))
 
 
 def extern() -> tirx.PrimFunc:
@@ -114,8 +123,8 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "merge": (scheduled(lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])), "scheduled"),
     "guarded loop": (lambda: guarded, "scheduled"),
     "no blocks": (lambda: plain_loops, "tirx"),
-    "symbolic shape": (symbolic, "symbolic_shape"),
-    "tuple reduction": (argmax, "reducer"),
+    "extent of another loop": (lambda: triangular, "symbolic_shape"),
+    "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
     "a buffer written twice": (lambda: written_twice, "opaque_block"),
     "extern": (extern, "extern"),

@@ -11,6 +11,8 @@ from ..analysis.programs import (
     LENGTH,
     ROWS,
     array,
+    conjunction,
+    disjunction,
     fold,
     maximum,
     minimum,
@@ -46,6 +48,20 @@ def _after_sum(*names: str, combine: Callable[..., Expr] = total) -> Callable[..
             s = fold("s", lambda i, j: x[i, j])
             out = fold("out", lambda i, j: element(x[i, j], s[i], *(a[i, j] for a in further)), combine)
             return program(x, *further, out)
+
+        return build
+
+    return of
+
+
+def _after_squares(combine: Callable[..., Expr]) -> Callable[..., Callable[[], tirx.PrimFunc]]:
+    """Programs s = Σ x²; out = combine element(x, s)."""
+
+    def of(element: Callable[..., Expr]) -> Callable[[], tirx.PrimFunc]:
+        def build() -> tirx.PrimFunc:
+            x = array("x")
+            s = fold("s", lambda i, j: x[i, j] * x[i, j])
+            return program(x, fold("out", lambda i, j: element(x[i, j], s[i]), combine))
 
         return build
 
@@ -115,6 +131,20 @@ def product_of_ratios() -> tirx.PrimFunc:
     return program(x, fold("out", lambda i, j: x[i, j] / m[i], product))
 
 
+def sum_where_any_holds() -> tirx.PrimFunc:
+    """x -> Σ x where some x is above 2, else 0."""
+    x = array("x")
+    some = fold("some", lambda i, j: x[i, j] > number(2), disjunction)
+    return program(x, fold("out", lambda i, j: x[i, j] * some[i].astype("float32")))
+
+
+def least_where_all_hold() -> tirx.PrimFunc:
+    """x -> min (x − 3) where every x is below 2, else 0."""
+    x = array("x")
+    every = fold("every", lambda i, j: x[i, j] < number(2), conjunction)
+    return program(x, fold("out", lambda i, j: (x[i, j] - number(3)) * every[i].astype("float32"), minimum))
+
+
 def root_of_a_sum() -> tirx.PrimFunc:
     """x, w -> Σ w / sqrt(Σ x + 10⁴), whose sum has no known sign."""
     x, w = array("x"), array("w")
@@ -140,5 +170,14 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "largest_deviation": _after_sum(combine=maximum)(lambda x, s: te.abs(x - _mean(s))),
     "largest_multiple": _after_sum(combine=maximum)(lambda x, s: x * s),
     "powers_of_a_result": _after_sum()(lambda x, s: x * s + s * s),
+    "sum_where_any_holds": sum_where_any_holds,
+    "least_where_all_hold": least_where_all_hold,
+    "largest_of_negative_multiples": _after_squares(combine=maximum)(lambda x, s: number(0) - x * s),
+    "smallest_over_a_root": _after_squares(combine=minimum)(lambda x, s: x / te.sqrt(s + number(1e-3))),
+    "largest_excess": _after_sum(combine=maximum)(lambda x, s: te.max(x - _mean(s), number(0))),
+    "smallest_in_a_range": _after_sum(combine=minimum)(
+        lambda x, s: te.min(te.max(x - _mean(s), number(-1)), number(1)) * number(2)
+    ),
+    "largest_tangent": _after_squares(combine=maximum)(lambda x, s: te.tanh(x * te.rsqrt(s + number(1e-3)))),
     "normalised_by_the_largest": _after_maximum("w")(lambda x, m, w: (x - m) * w),
 }

@@ -14,8 +14,8 @@ from tvm import tirx
 
 from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.testing import oracle, tolerance
 from tvm_cascade.transform.rewrite import rewrite
 
 Array = NDArray[Any]
@@ -93,7 +93,7 @@ class Unfused:
         return run(executable, func, inputs)
 
     def check(self, inputs: Arrays, **options: object) -> None:
-        """The fused program is as exact as the unfused one, by the rule of `testing.tolerance`."""
+        """The fused program is as exact as the unfused one, by the rule of `evaluate.tolerance`."""
         assert_close(self.fused_results(inputs, **options), self.func, inputs, self.results(inputs), self.length)
 
 
@@ -114,9 +114,3 @@ def read(func: tirx.PrimFunc) -> Unfused:
     groups = [candidate.group for candidate in candidates if candidate.group is not None]
     assert groups, [str(candidate.reason) for candidate in candidates]
     return Unfused(func, program, groups, build(func))
-
-
-def kinds(values: Array) -> Array:
-    """0 for a finite number, 1 for NaN, 2 and 3 for the infinities."""
-    wide = np.asarray(values).astype(np.float64)
-    return np.where(np.isnan(wide), 1, np.where(np.isposinf(wide), 2, np.where(np.isneginf(wide), 3, 0)))

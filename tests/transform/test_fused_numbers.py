@@ -9,7 +9,7 @@ import pytest
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
-from tvm_cascade.testing.inputs import adversarial_lengths
+from tvm_cascade.evaluate.inputs import adversarial_lengths
 
 from .running import Arrays, Unfused, read
 

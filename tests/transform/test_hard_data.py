@@ -11,12 +11,13 @@ from tvm import te, tirx
 
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
-from tvm_cascade.testing import oracle
-from tvm_cascade.testing.inputs import INPUTS
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.evaluate.tolerance import kinds
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program, softmax_stats
 from .programs import PROGRAMS
-from .running import Arrays, Unfused, kinds, read
+from .running import Arrays, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
 FINITE = ["normal", "large_offset", "rising", "falling", "late_spike", "ties", "zeros", "alternating_sign"]

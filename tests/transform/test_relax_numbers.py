@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.testing import oracle
+from tvm_cascade.evaluate import oracle
 
 from ..analysis.test_relax_programs import PROGRAMS, legalized
 from .running import numpy_dtype, read

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sympy as sp
 
@@ -16,6 +17,9 @@ LENGTH = sp.Symbol("N", positive=True, integer=True)
 
 COUNT = sp.Symbol("n", positive=True, integer=True)
 """n, the number of positions that a state has folded so far."""
+
+POSITION = sp.Symbol("position", integer=True, nonnegative=True)
+"""The position of an element on the cascade axis, as an element itself: the index that an argmax gives."""
 
 LN2 = sp.Rational(*math.log(2).as_integer_ratio())
 """ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
@@ -30,6 +34,58 @@ class Round(sp.Function):
     def is_real(self) -> bool:
         """Rounding a real number gives a real number."""
         return True
+
+
+class PowerOfTwo(sp.Function):
+    """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
+
+    nargs = 1
+
+    @property
+    def is_real(self) -> bool:
+        """A power of two, or zero."""
+        return True
+
+    @staticmethod
+    def _imp_(value: Any) -> Any:
+        number = float(value)  # for lambdify
+        if not math.isfinite(number) or number == 0:
+            return number
+        return math.copysign(math.ldexp(1.0, math.frexp(number)[1] - 1), number)
+
+
+class WholePower(sp.Function):
+    """2^k with a whole k, as exp2(⌊log₂ v⌋): a factor that commutes with the rounding of any float."""
+
+    nargs = 1
+    is_positive = True
+
+    @staticmethod
+    def _imp_(exponent: Any) -> Any:
+        return 2.0**exponent  # for lambdify
+
+
+class Settled(sp.Function):
+    """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
+
+    A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
+    infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
+        return component * factor  # for lambdify: the value among finite numbers
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[0] * self.args[1]))
 
 
 @dataclass(frozen=True)
@@ -60,7 +116,8 @@ class Cascade:
     Raises
     ------
     InputError
-        When a reduction reads a result that is not computed before it, or a result is computed twice.
+        When a reduction reads a result that is not computed before it, a result is computed twice, or the parts of a
+        tuple are not all there as neighbours.
     """
 
     reductions: tuple[Reduction, ...]
@@ -80,6 +137,22 @@ class Cascade:
                     "reductions in dependency order", f"{names} read before computed", str(reduction.result)
                 )
             seen.add(reduction.result)
+        for block in self.blocks:
+            whole, parts = block[0].reducer.whole, sorted(reduction.reducer.part for reduction in block)
+            if any(r.reducer.whole != whole for r in block) or (whole and parts != list(range(whole.width))):
+                raise InputError("every part of a tuple, side by side", f"parts {parts}", str(block[0].result))
+
+    @property
+    def blocks(self) -> list[tuple[Reduction, ...]]:
+        """The reductions, those of one tuple together; a tuple's are neighbours."""
+        found: list[tuple[Reduction, ...]] = []
+        pending = list(self.reductions)
+        while pending:
+            whole = pending[0].reducer.whole
+            width = 1 if whole is None else whole.width
+            found.append(tuple(pending[:width]))
+            pending = pending[width:]
+        return found
 
     @property
     def results(self) -> tuple[sp.Symbol, ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
+from tvm_cascade.algebra.counterexample import Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable
-from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, is_power_of_two
+from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
@@ -28,10 +32,19 @@ class Derivation:
     handles : quantities that elements read of earlier results.
     done : the reductions taken in, under symbols that carry the signs of their results.
     finish : each result in the state.
+    numbers : symbols that stand for constants.
+    move : how running references move where there is a choice.
     """
 
-    def __init__(self, cascade: Cascade, rescalable_casts: tuple[str, ...]) -> None:
-        self.cascade, self.rescalable_casts = cascade, rescalable_casts
+    def __init__(
+        self,
+        cascade: Cascade,
+        rescalable_casts: tuple[str, ...],
+        numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
+        move: Move = Move.EXACT,
+    ) -> None:
+        self.move = move
+        self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
         self.elements = cascade.elements
         self.handles = HandleTable()
         self.steps: list[Component | Reference] = []
@@ -64,19 +77,33 @@ class Derivation:
         """
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
-            if value.has(*self.cascade.results) and str(dtype) not in self.rescalable_casts:
-                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}")
+            commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
+            if value.has(*self.cascade.results) and not commutes:
+                raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
         ordered = [r.result for r in self.done if r.reducer.ordered]
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
-        element = sp.expand_log(reduction.element.xreplace(self._signed))
+        # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
+        signed = reduction.element.xreplace(self._signed)
+        whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
+        element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         held = self.handles.extract(element, self.elements, self.results, ordered)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
 
-    def note(self, reduction: Reduction) -> None:
-        """Marks a reduction as done; later laws may rely on the sign that its element gives its result."""
+    def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
+        """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""
+        read = [f for f in sp.Mul.make_args(value) if f.has(*self.cascade.results)]
+        return bool(read) and not any(f.has(*self.elements) for f in read) and is_power_of_two(sp.Mul(*read))
+
+    def note(self, reduction: Reduction, keeps_sign: bool = False) -> None:
+        """Marks a reduction as done; later laws may rely on the sign that its element gives its result.
+
+        Parameters
+        ----------
+        keeps_sign : positive elements give a positive result, whatever the reducer says of itself.
+        """
         element = reduction.element.xreplace(self._signed)
         bare, facts = strip_rounding(element), {}
-        if reduction.reducer.keeps_sign:
+        if keeps_sign or reduction.reducer.keeps_sign:
             facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
         if facts:
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
@@ -87,11 +114,21 @@ class Derivation:
         """An expression in the cascade's own result symbols."""
         return value.xreplace({signed: original for original, signed in self._signed.items()})
 
-    def refuse(self, reduction: Reduction, code: str, detail: object) -> Refused:
-        """An exception that carries the refusal; handles are shown as what they stand for."""
+    def refuse(self, reduction: Reduction, code: str, detail: object, function: sp.Expr | None = None) -> Refused:
+        """An exception that carries the refusal; handles are shown as what they stand for.
+
+        `function` is the part of the element that breaks the law, where `detail` is not it.
+        """
+        values = {h.symbol: h.value for h in self.handles} | {r: r for r in self.cascade.results}
+        broken = function if function is not None else detail
+        shown = None
+        if isinstance(broken, sp.Expr):
+            values = {symbol: self.plain(value.xreplace(self.numbers)) for symbol, value in values.items()}
+            shown = counterexample(code, Question(reduction.reducer, broken, self.elements, values, self.numbers))
         if isinstance(detail, sp.Basic):
-            detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}))
-        return Refused(Refusal(str(reduction.result), Reason(code, f"{reduction.reducer.name} of {detail}")))
+            detail = self.plain(detail.xreplace(values).xreplace(self.numbers))
+        reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
+        return Refused(Refusal(str(reduction.result), reason))
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component with a lift that no move changes: an earlier one that is the same, or a new one."""
@@ -108,6 +145,22 @@ class Derivation:
         self.steps.append(Component(symbol, reduction.result, reducer, lift, symbol if shift is None else shift))
         return symbol
 
+    def tuple_of(self, whole: TupleReducer, block: Sequence[Reduction], lifts: Sequence[sp.Expr]) -> list[sp.Symbol]:
+        """The components of a tuple, by part: those of an earlier one that is the same, or new ones.
+
+        Parameters
+        ----------
+        block : the reduction that each part serves.
+        """
+        for unit in self.fold().units:
+            if isinstance(unit, tuple) and unit[0].reducer.whole == whole and [c.lift for c in unit] == list(lifts):
+                return [component.symbol for component in unit]
+        symbols = tuple(self.unused(reduction) for reduction in block)
+        for part, (reduction, lift) in enumerate(zip(block, lifts, strict=True)):
+            step = Component(symbols[part], reduction.result, whole.of(part), lift, symbols[part], symbols)
+            self.steps.append(step)
+        return list(symbols)
+
     def unused(self, reduction: Reduction, ahead: int = 0) -> sp.Symbol:
         """The symbol of the reduction's next component, or of one further ahead."""
         own = sum(isinstance(s, Component) and s.owner == reduction.result for s in self.steps)
@@ -116,7 +169,7 @@ class Derivation:
             name += "_"
         return sp.Symbol(name, real=True)
 
-    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: bool) -> Reference:
+    def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
         """The reference of a key, made and placed after what it reads on first use."""
         if key not in self._references:
             read = [str(r) for r in self.results if r in tracks.free_symbols]

@@ -8,20 +8,25 @@ from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.prove import UndefinedError, prove
+from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
 
 
-def derive(cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS) -> Fold | Refusal:
+def derive(
+    cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, move: str = Move.EXACT
+) -> Fold | Refusal:
     """The fold of a cascade, proved; or the refusal that names the reduction, the expression and the law that fails.
 
     Parameters
     ----------
     cascade : reductions over one axis, in dependency order.
     rescalable_casts : dtypes whose rounding inside an element may happen at another scale.
+    move : how running references move: "exact", "lazy" or "power_of_two" (see `gauge`).
 
     Returns
     -------
@@ -43,9 +48,14 @@ def derive(cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS)
     t_0*exp(-Δc_m)
     """
     constants = NamedConstants()
-    derivation = Derivation(constants.named(cascade), tuple(rescalable_casts))
+    named = constants.named(cascade)
+    derivation = Derivation(named, tuple(rescalable_casts), constants.values, Move(move))
     try:
-        for reduction in derivation.cascade.reductions:
+        for block in derivation.cascade.blocks:
+            if block[0].reducer.whole is not None:
+                tuple_law(derivation, block)
+                continue
+            (reduction,) = block
             held, used = derivation.take_in(reduction)
             if used:
                 derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)

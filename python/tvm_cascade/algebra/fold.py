@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, is_power_of_two
 from tvm_cascade.algebra.reducer import Reducer
 
 
@@ -44,6 +44,7 @@ class Component:
     reducer : how contributions combine.
     lift : the contribution of one element, in element symbols and references.
     shift : T after its references have moved, in the components, c, c′ and c′ − c of the references, and the count n.
+    parts : the components of its tuple by part, itself among them; none where it combines by itself.
     """
 
     symbol: sp.Symbol
@@ -51,6 +52,13 @@ class Component:
     reducer: Reducer
     lift: sp.Expr
     shift: sp.Expr
+    parts: tuple[sp.Symbol, ...] = ()
+
+    @property
+    def read_in_merge(self) -> frozenset[sp.Symbol]:
+        """The components that its merge depends on."""
+        whole = self.reducer.whole
+        return frozenset({self.symbol} if whole is None else {self.parts[k] for k in whole.reads(self.reducer.part)})
 
     @property
     def moves(self) -> bool:
@@ -70,6 +78,7 @@ class Reference:
     value : where it moves to, in components of the merged state, references, the count n and the length N.
     guarded : `value` can be singular on partial results (or zero, for a scale); the reference then stays put.
     scale : it stands in for a factor, so it must not be zero; it starts at 1.
+    move : where it goes; unless that is exact, it need not end at `tracks`.
     auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
     """
 
@@ -82,6 +91,12 @@ class Reference:
     guarded: bool = False
     auxiliary: bool = False
     scale: bool = False
+    move: Move = Move.EXACT
+
+    @property
+    def free(self) -> bool:
+        """Whether it may end away from `tracks`, so that finish has to bring the state there."""
+        return self.guarded or self.auxiliary or self.move is not Move.EXACT
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,20 @@ class Fold:
     deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = field(default_factory=dict)
 
     @property
+    def units(self) -> list[Reference | tuple[Component, ...]]:
+        """The steps, components of one tuple together; they are neighbours."""
+        found: list[Reference | tuple[Component, ...]] = []
+        for step in self.steps:
+            last = found[-1] if found else None
+            if isinstance(step, Reference):
+                found.append(step)
+            elif isinstance(last, tuple) and step.parts and last[0].parts == step.parts:
+                found[-1] = (*last, step)
+            else:
+                found.append((step,))
+        return found
+
+    @property
     def components(self) -> tuple[Component, ...]:
         """The components, in order."""
         return tuple(step for step in self.steps if isinstance(step, Component))
@@ -110,6 +139,18 @@ class Fold:
     def references(self) -> tuple[Reference, ...]:
         """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
+
+    def range_of(self, reference: Reference) -> str:
+        """Why lifts stay in range where they are held at a reference."""
+        if reference.scale and (reference.move is Move.POWER_OF_TWO or is_power_of_two(reference.tracks)):
+            return "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
+        if reference.scale:
+            return "|x/c| ≤ 1"
+        if any(e.has(reference.symbol) for c in self.components for e in c.lift.atoms(sp.exp)):
+            if reference.move is Move.LAZY:
+                return f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
+            return "exp(x − c) ≤ 1"
+        return "x − c is no larger than the spread of x about its centre"
 
     def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:
         """The fold of some results alone: steps that none of them needs are dropped."""
@@ -125,7 +166,7 @@ class Fold:
             read: set[sp.Symbol] = set()
             for step in self.steps:
                 if isinstance(step, Component) and step.symbol in needed:
-                    read |= step.lift.free_symbols | step.shift.free_symbols
+                    read |= step.lift.free_symbols | step.shift.free_symbols | step.read_in_merge
                 if isinstance(step, Reference) and {step.symbol, step.moved, step.step} & needed:
                     read |= step.value.free_symbols | {step.symbol}
             if read <= needed:
@@ -142,9 +183,9 @@ class Fold:
         rows: list[tuple[str, sp.Expr | str, sp.Expr]] = []
         rows += [("lift", c.symbol, c.lift) for c in self.components]
         rows += [(f"reference ({r.gauge})", r.moved, r.value) for r in self.references]
-        for component in self.components:
-            first, second = (_of_side(component.shift, self, side) for side in (1, 2))
-            rows.append(("merge", component.symbol, _merged(component.reducer, first, second)))
+        for unit in self.units:
+            if isinstance(unit, tuple):
+                rows += [("merge", left, right) for left, right in _merged(self, unit)]
         rows += [("finish", result, expression) for result, expression in self.finish.items()]
         return rows
 
@@ -170,5 +211,14 @@ def _of_side(expression: sp.Expr, fold: Fold, side: int) -> sp.Expr:
     return expression.subs({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names}, simultaneous=True)
 
 
-def _merged(reducer: Reducer, first: sp.Expr, second: sp.Expr) -> sp.Expr:
-    return reducer.combine(first, second)
+def _merged(fold: Fold, unit: tuple[Component, ...]) -> list[tuple[sp.Expr, sp.Expr]]:
+    """(component, merged) of a unit; a selection is shown by its name."""
+    whole = unit[0].reducer.whole
+    if whole is None:
+        first, second = (_of_side(unit[0].shift, fold, side) for side in (1, 2))
+        return [(unit[0].symbol, unit[0].reducer.combine(first, second))]
+    sides = [[_of_side(symbol, fold, side) for symbol in unit[0].parts] for side in (1, 2)]
+    if whole.selection is not None:
+        return [(sp.Tuple(*(c.symbol for c in unit)), sp.Function(whole.name)(*(sp.Tuple(*side) for side in sides)))]
+    merged = whole.combine(*sides)
+    return [(component.symbol, merged[component.reducer.part]) for component in unit]

@@ -9,8 +9,18 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
 | centred  | u is built from sums                                   | u of the predicted results: partial sum · N/n   |
 
-Range analysis decides between them: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the
-answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
+How often a running reference moves is its *move*, which the user may choose:
+
+| move         | the reference goes to                              | range                                         |
+|--------------|----------------------------------------------------|-----------------------------------------------|
+| exact        | u of the partial results, at each merge            | exp(x − c) ≤ 1; |x/c| ≤ 1                     |
+| lazy         | there, once it is more than LAZY_DISTANCE away     | exp(x − c) ≤ exp(LAZY_DISTANCE)               |
+| power_of_two | a power of two beside u, where u is a scale        | |x/c| ≤ 1; c/c′ commutes with float rounding  |
+
+Both end away from u, and finish brings the state there.
+
+Range analysis decides between the gauges: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of
+the answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
 kept as an extra component and serves as the reference; where u divides by a result that may pass near zero (a centre
 of signed masses), the plain mean of x does.
 """
@@ -23,8 +33,8 @@ from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.algebra.cascade import Reduction, WholePower
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.sampling import varies_numerically
 
 
@@ -37,6 +47,27 @@ class Gauge(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+class Move(str, Enum):
+    """Where a running reference goes; see the table above."""
+
+    EXACT = "exact"
+    LAZY = "lazy"
+    POWER_OF_TWO = "power_of_two"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+LAZY_DISTANCE = 8
+"""exp(8) = 2981: a million terms of it stay 28 binary orders below the largest float32."""
+
+
+def is_power_of_two(value: sp.Expr) -> bool:
+    """Whether a value is 2^k with a whole k, as in exp2(floor(log2(u)))."""
+    powers = [f.as_base_exp() for f in sp.Mul.make_args(value)]
+    return all(isinstance(base, WholePower) and exponent.is_integer for base, exponent in powers)
 
 
 @dataclass(frozen=True)
@@ -151,6 +182,18 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         if right_way and at_bound.is_number and at_bound.is_finite:
             return True
     return False
+
+
+def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> list[sp.Symbol]:
+    """Results of which an infinite one meets an equal element in the exponent: max x and Σ x, in x − u."""
+    full, part = exponent.subs(handle.symbol, handle.value), exponent.subs(handle.symbol, 0)
+    found = []
+    for reduction in reductions:
+        if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
+            against = sp.simplify(part / (reduction.element * sp.diff(full, reduction.result)))
+            if against.is_negative:
+                found.append(reduction.result)
+    return found
 
 
 def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:

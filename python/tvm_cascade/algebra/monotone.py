@@ -9,11 +9,18 @@ import sympy as sp
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.algebra.sampling import has_both_signs
 
+_RISING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan)
+"""Functions of one argument that rise wherever they are defined."""
+
 Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
 
 
 def through_order(
-    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+    function: sp.Expr,
+    reducer: Reducer,
+    elements: Sequence[sp.Symbol],
+    handles: Sequence[sp.Symbol],
+    strictly: bool = False,
 ) -> Through | str:
     """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
 
@@ -24,13 +31,15 @@ def through_order(
     | convex (max), concave (min)    | both         | both         |
     | falls, then rises (max)        | both         |              |
     | rises, then falls (min)        |              | both         |
+
+    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
     parts: dict[sp.Expr, sp.Symbol] = {}
     outer = _collected(function, elements, handles, parts)
     if len(parts) != 1 or outer.has(*elements):
         return "several_element_parts"
     ((inner, variable),) = parts.items()
-    kept = _kept(outer, variable, reducer)
+    kept = _kept(outer, variable, reducer, strictly)
     if kept is None:
         return "not_monotone"
     return inner, kept, lambda end: outer.xreplace({variable: end})
@@ -63,30 +72,29 @@ def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
     return scale * parts[bare]
 
 
-def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
     opposite = MIN if reducer is MAX else MAX
     if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
-        return _kept_through_abs(outer, variable, reducer)
-    if direction := _direction(outer, variable):
-        return (reducer,) if direction > 0 else (opposite,)
+        return _kept_through_abs(outer, variable, reducer, strictly)
+    if trend := _trend(outer, variable, strictly):
+        return (reducer,) if trend > 0 else (opposite,)
     if outer.has(sp.Max, sp.Min):
         return None
     slope = sp.diff(outer, variable)
     if not has_both_signs(slope):
         slope = sp.simplify(slope)
-        if slope.is_nonnegative:
+        if slope.is_positive if strictly else slope.is_nonnegative:
             return (reducer,)
-        if slope.is_nonpositive:
+        if slope.is_negative if strictly else slope.is_nonpositive:
             return (opposite,)
-    if _turns_once(slope, variable, 1 if reducer is MAX else -1):
+    way = 1 if reducer is MAX else -1
+    if _turns_once(slope, variable, way):
         return (MAX, MIN)
-    curvature = sp.diff(slope, variable)
-    if has_both_signs(curvature):
+    bend = sp.diff(slope, variable)
+    if has_both_signs(bend):
         return None
-    curvature = sp.simplify(curvature)
-    if (curvature.is_nonnegative and reducer is MAX) or (curvature.is_nonpositive and reducer is MIN):
-        return (MAX, MIN)
-    return None
+    bend = sp.simplify(bend) * way
+    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
 
 
 def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
@@ -97,28 +105,48 @@ def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
     return not tilt.has(variable) and bool((way * tilt).is_positive)
 
 
-def _direction(outer: sp.Expr, variable: sp.Symbol) -> int | None:
-    """1 where the expression is built from increasing steps alone, −1 where it falls; None where that is not plain."""
-    if outer == variable:
-        return 1
-    inner = [arg for arg in outer.args if arg.has(variable)]
-    if isinstance(outer, (sp.Max, sp.Min, sp.Add, sp.exp, sp.tanh, sp.log)):
-        ways = {_direction(arg, variable) for arg in inner}
-        return ways.pop() if len(ways) == 1 else None
-    if isinstance(outer, sp.Mul) and len(inner) == 1:
-        factor = outer / inner[0]
-        sign = 1 if factor.is_nonnegative else -1 if factor.is_nonpositive else None
-        way = _direction(inner[0], variable)
-        return None if sign is None or way is None else sign * way
-    return None
-
-
-def _kept_through_abs(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer) -> tuple[Reducer, ...] | None:
+def _kept_through_abs(
+    outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool
+) -> tuple[Reducer, ...] | None:
     """|affine in a| times a non-negative factor, plus what is free of a, is convex."""
     rest, body = outer.as_independent(variable, as_Add=True)
     factor, absolute = body.as_independent(variable, as_Add=False)
     if not isinstance(absolute, sp.Abs) or absolute.args[0].diff(variable, 2) != 0 or rest.has(variable):
         return None
-    convex = factor.is_nonnegative
-    concave = factor.is_nonpositive
-    return (MAX, MIN) if (convex and reducer is MAX) or (concave and reducer is MIN) else None
+    bend = factor * absolute.args[0].diff(variable) ** 2 * (1 if reducer is MAX else -1)
+    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+
+
+def _trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool) -> int | None:
+    """1 where the expression rises with the variable, −1 where it falls, 0 where it is free of it; None if unknown.
+
+    Read off its structure: a kink, as of max(x − u, 0), has no slope, and that of tanh has a sign that SymPy misses.
+    """
+    if not expression.has(variable):
+        return 0
+    if expression == variable:
+        return 1
+    if isinstance(expression, _RISING):
+        return _trend(expression.args[0], variable, strictly)
+    if isinstance(expression, sp.Pow) and not expression.exp.has(variable):
+        return _trend_of_power(expression, variable, strictly)
+    if isinstance(expression, sp.Mul):
+        scale, rest = expression.as_independent(variable, as_Add=False)
+        inner = None if isinstance(rest, sp.Mul) else _trend(rest, variable, strictly)
+        rises = scale.is_positive if strictly else scale.is_nonnegative
+        falls = scale.is_negative if strictly else scale.is_nonpositive
+        return None if inner is None or not (rises or falls) else inner if rises else -inner
+    if isinstance(expression, (sp.Add, sp.Max, sp.Min)):
+        trends = {_trend(argument, variable, strictly) for argument in expression.args}
+        flat = isinstance(expression, sp.Add) or not strictly
+        moving = trends - {0} if flat else trends
+        return next(iter(moving)) if len(moving) == 1 else None
+    return None
+
+
+def _trend_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> int | None:
+    inner = _trend(power.base, variable, strictly)
+    odd = power.exp.is_integer and power.exp.is_odd and power.exp.is_positive
+    if inner is None or not (odd or power.base.is_nonnegative or power.exp == sp.Rational(1, 2)):
+        return None
+    return inner if power.exp.is_positive else -inner if power.exp.is_negative and power.base.is_nonnegative else None

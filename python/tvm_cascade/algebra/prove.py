@@ -9,6 +9,7 @@ Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fa
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
+from tvm_cascade.algebra.monoid import TIES, evaluator_of
+from tvm_cascade.algebra.reducer import EXTREMES, Selection
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 
@@ -26,6 +30,8 @@ ATTEMPTS = 8
 ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
 """Odds of truth values, and the sign of real numbers, round by round: a conjunction must hold now and then, and a
 disjunction fail; each second round mirrors the one before, so that both ends of an extremum decide."""
+
+ROUNDS_OF_SELECTIONS = 3
 
 TOLERANCE = mpmath.mpf(10) ** -25
 LARGEST = mpmath.mpf(10) ** 10_000
@@ -63,7 +69,7 @@ class Evaluator:
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
         """The expression's value where its symbols have the given values."""
         if expression not in self._compiled:
-            bare = strip_rounding(expression)
+            bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, "mpmath")
         symbols, function = self._compiled[expression]
@@ -76,7 +82,7 @@ class Evaluator:
         scope = {COUNT: mpmath.mpf(1)}
         for step in self.fold.steps:
             if isinstance(step, Reference):
-                values[step.symbol] = self._moved(step, {**values, **scope}, mpmath.mpf(int(step.scale)))
+                values[step.symbol] = self._moved(step, {**values, **scope}, None)
             else:
                 values[step.symbol] = self.value(step.lift, {**element, **values, **scope})
         return State(1, values)
@@ -88,35 +94,50 @@ class Evaluator:
         count = first.count + second.count
         values: Values = {}
         moved: Values = {}
-        for step in self.fold.steps:
-            if isinstance(step, Reference):
-                values[step.symbol] = self._moved(step, {**values, COUNT: mpmath.mpf(count)}, first.values[step.symbol])
-                moved[step.moved] = values[step.symbol]
+        for unit in self.fold.units:
+            if isinstance(unit, Reference):
+                values[unit.symbol] = self._moved(unit, {**values, COUNT: mpmath.mpf(count)}, first.values[unit.symbol])
+                moved[unit.moved] = values[unit.symbol]
             else:
-                shifted = [self._shifted(step, side, moved) for side in (first, second)]
-                values[step.symbol] = mpmath.mpf(_combine(step, shifted))
+                left, right = ({c.symbol: self._shifted(c, side, moved) for c in unit} for side in (first, second))
+                values |= self._combined(unit, left, right)
         return State(count, values)
+
+    def _combined(self, unit: tuple[Component, ...], left: Values, right: Values) -> Values:
+        """left ⊕ right, of one unit. Parts of a tuple that the fold dropped are read by none that it kept."""
+        whole = unit[0].reducer.whole
+        if whole is None:
+            (component,) = unit
+            return {component.symbol: _combine(component, (left[component.symbol], right[component.symbol]))}
+        zero = mpmath.mpf(0)
+        sides = [tuple(side.get(part, zero) for part in unit[0].parts) for side in (left, right)]
+        merged = evaluator_of(whole).combine(sides[0], sides[1])
+        return {c.symbol: merged[c.reducer.part] for c in unit}
 
     def _shifted(self, component: Component, state: State, moved: Values) -> mpmath.mpf:
         steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self.fold.references if r.moved in moved}
         return self.value(component.shift, {**state.values, **moved, **steps, COUNT: mpmath.mpf(state.count)})
 
-    def _moved(self, reference: Reference, at: Values, stay: mpmath.mpf) -> mpmath.mpf:
+    def _moved(self, reference: Reference, at: Values, held: mpmath.mpf | None) -> mpmath.mpf:
+        stay = mpmath.mpf(int(reference.scale)) if held is None else held
         try:
             value = self.value(reference.value, at)
         except (ZeroDivisionError, ValueError, TypeError):
             if not reference.guarded:
                 raise
             return stay
-        usable = mpmath.isfinite(value) and not (reference.scale and value == 0)
-        return value if usable or not reference.guarded else stay
+        if not mpmath.isfinite(value) or (reference.scale and value == 0):
+            return stay if reference.guarded else value
+        near = held is not None and abs(value - held) <= LAZY_DISTANCE
+        return held if reference.move is Move.LAZY and near else value
 
-    def over(self, component: Component, rows: Sequence[Values], references: Values) -> mpmath.mpf:
-        """⊕ of a component's lifts over rows, all at the same references."""
-        total: mpmath.mpf | None = None
+    def over(self, unit: tuple[Component, ...], rows: Sequence[Values], references: Values) -> Values:
+        """⊕ of a unit's lifts over rows, all at the same references."""
+        total: Values | None = None
         for row in rows:
-            value = self.value(component.lift, {**references, **row})
-            total = value if total is None else mpmath.mpf(_combine(component, (total, value)))
+            values = {c.symbol: self.value(c.lift, {**references, **row}) for c in unit}
+            total = values if total is None else self._combined(unit, total, values)
+        assert total is not None
         return total
 
     def finish(self, state: State) -> Values:
@@ -135,15 +156,36 @@ class Evaluator:
             Where a result is so large that computing on would take for ever: an exponential of an exponential.
         """
         results: Values = {}
-        for reduction in self.fold.cascade.reductions:
-            total: mpmath.mpf | None = None
-            for row in rows:
-                term = self.value(reduction.element, {**row, **results})
-                total = term if total is None else COMBINE[reduction.reducer.name](total, term)
-            if total is not None and mpmath.isfinite(total) and abs(total) > LARGEST:
-                raise ValueError(f"{reduction.result} is larger than can be computed with")
-            results[reduction.result] = mpmath.mpf(total)
+        for block in self.fold.cascade.blocks:
+            elements = [[self.value(r.element, {**row, **results}) for row in rows] for r in block]
+            if block[0].reducer.whole is not None:
+                results |= self._tuple_definition(block, elements)
+                continue
+            total = functools.reduce(COMBINE[block[0].reducer.name], elements[0])
+            if mpmath.isfinite(total) and abs(total) > LARGEST:
+                raise ValueError(f"{block[0].result} is larger than can be computed with")
+            results[block[0].result] = mpmath.mpf(total)
         return results
+
+    def _tuple_definition(self, block: tuple[Reduction, ...], elements: list[list[mpmath.mpf]]) -> Values:
+        """A selection by sorting; any other reduction of tuples one position after another."""
+        whole = block[0].reducer.whole
+        assert whole is not None
+        in_order = sorted(range(len(block)), key=lambda k: block[k].reducer.part)
+        tuples = list(zip(*(elements[k] for k in in_order), strict=True))
+        if whole.selection is None:
+            evaluate, total = evaluator_of(whole), tuples[0]
+            for values in tuples[1:]:
+                total = evaluate.combine(total, values)
+        else:
+            total = _sorted(whole.selection, tuples)
+        return {block[k].result: value for k, value in zip(in_order, total, strict=True)}
+
+
+def _sorted(selection: Selection, tuples: list[tuple[mpmath.mpf, ...]]) -> tuple[mpmath.mpf, ...]:
+    width, sign, way = selection.per_rank, -1 if selection.largest else 1, 1 if selection.lower else -1
+    ranked = sorted((t[:width] for t in tuples), key=lambda t: (sign * t[0], way * t[1]))[: selection.count]
+    return tuple(value for t in ranked for value in t)
 
 
 COMBINE: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
@@ -157,7 +199,7 @@ COMBINE: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
 
 
 def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
-    return COMBINE[step.reducer.name](values[0], values[1])
+    return mpmath.mpf(COMBINE[step.reducer.name](values[0], values[1]))
 
 
 def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
@@ -168,10 +210,16 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     FoldError
         Naming the obligation, the result and the values that differ.
     """
+    most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
-        for number, (odds, sign) in enumerate(ROUNDS):
-            _check_round(fold, random.Random(seed + number // 2), length, odds, sign)
+        # Which end of a key's range is selected, and whether by a tie, differs from round to round.
+        for number, (odds, sign) in enumerate(ROUNDS * (ROUNDS_OF_SELECTIONS if most else 1)):
+            _check_round(fold, random.Random(seed + number // 2), max(length, most + 2), odds, sign)
     return OBLIGATIONS
+
+
+def _selection_of(reduction: Reduction) -> Selection | None:
+    return None if reduction.reducer.whole is None else reduction.reducer.whole.selection
 
 
 def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int) -> None:
@@ -195,7 +243,7 @@ def _check_round(fold: Fold, source: random.Random, length: int, odds: float, si
 def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
     """⊕ of every component, as its reducer writes it, on lifts of the rows."""
     at = {r.symbol: mpmath.mpf(1) for r in evaluator.fold.references}
-    for component in evaluator.fold.components:
+    for component in (c for c in evaluator.fold.components if c.reducer.whole is None):
         combine, identity = component.reducer.combine, component.reducer.identity
         lifts = [sp.Float(evaluator.value(component.lift, {**at, **row}), DIGITS) for row in (rows * 3)[:3]]
         if not all(value.is_finite for value in lifts):
@@ -215,12 +263,18 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
     """T(c′) = shift(T(c)) between two random references, for every component."""
     fold = evaluator.fold
     old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
-    before, after = ({c.symbol: evaluator.over(c, rows, at) for c in fold.components} for at in (old, new))
+    # Parts of a tuple stay where they are; they are looked at only where the shift of another component reads them.
+    read = set().union(*(c.shift.free_symbols for c in fold.components if not c.parts or c.moves))
+    units = [u for u in fold.units if isinstance(u, tuple) and (not u[0].parts or read & set(u[0].parts))]
+    before, after = (
+        {symbol: value for unit in units for symbol, value in evaluator.over(unit, rows, at).items()}
+        for at in (old, new)
+    )
     scope = {**old, **before, COUNT: mpmath.mpf(len(rows))}
     for reference in fold.references:
         scope[reference.moved] = new[reference.symbol]
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
-    for component in fold.components:
+    for component in (c for c in fold.components if c.symbol in after):
         found = {component.symbol: evaluator.value(component.shift, scope)}
         _same(fold, SHIFT, found, {component.symbol: after[component.symbol]})
 
@@ -228,13 +282,13 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
     """The state of all rows, with references that need not end at their quantity put anywhere."""
     values: Values = {}
-    for step in evaluator.fold.steps:
-        if isinstance(step, Component):
-            values[step.symbol] = evaluator.over(step, rows, values)
-        elif step.guarded or step.auxiliary:
-            values[step.symbol] = _number(step.symbol, source, None, 0.3)
+    for unit in evaluator.fold.units:
+        if isinstance(unit, tuple):
+            values |= evaluator.over(unit, rows, values)
+        elif unit.free:
+            values[unit.symbol] = _number(unit.symbol, source, None, 0.3)
         else:
-            values[step.symbol] = evaluator.value(step.tracks, results)
+            values[unit.symbol] = evaluator.value(unit.tracks, results)
     return State(len(rows), values)
 
 
@@ -251,6 +305,9 @@ def _drawn(
         rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
         if low < 0:
             rows = [{e: value if e.is_nonnegative else sign * value for e, value in row.items()} for row in rows]
+        if odds < 1 and any(_selection_of(r) is not None for r in fold.cascade.reductions):
+            rows = [{e: source.choice(rows[:TIES])[e] for e in row} for row in rows]
+        rows = [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
         try:
             expected = evaluator.definition(rows)
         except (TypeError, ValueError, ZeroDivisionError):

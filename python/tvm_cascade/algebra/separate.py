@@ -257,7 +257,7 @@ def oriented(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
 
 
 @dataclass(frozen=True)
-class Move:
+class Step:
     """The symbols of one reference's move: from `old` to `new`, by `step` = new − old."""
 
     old: sp.Symbol
@@ -265,7 +265,7 @@ class Move:
     step: sp.Symbol
 
 
-def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Move]) -> sp.Matrix | None:
+def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -> sp.Matrix | None:
     """A(old, new) with B(x, new) = A·B(x, old), exactly; None where it is singular somewhere or does not check out."""
     at_old = basis.matrix.subs({u: m.old for u, m in zip(at, moves, strict=True)}, simultaneous=True)
     at_new = basis.matrix.subs({u: m.new for u, m in zip(at, moves, strict=True)}, simultaneous=True)
@@ -278,7 +278,7 @@ def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Move]) -
     return solution if residue.is_zero_matrix else None
 
 
-def in_steps(expression: sp.Expr, moves: Sequence[Move]) -> sp.Expr:
+def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
     """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does."""
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
     moved = sp.powsimp(sp.factor(sp.simplify(sp.expand(sp.powsimp(moved)))))

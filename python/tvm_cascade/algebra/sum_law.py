@@ -6,13 +6,15 @@ import dataclasses
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction, Round, Settled
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
+    Move,
     bounded_by_results,
+    cancelled_results,
     exponents,
     factor_in,
     may_be_singular,
@@ -25,7 +27,7 @@ from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.separate import (
     RANK_LIMIT,
     Basis,
-    Move,
+    Step,
     basis_by_derivatives,
     numeric_rank_exceeds,
     separate,
@@ -91,7 +93,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     if basis.pivots is None:
         return held.factor * _apart(derivation, reduction, held)
     references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
-    shift = shift_matrix(basis, symbols, [Move(r.symbol, r.moved, r.step) for r in references])
+    shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
     fixed = {r.symbol: sp.Integer(0) for r in references if r.gauge is Gauge.DEFERRED}
@@ -99,7 +101,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     lifts = [f.subs(old, simultaneous=True) for f in (held.lift, *basis.functions[1:])]
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
-    return held.factor * _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
+    return held.factor * (_settled(derivation, held, state, final) if len(state) == 1 else final)
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
@@ -108,7 +111,7 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(held.function, handle.symbol, derivation.elements)
-        if weight is None or _leaves_range(held.lift, handle.symbol):
+        if weight is None or _leaves_range(held.lift, handle.symbol) or _kept_in_scale(derivation, handle):
             held.tracked.append(handle)
             continue
         later.append(handle)
@@ -117,6 +120,12 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     named = tuple(derivation.plain(handle.value) for handle in later)
     derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
     return held
+
+
+def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
+    """Whether a factor built from max and min is to be held at a power of two instead, lest terms underflow."""
+    power = derivation.move is Move.POWER_OF_TWO
+    return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
 
 
 def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
@@ -164,7 +173,7 @@ def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: li
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.lift)
+        raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
     return basis
 
 
@@ -201,11 +210,46 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
     final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
     for reference, handle in zip(references, tracked, strict=True):
-        if reference.guarded or reference.auxiliary or reference.gauge is Gauge.DEFERRED:
+        if reference.free or reference.gauge is Gauge.DEFERRED:
             final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
         else:
             final = final.subs({reference.moved: reference.symbol, reference.step: 0})
     return final
+
+
+def _mean_of(
+    derivation: Derivation, reduction: Reduction, handle: Handle, part: sp.Expr, function: sp.Expr
+) -> sp.Expr | None:
+    """The mean of the part, weighted as the function weighs it, where the handle's quantity is predicted badly.
+
+    A total N·mean and an exponential are, while data drift: Σ (x − c)² about a bad c cancels on its way to the end. A
+    weight of unknown sign, or that reads a result, may have no mean.
+    """
+    gauge = tracking_gauge(handle, derivation.done)
+    predicted = derivation.predicted(handle.value, gauge)
+    if not predicted.has(sp.exp) and not (gauge is Gauge.CENTRED and predicted.has(LENGTH)):
+        return None
+    varying = [f for f in sp.Mul.make_args(function) if f.has(*derivation.elements) and not f.has(handle.symbol)]
+    weight = sp.Mul(*varying)
+    if not weight.is_nonnegative or weight.has(*(h.symbol for h in derivation.handles)):
+        return None
+    if weight == 1:
+        return derivation.component(reduction, SUM, part) / COUNT
+    total = derivation.component(reduction, SUM, weight)
+    return derivation.component(reduction, SUM, part * weight) / total
+
+
+def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+    """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range."""
+    (component,), factor = state, final / state[0]
+    infinite: list[sp.Symbol] = []
+    unbounded = False
+    for handle in held.tracked:
+        for exponent in exponents(held.function, handle.symbol, derivation.elements):
+            if not bounded_by_results(exponent, handle, derivation.done):
+                unbounded = True
+                infinite += cancelled_results(exponent, handle, derivation.done)
+    return Settled(component, factor, *infinite) if unbounded and factor.has(sp.exp) else final
 
 
 def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
@@ -219,22 +263,45 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         if unbounded or sp.diff(exponent, handle.symbol) != -1:
             raise derivation.refuse(reduction, "separation_unknown", exponent)
         largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
-        return derivation.refer((handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True)
+        # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
+        return derivation.refer(
+            (handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True, guarded=True
+        )
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
     part = translated_part(function, handle.symbol, derivation.elements)
     if part is not None and part.free_symbols & {h.symbol for h in derivation.handles}:
         part = None
-    # A total N·mean and an exponential are predicted badly while data drift: Σ (x − c)² about a bad c cancels later.
-    predicted = derivation.predicted(handle.value, gauge)
-    extrapolates = predicted.has(sp.exp) or (gauge is Gauge.CENTRED and predicted.has(LENGTH))
-    if part is not None and (extrapolates or may_cancel(handle.value, results)):
+    if part is not None and may_cancel(handle.value, results):
         mean = derivation.component(reduction, SUM, part) / COUNT
         return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True)
+    if part is not None and (mean := _mean_of(derivation, reduction, handle, part, function)) is not None:
+        weighted = not mean.has(COUNT)
+        return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True, guarded=weighted)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
     value = derivation.predicted(handle.value, gauge)
     guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH})
+    move = _move(derivation, gauge, function, handle, scale)
+    if move is Move.POWER_OF_TWO:
+        # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
+        grows = (
+            sp.diff(factor_in(function, handle.symbol, derivation.elements), handle.symbol).subs(handle.symbol, 1) > 0
+        )
+        value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
     return derivation.refer(
-        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale
+        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale, move=move
     )
+
+
+def _move(derivation: Derivation, gauge: Gauge, function: sp.Expr, handle: Handle, scale: bool) -> Move:
+    """What was asked for, where range analysis allows it: lazy under exponentials alone, powers of two for scales."""
+    wanted = derivation.move
+    in_exponents = not scale and bool(exponents(function, handle.symbol, derivation.elements))
+    allowed = {Move.LAZY: in_exponents and _slope_is_one(function, handle, derivation), Move.POWER_OF_TWO: scale}
+    return wanted if gauge is Gauge.RUNNING and allowed.get(wanted, False) else Move.EXACT
+
+
+def _slope_is_one(function: sp.Expr, handle: Handle, derivation: Derivation) -> bool:
+    found = exponents(function, handle.symbol, derivation.elements)
+    return all(abs(sp.diff(exponent, handle.symbol)) == 1 for exponent in found)

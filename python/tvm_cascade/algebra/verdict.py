@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tvm_cascade.algebra.counterexample import Counterexample
+
 
 class Verdict(str, Enum):
     """What became of a candidate group."""
@@ -45,6 +47,21 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "max or min over the element may keep few positions, but no law for that was found",
         "write the element as a monotone or convex map of one part",
     ),
+    "not_order_preserving": (
+        Verdict.REFUSED,
+        "argmax, argmin and top-k pass only through maps that keep the order of keys, and unequal keys unequal",
+        "select by the part that does not depend on the earlier result, and apply the map to what was selected",
+    ),
+    "tuple_algebra": (
+        Verdict.REFUSED,
+        "a reducer of tuples must be associative and commutative, and its identity neutral",
+        "write a combine and an identity for which both hold; let equal keys be decided by an index",
+    ),
+    "tuple_dependence": (
+        Verdict.UNKNOWN,
+        "a reducer of tuples takes elements that read no earlier result, keys of a selection apart",
+        "split the tuple into reductions of its own, or apply the earlier result afterwards",
+    ),
     "rounding": (
         Verdict.REFUSED,
         "a cast inside the element rounds at the final scale, and its dtype is not listed in `rescalable_casts`",
@@ -71,7 +88,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the element looks to be of finite rank, but no separation was found",
         "write it as a polynomial, an exponential of a sum, or products of these",
     ),
-    "reducer": (Verdict.UNKNOWN, "the reducer is not one of sum, prod, max, min, and, or", "use one of those reducers"),
+    "reducer": (
+        Verdict.UNKNOWN,
+        "the reducer is not one of sum, prod, max, min, and, or, nor one of tuples whose combine can be read",
+        "use one of those reducers, or write the combine of a tuple with arithmetic, comparisons and selections",
+    ),
     "intrinsic": (
         Verdict.UNKNOWN,
         "an earlier result is an argument of a function with no algebra here",
@@ -119,7 +140,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the function has no S-TIR blocks",
         "start from TE, TVMScript with s_tir=True, or LegalizeOps",
     ),
-    "symbolic_shape": (Verdict.UNKNOWN, "an extent is symbolic", "bind the shape variables first"),
+    "symbolic_shape": (
+        Verdict.UNKNOWN,
+        "an extent depends on another loop",
+        "give the loop its whole extent, and mask what is beyond",
+    ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
     "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),
     "unsupported_shape": (
@@ -139,10 +164,12 @@ class Reason:
     ----------
     code : a key of `CODES`; stable between releases.
     detail : the buffers, expression or estimate concerned, in the user's own names.
+    counterexample : numbers on which the law fails, where the checker found some.
     """
 
     code: str
     detail: str = ""
+    counterexample: Counterexample | None = None
 
     @property
     def verdict(self) -> Verdict:

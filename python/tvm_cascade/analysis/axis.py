@@ -7,6 +7,7 @@ import itertools
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.domain import Stage, loads_of, uses
+from tvm_cascade.analysis.extent import same_extent
 
 Positions = set[tuple[object, int]]
 
@@ -34,7 +35,7 @@ def matching_axis(
     for order in itertools.permutations(range(len(later.reduce))):
         pairs = [(earlier.reduce[order[k]], var) for k, var in enumerate(later.reduce)]
         if all(
-            earlier.extents[a] == later.extents[b]
+            same_extent(earlier.extents[a], later.extents[b])
             and not _conflict(axis_positions(earlier_element, a), axis_positions(later_element, b))
             for a, b in pairs
         ):

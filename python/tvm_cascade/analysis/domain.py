@@ -1,4 +1,7 @@
-"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain."""
+"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain.
+
+A block that reduces a tuple is several stages, one for each buffer, that share the block.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import sympy as sp
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -38,11 +43,16 @@ class Stage:
     nest: tirx.Stmt
     spatial: tuple[tirx.Var, ...]
     reduce: tuple[tirx.Var, ...]
-    extents: dict[tirx.Var, int]
+    extents: dict[tirx.Var, Extent]
     indices: tuple[ir.Expr, ...]
     value: ir.Expr
     reducer: Reducer | None
     init: ir.Expr | None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one part of a reduction of tuples."""
+        return self.reducer is not None and self.reducer.whole is not None
 
 
 @dataclass(frozen=True)
@@ -62,9 +72,18 @@ class Program:
         """The stage that writes a buffer; None for an input."""
         return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
 
+    def together(self, stage: Stage) -> tuple[Stage, ...]:
+        """The stages of the same block, in order: the parts of a tuple, or the stage alone."""
+        return tuple(other for other in self.stages if other.block.same_as(stage.block))
+
     def is_param(self, buffer: tirx.Var) -> bool:
         """Whether the caller passed the buffer, so that its contents are asked for."""
         return any(buffer.same_as(param) for param in self.params)
+
+
+def is_static(program: Program) -> bool:
+    """Whether every extent is a number."""
+    return all(isinstance(extent, int) for stage in program.stages for extent in stage.extents.values())
 
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:
@@ -86,24 +105,24 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     for param in func.params:
         if not tirx.is_buffer_var(param):
             return Reason("unsupported_shape", f"parameter {param.name} is not a buffer")
-        if not all(isinstance(extent, prim.IntImm) for extent in param.ty.shape):
-            return Reason("symbolic_shape", f"{param.name} has shape {list(map(str, param.ty.shape))}")
     root = body.block
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
     nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages: list[Stage] = []
     for nest in nests:
-        stage = _read_stage(nest)
-        if isinstance(stage, Reason):
-            return stage
-        if any(stage.buffer.same_as(other.buffer) for other in stages):
-            return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
-        stages.append(stage)
+        read = _read_stages(nest)
+        if isinstance(read, Reason):
+            return read
+        for stage in read:
+            if any(stage.buffer.same_as(other.buffer) for other in stages):
+                return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
+            stages.append(stage)
     return Program(func, root, tuple(stages))
 
 
-def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
+def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
+    """The stage of a nest; one for each part where it reduces a tuple."""
     loops: list[tirx.For] = []
     inner = nest
     while isinstance(inner, tirx.For):
@@ -120,13 +139,16 @@ def _read_stage(nest: tirx.Stmt) -> Stage | Reason:
     block = inner.block
     if reason := _unplain(loops, inner):
         return reason
+    extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars}
     if not isinstance(block.body, tirx.BufferStore):
         code = "extern" if isinstance(block.body, tirx.Evaluate) else "opaque_block"
-        tuple_reduction = isinstance(block.body, tirx.SeqStmt) and block.init is not None
-        if tuple_reduction:
-            return Reason("reducer", f"block {block.name_hint} reduces a tuple")
+        if isinstance(block.body, tirx.SeqStmt) and block.init is not None:
+            from tvm_cascade.analysis.tuple_block import read_tuple  # which reads expressions, and so needs this module
+
+            return read_tuple(nest, block, extents)
         return Reason(code, f"block {block.name_hint} is no single store")
-    return _plain_stage(nest, block, {iv.var: int(iv.dom.extent) for iv in block.iter_vars})
+    stage = _plain_stage(nest, block, extents)
+    return stage if isinstance(stage, Reason) else [stage]
 
 
 def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | None:
@@ -137,10 +159,9 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
     if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
         return Reason("scheduled", f"block {name} has a predicate")
-    if not all(
-        isinstance(iv.dom.extent, prim.IntImm) and isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars
-    ):
-        return Reason("symbolic_shape", f"block {name} has a symbolic extent")
+    inner = [loop.loop_var for loop in loops]
+    if any(uses(iv.dom.extent, inner) or not isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+        return Reason("symbolic_shape", f"block {name} has an extent that depends on another loop")
     if block.match_buffers or block.alloc_buffers:
         return Reason("scheduled", f"block {name} matches or allocates buffers")
     if any(iv.iter_type not in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars):
@@ -148,11 +169,12 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
     bound: list[tirx.Var] = []
     for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
         loop = next((loop for loop in loops if loop.loop_var.same_as(value)), None)
-        constant = isinstance(value, prim.IntImm) and int(iv.dom.extent) == 1
+        constant = isinstance(value, prim.IntImm) and extent_of(iv.dom.extent) == 1
         if loop is None and not constant:
             return Reason("scheduled", f"block {name} binds {iv.var.name} to {value}")
         if loop is not None:
-            if int(loop.extent) != int(iv.dom.extent) or int(loop.min) != 0 or int(iv.dom.min) != 0:
+            whole = same(loop.extent, iv.dom.extent) or extent_of(loop.extent) == extent_of(iv.dom.extent)
+            if not whole or extent_of(loop.min) != 0 or int(iv.dom.min) != 0:
                 return Reason("scheduled", f"block {name} runs over part of {iv.var.name}")
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
@@ -160,7 +182,7 @@ def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | No
     return None
 
 
-def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> Stage | Reason:
+def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, Extent]) -> Stage | Reason:
     store = block.body
     spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
     reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
@@ -223,8 +245,27 @@ def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
     )
 
 
+def extreme(symbol: sp.Expr, dtype: str) -> ir.Expr | None:
+    """The dtype's own lowest or highest value, or an infinity, as a constant; None for any other expression."""
+    table: dict[sp.Expr, Callable[[], ir.Expr]] = {
+        LOWEST: lambda: tirx.min_value(dtype),
+        HIGHEST: lambda: tirx.max_value(dtype),
+        -sp.oo: lambda: tirx.const(float("-inf"), dtype) if _has_infinity(dtype) else tirx.min_value(dtype),
+        sp.oo: lambda: tirx.const(float("inf"), dtype) if _has_infinity(dtype) else tirx.max_value(dtype),
+    }
+    return table[symbol]() if symbol in table else None
+
+
+def _has_infinity(dtype: str) -> bool:
+    return dtype in ("float16", "bfloat16", "float32", "float64")
+
+
 def identity_of(reducer: Reducer, dtype: str) -> ir.Expr:
     """⊕'s neutral element as a constant; for max and min the dtype's own lowest and highest value, as TVM has it."""
+    if reducer.whole is not None:
+        bound = extreme(reducer.identity, dtype)
+        plain = float(reducer.identity) if bound is None and dtype.startswith(("float", "bfloat")) else None
+        return bound if bound is not None else tirx.const(int(reducer.identity) if plain is None else plain, dtype)
     table: dict[str, Callable[[], ir.Expr]] = {
         "sum": lambda: tirx.const(0, dtype),
         "prod": lambda: tirx.const(1, dtype),
@@ -274,12 +315,13 @@ def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
     return tvm_ffi.structural_map(expression, (ir.Var, replace))
 
 
-def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """An integer expression simplified, with each variable in [0, extent).
 
     A variable of extent 1 is kept, as if it had two values: which axis an index runs along must still be seen.
     """
     analyzer = tvm.sym.Analyzer()
     for var, extent in extents.items():
-        analyzer.bind(var, ir.Range(0, max(extent, 2)))
+        last = as_index(max(extent, 2) if isinstance(extent, int) else extent, dtype_of(var))
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), last))
     return analyzer.simplify(expression)

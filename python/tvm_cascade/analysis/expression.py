@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round
+from tvm_cascade.algebra.cascade import LN2, POSITION, Round, WholePower
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -24,7 +24,7 @@ Convert = Callable[..., sp.Expr]
 
 FUNCTIONS: dict[str, Convert] = {
     "exp": sp.exp,
-    "exp2": lambda x: sp.exp(sp.expand(x * LN2)),
+    "exp2": lambda x: WholePower(x) if x.is_integer and not x.is_number else sp.exp(sp.expand(x * LN2)),
     "log": sp.log,
     "log2": lambda x: sp.log(x) / LN2,
     "sqrt": sp.sqrt,
@@ -38,6 +38,9 @@ FUNCTIONS: dict[str, Convert] = {
     "pow": sp.Pow,
     "power": sp.Pow,
 }
+WHOLE: dict[str, Convert] = {"floor": sp.floor, "ceil": sp.ceiling}
+"""Functions that the algebra knows of a scale alone, as in 2^⌊log₂ absmax⌋; of an element they have no finite rank."""
+
 ARITHMETIC: dict[type, Convert] = {
     prim.Add: lambda a, b: a + b,
     prim.Sub: lambda a, b: a - b,
@@ -91,6 +94,8 @@ class AtomTable:
             raise NotExpressible("intrinsic", str(expression))
         if form.is_number:
             return sp.Integer(0) if form.is_finite and float(form) == 0.0 else form
+        if self._is_position(expression):
+            form = POSITION
         if form not in self.atoms and -form in self.atoms:
             return -self.atoms[-form].symbol
         return self._intern(form, expression).symbol
@@ -103,14 +108,20 @@ class AtomTable:
     def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
         if form not in self.atoms:
             facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
-            symbol = sp.Symbol(self._name(expression), real=True, **facts)
+            symbol = form if form == POSITION else sp.Symbol(self._name(expression), real=True, **facts)
             self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)
         return self.atoms[form]
+
+    def _is_position(self, expression: ir.Expr) -> bool:
+        """Whether the expression is the position on the axis, in an integer dtype of whatever width."""
+        while isinstance(expression, prim.Cast) and dtype_of(expression).startswith("int"):
+            expression = expression.value
+        return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
         sources = [load.source.name for load in loads_of(expression)]
         base = sources[0] if sources else "t"
-        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved
+        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 
     def form(self, expression: ir.Expr) -> sp.Expr:
@@ -149,12 +160,17 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
     return sp.Rational(str(shortest))
 
 
+def call_name(expression: ir.Expr) -> str:
+    """The name of the operator that an expression calls; empty for any other expression."""
+    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
+        return str(expression.op.name.split(".")[-1])
+    return ""
+
+
 def function_name(expression: ir.Expr) -> str | None:
     """The known elementary function that an expression calls; None for any other expression."""
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
-        name = expression.op.name.split(".")[-1]
-        return name if name in FUNCTIONS else None
-    return None
+    name = call_name(expression)
+    return name if name in FUNCTIONS else None
 
 
 def widens(cast: prim.Cast) -> bool:
@@ -211,6 +227,8 @@ class ElementReader:
             return self._selected(*condition)
         if name := function_name(expression):
             return FUNCTIONS[name](*(self(a) for a in expression.args))
+        if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
+            return WHOLE[name](self(expression.args[0]))
         raise NotExpressible("intrinsic", str(expression))
 
     def _selection_outward(self, expression: ir.Expr) -> ir.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -70,7 +71,10 @@ class Candidate:
 
 
 def find_cascades(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, only: Sequence[str] | None = None
+    program: Program,
+    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
+    only: Sequence[str] | None = None,
+    reference: str = "exact",
 ) -> list[Candidate]:
     """Every cascade of a program, and every refusal with its reason.
 
@@ -79,12 +83,16 @@ def find_cascades(
     program : the function's stages.
     rescalable_casts : see `FuseOptions`.
     only : names of blocks to consider; all by default.
+    reference : see `FuseOptions`.
     """
-    return _Search(program, rescalable_casts, only).run()
+    return _Search(program, rescalable_casts, only, reference).run()
 
 
 class _Search:
-    def __init__(self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None) -> None:
+    def __init__(
+        self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None, reference: str
+    ) -> None:
+        self.reference = reference
         self.program, self.rescalable_casts = program, rescalable_casts
         inline = Inliner(program)
         self.reductions = [
@@ -94,7 +102,7 @@ class _Search:
         ]
         self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
-        self.group_of: dict[int, tuple[int, ...]] = {k: (k,) for k in range(len(self.reductions))}
+        self.group_of: dict[int, tuple[int, ...]] = {k: self._parts(k) for k in range(len(self.reductions))}
         self.groups: dict[tuple[int, ...], Group] = {}
         self.refusals: list[Candidate] = []
 
@@ -110,6 +118,11 @@ class _Search:
             names = tuple(self.reductions[k].stage.buffer.name for k in lone)
             return [Candidate(names, Reason("single_reduction", ", ".join(names)))]
         return found + self.refusals
+
+    def _parts(self, k: int) -> tuple[int, ...]:
+        """The reductions of the same block: the parts of a tuple, which are never apart."""
+        block = self.reductions[k].stage.block
+        return tuple(j for j, other in enumerate(self.reductions) if other.stage.block.same_as(block))
 
     def _reads(self, reduction: InlinedReduction) -> dict[int, list[ir.TensorLoad]]:
         """Reductions whose results an element loads, with the loads."""
@@ -136,7 +149,7 @@ class _Search:
             names = (*(self.reductions[k].stage.buffer.name for k in earlier), name)
             self.refusals.append(Candidate(names, Reason("axis_mismatch", f"{name} reads {', '.join(names[:-1])}")))
             return
-        indices = tuple(sorted({k for e in same_axis for k in self.group_of[e]} | {later}))
+        indices = tuple(sorted({k for e in (*same_axis, later) for k in self.group_of[e]}))
         names = tuple(self.reductions[k].stage.buffer.name for k in indices)
         outcome = self._cycle(indices) or self._group(indices)
         if isinstance(outcome, Reason):
@@ -180,6 +193,8 @@ class _Search:
                 return Reason(
                     "unsupported_shape", f"{variant.stage.buffer.name} is not written at its own plain indices"
                 )
+            if variant.is_slice and variant.stage.is_part:
+                return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
             dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
             if reads and dtype == "bool":
                 return Reason("logical_dependence", f"{variant.stage.buffer.name}: {variant.element}")
@@ -204,9 +219,9 @@ class _Search:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        fold = derive(Cascade(reductions, varying), self.rescalable_casts)
+        fold = derive(Cascade(reductions, varying), self.rescalable_casts, self.reference)
         if isinstance(fold, Refusal):
-            return Reason(fold.reason.code, f"{fold.reduction}: {fold.reason.detail}")
+            return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
 
     def _inside(self, variant: InlinedReduction, variants: list[InlinedReduction]) -> list[tuple[int, ir.TensorLoad]]:
@@ -221,6 +236,10 @@ class _Search:
         orders: list[tuple[int, ...]] = []
         for position, variant in enumerate(variants):
             order = tuple(range(len(variant.stage.reduce)))
+            for at, other in enumerate(variants[:position]):
+                if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
+                    builder.unify_parts(at, position)
+                    order = orders[at]
             for at, load in self._inside(variant, variants):
                 earlier = variants[at]
                 matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
@@ -239,8 +258,9 @@ def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
     """A distinct real symbol for each result, called after its buffer."""
     names: list[str] = []
     for variant in variants:
-        base = variant.name
-        names.append(next(n for k in range(len(variants)) if (n := base + (f"_{k}" if k else "")) not in names))
+        base = variant.name.replace(".", "_")  # the parts of a tuple are called name.v0, name.v1, …
+        taken = [*names, str(POSITION)]
+        names.append(next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken))
     return [sp.Symbol(name, real=True) for name in names]
 
 

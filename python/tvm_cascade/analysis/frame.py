@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import Stage
+from tvm_cascade.analysis.extent import Extent, more_than_one, product, same_extent
 
 Key = tuple[int, tirx.Var]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Frame:
 
     axis: tuple[tirx.Var, ...]
     variables: tuple[dict[tirx.Var, tirx.Var], ...]
-    extents: dict[tirx.Var, int]
+    extents: dict[tirx.Var, Extent]
 
     def dims(self, member: int, stage: Stage) -> tuple[ir.Expr, ...]:
         """Where the member's result is written, in frame variables."""
@@ -33,15 +36,12 @@ class Frame:
         return tuple(lookup(own, index) if isinstance(index, ir.Var) else index for index in stage.indices)
 
     @property
-    def length(self) -> int:
+    def length(self) -> Extent:
         """Positions on the cascade axis."""
-        total = 1
-        for var in self.axis:
-            total *= self.extents[var]
-        return total
+        return product(self.extents[var] for var in self.axis)
 
 
-def lookup(table: dict[tirx.Var, tirx.Var], var: tirx.Var) -> tirx.Var:
+def lookup(table: dict[tirx.Var, T], var: tirx.Var) -> T:
     """Dictionary access by identity of the variable."""
     return next(value for key, value in table.items() if key.same_as(var))
 
@@ -60,12 +60,17 @@ class FrameBuilder:
             if not isinstance(written, ir.Var):
                 continue
             if isinstance(index, ir.Var) and any(index.same_as(var) for var in self.stages[later].spatial):
-                if self.stages[earlier].extents[written] != self.stages[later].extents[index]:
+                if not same_extent(self.stages[earlier].extents[written], self.stages[later].extents[index]):
                     return Reason("result_index", f"{load}: part of {load.source.name} is read")
                 self._join(self._index(earlier, written), self._index(later, index))
-            elif not (isinstance(index, ir.prim.IntImm) and self.stages[earlier].extents[written] == 1):
+            elif not (isinstance(index, ir.prim.IntImm) and not more_than_one(self.stages[earlier].extents[written])):
                 return Reason("result_index", str(load))
         return None
+
+    def unify_parts(self, earlier: int, later: int) -> None:
+        """Takes in that two members are parts of one tuple: their rows are the same, variable by variable."""
+        for one, other in zip(self.stages[earlier].spatial, self.stages[later].spatial, strict=True):
+            self._join(self._index(earlier, one), self._index(later, other))
 
     def build(self, axis_orders: list[tuple[int, ...]]) -> Frame | Reason:
         """The frame, with the members' reduction variables put in the order of the first member's."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import tvm_ffi
 from tvm import ir, tirx
+from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
+from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.extent import Extent
 
 
 def plain_indices(stage: Stage) -> bool:
@@ -29,7 +32,7 @@ class Inliner:
         self._maps = {stage.buffer: stage for stage in program.stages if stage.reducer is None and plain_indices(stage)}
         self._values: dict[tirx.Var, ir.Expr] = {}
 
-    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+    def __call__(self, expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
         """The expression in inputs and reductions alone; index expressions are simplified over `extents`."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
@@ -47,18 +50,16 @@ class Inliner:
         return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
-def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, int]) -> ir.Expr:
+def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
 
-    def decide(call: ir.Call) -> ir.Expr:
-        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
-            return call
-        condition = call.args[0]
-        if dtype_of(condition) != "bool":
-            return call
-        simplified = simplify_index(condition, extents)
-        if isinstance(simplified, ir.prim.IntImm):
-            return call.args[1] if int(simplified) else call.args[2]
-        return call
+    def decide(choice: ir.Call | prim.Select) -> ir.Expr:
+        parts = selection_of(choice)
+        if parts is None or dtype_of(parts[0]) != "bool":
+            return choice
+        simplified = simplify_index(parts[0], extents)
+        if isinstance(simplified, prim.IntImm):
+            return parts[1] if int(simplified) else parts[2]
+        return choice
 
-    return tvm_ffi.structural_map(expression, (ir.Call, decide))
+    return tvm_ffi.structural_map(expression, [(ir.Call, decide), (prim.Select, decide)])

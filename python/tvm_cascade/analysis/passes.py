@@ -31,6 +31,7 @@ def passes_of(program: Program, group: Group) -> Passes:
     for stage in members:
         search.follow(stage, stage.reduce)
     inside = [s for s in program.stages if any(s is m for m in members) or search.visited(s)]
+    inside = [s for s in inside if s is next(o for o in inside if o.block.same_as(s.block))]  # a tuple is one pass
     written = [stage.buffer for stage in inside]
     after = []
     for stage in program.stages:

@@ -9,6 +9,7 @@ from tvm import ir
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Stage, loads_of, substitute
+from tvm_cascade.analysis.extent import extent_of, more_than_one
 
 Pattern = tuple[int | None, ...]
 
@@ -42,7 +43,7 @@ class InlinedReduction:
 def pattern_of(load: ir.TensorLoad) -> Pattern:
     """The constant index in each dimension of more than one element; None in the others."""
     return tuple(
-        int(index) if isinstance(index, prim.IntImm) and int(extent) > 1 else None
+        int(index) if isinstance(index, prim.IntImm) and more_than_one(extent_of(extent)) else None
         for index, extent in zip(load.indices, load.source.ty.shape, strict=True)
     )
 

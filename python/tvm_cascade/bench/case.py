@@ -14,8 +14,8 @@ from tvm import tirx
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench.programs.program import dtype_of, extents
 from tvm_cascade.bench.suites import Entry
+from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.testing import oracle
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Array = NDArray[Any]

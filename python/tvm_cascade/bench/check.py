@@ -13,7 +13,7 @@ from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import OURS_FORCED, TVM_DEFAULT, Absent, Peer, Runnable
 from tvm_cascade.bench.record import Row, Status
 from tvm_cascade.errors import OracleError
-from tvm_cascade.testing import tolerance
+from tvm_cascade.evaluate import tolerance
 
 Array = NDArray[Any]
 
@@ -45,7 +45,7 @@ class Checked:
 def check(case: Case, peers: Mapping[str, Peer]) -> Checked:
     """Prepare, run and judge every row. Where the oracle cannot evaluate the program, no row is run.
 
-    What passes is set by what the unfused program reaches at the same dtypes (`testing.tolerance`). That is TVM's
+    What passes is set by what the unfused program reaches at the same dtypes (`evaluate.tolerance`). That is TVM's
     default code, which is itself judged against the oracle with every stage rounded; where it is missing or wrong, it
     is that oracle.
     """

@@ -13,6 +13,7 @@ from pathlib import Path
 import tvm
 
 import tvm_cascade
+from tvm_cascade.targets import core_count
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "numpy")
 _HERE = Path(__file__).resolve().parent
@@ -47,7 +48,7 @@ def describe(target: tvm.target.Target, threads: int) -> Environment:
     versions |= {name: _version(name) for name in _PACKAGES}
     return Environment(
         cpu=_cpu_model(),
-        cores=os.cpu_count() or 1,
+        cores=core_count(),
         threads=threads,
         target=" ".join(
             [target.kind.name, str(target.attrs.get("mcpu", "")), *map(str, target.attrs.get("mattr", ()))]
@@ -59,11 +60,13 @@ def describe(target: tvm.target.Target, threads: int) -> Environment:
 
 
 def set_threads() -> int:
-    """Give TVM and torch the same number of threads: TVM_NUM_THREADS where it is set, else one for each core.
+    """Give TVM and torch the same number of threads: TVM_NUM_THREADS where it is set, else one for each core of ours.
 
-    TVM reads the variable when it first runs something in parallel, so this comes before everything else.
+    TVM reads the variables when it first runs something in parallel, so this comes before everything else. Left to
+    itself it binds the calling thread to one core, and the threads that a peer starts from there would share that core.
     """
-    threads = int(os.environ.setdefault("TVM_NUM_THREADS", str(os.cpu_count() or 1)))
+    threads = int(os.environ.setdefault("TVM_NUM_THREADS", str(core_count())))
+    os.environ["TVM_BIND_THREADS"] = "0"
     try:
         import torch
     except ImportError:

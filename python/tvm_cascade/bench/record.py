@@ -31,7 +31,7 @@ class Row:
     name, status : of the row.
     note : why there is no time, or what is to be known about it.
     timing : only of rows that passed the check.
-    max_error, allowed : the largest scaled error against the float64 oracle, and what passes (`testing.tolerance`);
+    max_error, allowed : the largest scaled error against the float64 oracle, and what passes (`evaluate.tolerance`);
         no error where non-finite elements differ.
     temporary_bytes : what the program allocates besides inputs and outputs, where that is known.
     """

@@ -122,6 +122,7 @@ def _group(function: str, decision: Decision) -> GroupReport:
         ),
         _latex(group.fold),
         _gauges(group.fold),
+        {formula(_shortened(r.tracks)): group.fold.range_of(r) for r in group.fold.references},
         numbers.passes_before if numbers else None,
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,

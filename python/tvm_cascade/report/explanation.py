@@ -36,6 +36,7 @@ class GroupReport:
     formulas : the fold, in order of computation; empty where there is none.
     latex : the same formulas as one LaTeX `aligned` block.
     gauges : by quantity that elements read of earlier results, how the reference for it moves.
+    ranges : by the same quantity, why lifts stay in range; what is deferred has none.
     passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
     bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
     obligations : what was proved of the fold.
@@ -47,6 +48,7 @@ class GroupReport:
     formulas: tuple[Formula, ...] = ()
     latex: str = ""
     gauges: dict[str, str] = field(default_factory=dict)
+    ranges: dict[str, str] = field(default_factory=dict)
     passes_before: int | None = None
     passes_after: int | None = None
     bytes_before: int | None = None
@@ -69,8 +71,11 @@ class GroupReport:
             rows.append(("temporaries along it", sizes))
         if self.gauges:
             rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
+        rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
         if self.obligations:
             rows.append(("proved", "; ".join(self.obligations)))
+        if self.reason.counterexample is not None:
+            rows.append(("counterexample", str(self.reason.counterexample)))
         if self.verdict is not Verdict.FUSED and self.reason.hint:
             rows.append(("to make it fuse", self.reason.hint))
         return rows
@@ -85,11 +90,13 @@ class GroupReport:
                 "law": self.reason.law,
                 "detail": self.reason.detail,
                 "hint": self.reason.hint,
+                "counterexample": _counterexample(self.reason),
             },
             "buffers": list(self.buffers),
             "formulas": [{"section": f.section, "left": f.left, "right": f.right} for f in self.formulas],
             "latex": self.latex,
             "gauges": dict(self.gauges),
+            "ranges": dict(self.ranges),
             "passes_before": self.passes_before,
             "passes_after": self.passes_after,
             "bytes_before": self.bytes_before,
@@ -102,6 +109,13 @@ class GroupReport:
         rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
         width = max(len(label) for label, _ in rows)
         return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
+
+
+def _counterexample(reason: Reason) -> dict[str, Any] | None:
+    shown = reason.counterexample
+    if shown is None:
+        return None
+    return {"claim": shown.claim, "at": {k: list(v) for k, v in shown.at}, "outcomes": list(shown.outcomes)}
 
 
 @dataclass(frozen=True)

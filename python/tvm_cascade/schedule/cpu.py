@@ -89,7 +89,9 @@ class _LoopSchedule:
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.machine, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
         self.deferred.parallel.append(tiled.tasks)
-        if self.loop.guarded:
+        # Where a tuple is combined in place, TVM's storage planner loses its buffers in a loop that was taken apart.
+        tuples = any(len(plan.stores) > 1 and plan.role == "partial" for plan in self.loop.blocks)
+        if self.loop.guarded and not tuples and all(plan.is_static for plan in self.loop.blocks):
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:

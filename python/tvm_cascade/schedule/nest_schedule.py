@@ -7,8 +7,12 @@ from typing import TypeAlias
 
 from tvm import s_tir
 
+from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.roles import Access, BlockPlan
+
+PARTITION_HINT = "pragma_loop_partition_hint"
+"""Loop annotation that lets TVM take apart the steps that need no guard."""
 
 Block: TypeAlias = s_tir.schedule.SBlockRV
 Loop: TypeAlias = s_tir.schedule.LoopRV
@@ -39,7 +43,7 @@ class Deferred:
         for loop in self.parallel:
             sch.parallel(loop)
         for loop in self.guarded:
-            sch.annotate(loop, "pragma_loop_partition_hint", 1)
+            sch.annotate(loop, PARTITION_HINT, 1)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
 
@@ -74,8 +78,9 @@ class Nest:
         return str(self.plan.stores[0].buffer.ty.dtype)
 
     def extent(self, axis: int) -> int:
-        """Of an axis' loop: the tile's for a tiled row."""
-        return int(self.sch.get(self.loops[axis]).extent)
+        """Of an axis' loop: the tile's for a tiled row; 1, which has no lanes, where it is not known."""
+        extent = extent_of(self.sch.get(self.loops[axis]).extent)
+        return extent if isinstance(extent, int) else 1
 
     def read_index(self, access: Access) -> int:
         """The position of an access's buffer among the block's reads."""

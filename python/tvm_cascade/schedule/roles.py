@@ -13,6 +13,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import loads_of, substitute, uses
+from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.transform.nest import ROLE
 
 LOOP_ROLES = frozenset({"producer", "element", "lanes", "partial", "update", "reference"})
@@ -50,7 +51,7 @@ class BlockPlan:
     role: str
     variables: dict[int, tirx.Var]
     own: tuple[int, ...]
-    extents: dict[int, int]
+    extents: dict[int, Extent]
     reduce: frozenset[int]
     stores: tuple[tirx.BufferStore, ...]
     loads: tuple[Access, ...]
@@ -71,17 +72,22 @@ class BlockPlan:
         return self.axis_at(indices[-1]) if indices else None
 
     def step(self, access: Access, axis: int) -> int | None:
-        """Elements between two neighbours along an axis; None where that varies."""
+        """Elements between two neighbours along an axis; None where that varies or is not known."""
         if axis not in self.variables:
             return 0
-        shape = [int(extent) for extent in access.buffer.ty.shape]
-        total, stride = 0, 1
-        for extent, index in reversed(list(zip(shape, access.indices, strict=True))):
-            moved = _difference(index, self.variables[axis])
-            if moved is None:
+        shape = [extent_of(extent) for extent in access.buffer.ty.shape]
+        total = 0
+        for dim, index in enumerate(access.indices):
+            moved, stride = _difference(index, self.variables[axis]), product(shape[dim + 1 :])
+            if moved is None or (moved != 0 and not isinstance(stride, int)):
                 return None
-            total, stride = total + moved * stride, stride * extent
+            total += moved * stride if isinstance(stride, int) else 0
         return total
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the extents of all its loops are numbers."""
+        return all(isinstance(extent, int) for extent in self.extents.values())
 
     def axes_of(self, access: Access) -> frozenset[int]:
         """The axes that an access depends on."""
@@ -243,7 +249,7 @@ def _plan(nest: _Nest, outer: int, axes: dict[int, tirx.Var]) -> BlockPlan:
         nest.role,
         axes,
         own,
-        {a: int(nest.loops[outer + order[a]].extent) for a in own},
+        {a: extent_of(nest.loops[outer + order[a]].extent) for a in own},
         frozenset(a for a, var in axes.items() if any(var.same_as(r) for r in reduced)),
         stores,
         tuple(access for access in accesses if not any(access.buffer.same_as(out) for out in outputs)),

@@ -43,6 +43,8 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     """The plan for a loop, of blocks of at most that many rows; None where its blocks share no row."""
     if not loop.rows:
         return None
+    if not all(plan.is_static for plan in loop.blocks):
+        return RowPlan(loop.rows[-1], 1)  # row by row, since no number of rows is known to divide
     row = _contracted_row(loop)
     extent = _extent(loop, row)
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]

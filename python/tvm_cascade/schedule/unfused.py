@@ -40,7 +40,7 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
     nest = Nest(sch, machine, deferred, plan, block, loops, alone=True)
     if not plan.stores or not loops:
         return
-    contraction = find_contraction(plan)
+    contraction = find_contraction(plan) if plan.is_static else None
     if contraction is not None and plan.extents[contraction.broadcast] > 1:
         for access in contraction.packed:
             dim = packed_dim(plan, access, contraction.lanes)
@@ -48,7 +48,7 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
             pack_operand(nest, access, dim, 2 * machine.lanes(nest.dtype), None)
         schedule_contraction_alone(nest, contraction)
         return
-    if outer == 0 and _reduces_contiguous_rows(plan) and _can_factor(nest):
+    if outer == 0 and plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(nest):
         _schedule_row_reduction(nest)
         return
     spatial = [loops[a] for a in plan.spatial]

@@ -1,1 +1,1 @@
-"""Evidence: the float64 oracle, named inputs and tolerances that are shown to reject wrong answers."""
+"""The evidence of this project: folds on numbers, and random cascades."""

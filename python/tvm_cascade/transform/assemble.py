@@ -47,7 +47,8 @@ def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var
         owner = next((k for k, g in enumerate(groups) if any(stage is m.stage for m in g.members)), None)
         if owner is None:
             live.add(stage.name)
-        pending += reads[owner] if owner is not None else [load.source for load in loads_of(stage.value)]
+        values = [part.value for part in program.together(stage)]
+        pending += reads[owner] if owner is not None else [load.source for v in values for load in loads_of(v)]
     return [stage for stage in program.stages if stage.name in live]
 
 
@@ -74,9 +75,10 @@ def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int
         nest = _with_value(stage, value)
     else:
         nest = stage.nest
-    reads = tuple(load.source for load in loads_of(value))
-    allocates = () if program.is_param(stage.buffer) else (stage.buffer,)
-    return Piece((nest,), reads, (stage.buffer,), allocates, order)
+    parts = program.together(stage)
+    reads = tuple(load.source for v in (value, *(part.value for part in parts)) for load in loads_of(v))
+    writes = tuple(part.buffer for part in parts)
+    return Piece((nest,), reads, writes, tuple(b for b in writes if not program.is_param(b)), order)
 
 
 def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
@@ -114,8 +116,6 @@ def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
 
 
 def index_dtype(program: Program) -> str:
-    """The dtype of the program's loop variables."""
-    for stage in program.stages:
-        for iv in stage.block.iter_vars:
-            return dtype_of(iv.var)
-    return "int32"
+    """The widest dtype of the program's loop variables."""
+    found = {dtype_of(iv.var) for stage in program.stages for iv in stage.block.iter_vars}
+    return "int64" if "int64" in found else "int32"

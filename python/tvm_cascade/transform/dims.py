@@ -23,7 +23,7 @@ class Dims:
         self._known: dict[sp.Symbol, tuple[tirx.Var, ...]] = {COUNT: (), LENGTH: ()}
         self._varying: set[sp.Symbol] = set()
         for atom in group.atoms.atoms.values():
-            read = variables_of(atom.expression)
+            read = [v for v in variables_of(atom.expression) if _in(v, group.frame.extents)]
             self.order += [v for v in read if not _in(v, self.order) and not _in(v, group.frame.axis)]
             self._known[atom.symbol] = tuple(v for v in self.order if _in(v, read))
             if uses(atom.expression, group.frame.axis):
@@ -38,7 +38,8 @@ class Dims:
         for step in group.fold.steps:
             if isinstance(step, Component):
                 others = [s for s in step.shift.free_symbols if s != step.symbol and s in self._known]
-                self._known[step.symbol] = self._sorted([step.lift, *others])
+                tuple_ = [c.lift for c in group.fold.components if step.parts and c.parts == step.parts]
+                self._known[step.symbol] = self._sorted([step.lift, *others, *tuple_])
             else:
                 for symbol in (step.symbol, step.moved, step.step):
                     self._known[symbol] = self._sorted([step.value])

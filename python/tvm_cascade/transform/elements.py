@@ -6,7 +6,8 @@ A part is kept where recomputing it costs more than a load:
 2. an exponential or other function of the position that serves several lifts, or a lift with more axes than it has
    (the p of Σ p and of Σ p·v);
 3. a load whose neighbours along the axis lie apart in memory, that serves several lifts (the x of points x[l, 3]);
-4. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w).
+4. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w);
+5. an element of a tuple that is no plain load: combining reads it many times.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: 
             continue
         if selects_or_calls(atom.expression) or strided(atom.expression):
             plan.keep_atom(atom)
+    for component in components:
+        plan.keep_part(component, {atom.symbol: atom.expression for atom in atoms})
     for function in plan.functions():
         if plan.uses(function) > 1 or plan.widest_use(function) > len(dims.of(function)):
             plan.keep(function)
@@ -103,6 +106,13 @@ class _Plan:
             return []
         products = [sp.Mul(*factors) for factors in by_dims.values()]
         return [p for p in products if not p.is_Symbol and len(self.dims.of(p)) < self.own_dims[symbol]]
+
+    def keep_part(self, component: Component, atoms: dict[sp.Symbol, ir.Expr]) -> None:
+        """Rule 5."""
+        lift = self.lifts[component.symbol]
+        loaded = lift in {t.symbol for t in self.temporaries} or (lift in atoms and not selects_or_calls(atoms[lift]))
+        if component.parts and self.dims.varies(lift) and not loaded:
+            self.keep(lift)
 
     def keep(self, expression: sp.Expr) -> None:
         name = "weights" if isinstance(expression, sp.exp) else "rounded" if isinstance(expression, Round) else "factor"

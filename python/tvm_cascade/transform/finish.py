@@ -8,9 +8,10 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extract import Member
+from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, value_at
+from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, value_at
 from tvm_cascade.transform.tiling import TILE
 
 
@@ -49,13 +50,18 @@ class FinishEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at) if member.is_slice else _placed(member, at)
             # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
-            length = {LENGTH: tirx.const(self.slots.tiling.length, accumulator_dtype(dtype))}
+            length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
             value = scope.printer(accumulator_dtype(dtype))(expression)
             return [store(slot.buffer, cast(value, dtype), where)]
 
-        self.statements.append(self.nests.nest(f"{member.stage.name}", "finish", self.slots.iters(dims), body))
+        self.statements.append(self.nests.nest(_name(member), "finish", self.slots.iters(dims), body))
         self.slots.table[member.result] = slot
+
+
+def _name(member: Member) -> str:
+    """A result is called after its block; one of several of a block after itself."""
+    return str(member.result) if member.stage.is_part else member.stage.name
 
 
 def _placed(member: Member, at: Values) -> list[ir.Expr]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.domain import Program, is_static, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
@@ -28,7 +28,7 @@ class Decision:
     ----------
     candidate : the reductions looked at, and the group where they form one.
     reason : why it was fused, refused, declined, or is unknown.
-    estimate : bytes and time before and after; None where there is no group.
+    estimate : bytes and time before and after; None where there is no group, or an extent is symbolic.
     """
 
     candidate: Candidate
@@ -72,9 +72,8 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
-        decisions = [
-            _decide(candidate, program, options) for candidate in find_cascades(program, options.rescalable_casts, only)
-        ]
+        candidates = find_cascades(program, options.rescalable_casts, only, options.reference)
+        decisions = [_decide(candidate, program, options) for candidate in candidates]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
         ]
@@ -90,6 +89,8 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
 
 def _decide(candidate: Candidate, program: Program, options: FuseOptions) -> Decision:
     if candidate.group is None:
+        return Decision(candidate, candidate.reason)
+    if not is_static(program):
         return Decision(candidate, candidate.reason)
     numbers = estimate(program, candidate.group)
     if numbers.slower and not options.force:

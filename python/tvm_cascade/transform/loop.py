@@ -22,15 +22,19 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
+from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.shifts import ShiftPlan, update_order
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
+from tvm_cascade.transform.tuples import Cell, combined, started
 
 COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "sum": prim.Add,
@@ -53,7 +57,13 @@ class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
 
     def __init__(
-        self, slots: Slots, nests: NestBuilder, elements: ElementPlan, shifts: ShiftPlan, producers: list[Producer]
+        self,
+        slots: Slots,
+        nests: NestBuilder,
+        elements: ElementPlan,
+        shifts: ShiftPlan,
+        producers: list[Producer],
+        dead: DeadPositions | None = None,
     ) -> None:
         self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
         self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
@@ -61,34 +71,41 @@ class LoopEmitter:
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
         self.emitted: set[sp.Symbol] = set()
+        self.dead = dead if more_than_one(slots.tiling.tiles) else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
         for producer in self.producers:
             self._producer(producer)
-        steps = list(self.fold.steps)
-        while steps:
-            step = steps.pop(0)
-            if isinstance(step, Reference):
-                self._reference(step)
+        units = self.fold.units
+        while units:
+            unit = units.pop(0)
+            if isinstance(unit, Reference):
+                self._reference(unit)
                 continue
-            components = [step]
-            while steps and isinstance(steps[0], Component):
-                components.append(steps[0])
-                steps.pop(0)
+            run = [unit]
+            while units and isinstance(units[0], tuple):
+                run.append(units[0])
+                units.pop(0)
+            tuples = [unit for unit in run if unit[0].parts]
+            components = [component for unit in run for component in unit if not component.parts]
             # Passes over the tile come first and together, so that a schedule can make them one.
             gathers = [self._partial(component) for component in components]
             self.statements += [gather for gather in gathers if gather is not None]
+            for unit in tuples:
+                self._tuple_partial(unit)
             for together in update_order(components, self.shifts.shifts):
                 self._update(together)
+            for unit in tuples:
+                self._tuple_update(unit)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
-        return body if self.tiling.segments == 1 else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+        return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
 
     def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
         """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
         segment = [Iter(SEGMENT, self.segment_loop.name, self.tiling.segments, loop=self.segment_loop)]
         tile = Iter(TILE, self.tile_loop.name, self.tiling.tiles, reduce=carries, loop=self.tile_loop)
-        return (segment if self.tiling.segments > 1 else []), tile
+        return (segment if self.tiling.segmented else []), tile
 
     def _guarded(self, value: ir.Expr, other: ir.Expr, at: Values) -> ir.Expr:
         condition = self.tiling.in_range(at)
@@ -219,9 +236,14 @@ class LoopEmitter:
             return False
         loads = [access for s in varying for access in self._loads_behind(s)]
         if any(access.source.same_as(p.stage.buffer) for access in loads for p in self.producers):
-            return not own or self.slots.extent(own[-1]) < self.tiling.lanes
+            return not own or self._holds_few(own[-1])
         axis = self.group.frame.axis[-1:]
         return any(s in self.emitted for s in varying) or any(uses(access.indices[-1], axis) for access in loads)
+
+    def _holds_few(self, row: tirx.Var) -> bool:
+        """Whether there are fewer rows than lanes; of an unknown number, no."""
+        extent = self.slots.extent(row)
+        return isinstance(extent, int) and extent < self.tiling.lanes
 
     def _loads_behind(self, symbol: sp.Symbol) -> list[ir.TensorLoad]:
         """Every load that an atom, or a temporary of the tile, is computed from."""
@@ -296,7 +318,81 @@ class LoopEmitter:
             ]
 
         iters = [*segment, *self.slots.iters(dims), tile]
-        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init))
+        notes = self._note_dead(dims)
+        self.statements.append(self.nests.nest(self._label(together[0]), "update", iters, body, init, notes))
+
+    def _note_dead(self, dims: tuple[tirx.Var, ...]) -> Callable[[Values], dict[str, object]] | None:
+        """Annotations that tell dead tiles, once there is all that they speak of in a block over these rows."""
+        dead, axis = self.dead, self.group.frame.axis
+        if dead is None or not all(symbol in self.slots.table for symbol in dead.symbols()):
+            return None
+        rows = [v for v in dead.variables() if not uses(v, axis)]
+        rows += [v for symbol in dead.symbols() for v in self.slots.dims.of(symbol)]
+        if not all(any(v.same_as(d) for d in dims) for v in rows):
+            return None
+        self.dead, dtype = None, self._reference_dtype()
+
+        def notes(at: Values) -> dict[str, object]:
+            inside = tirx.Var("inside", self.nests.dtype)
+            frame = Scope(self.slots, {**at, INSIDE: inside}).frame_values()
+            last = tirx.const(self.tiling.tile - 1, self.nests.dtype)
+            ends = {inside: (tirx.const(0, self.nests.dtype), last)}
+            most = [greatest(substitute(slack, frame), ends) for slack in dead.slacks]
+            unsure = unsettled(dead.absorbed, Scope(self.slots, at).printer(dtype), VANISHING_EXPONENT[dtype])
+            return {LIVE: [slack for slack in most if slack is not None], UNSETTLED: unsure}
+
+        return notes
+
+    def _tuple_partial(self, unit: tuple[Component, ...]) -> None:
+        """Emits a tuple's pass over the tile, one position after another."""
+        lifts = {c.symbol: self.elements.lifts[c.symbol] for c in unit}
+        rows = self.slots.dims.of(unit[0].symbol)
+        for c in unit:
+            self._temporaries(lifts[c.symbol])
+            dtype = component_dtype(self.group, c)
+            self.slots.allocate(("tile", c.symbol), f"{self._label(c)}_tile", rows, dtype, per_tile=True)
+        segment, tile = self._outer(carries=False)
+        inside = Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            cells = {c.symbol: self._cell(("tile", c.symbol), at) for c in unit}
+            values = {
+                c.symbol: Scope(self.slots, at).printer(component_dtype(self.group, c))(lifts[c.symbol])
+                for c in unit
+                if lifts[c.symbol].free_symbols - EXTREMES.keys()
+            }
+            return combined(unit, cells, values, lifts, lambda new, old: self._guarded(new, old, at))
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return started(unit, {c.symbol: self._cell(("tile", c.symbol), at) for c in unit})
+
+        iters = [*segment, *self.slots.iters(rows), tile, inside]
+        name = f"{self._label(unit[0])}_tile"
+        self.statements.append(self.nests.nest(name, "partial", iters, body, init))
+
+    def _tuple_update(self, unit: tuple[Component, ...]) -> None:
+        """state = state ∘ partial, where the tile holds any position."""
+        rows = self.slots.dims.of(unit[0].symbol)
+        for c in unit:
+            self.slots.allocate(c.symbol, self._label(c), rows, component_dtype(self.group, c))
+        segment, tile = self._outer(carries=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            cells = {c.symbol: self._cell(c.symbol, at) for c in unit}
+            values = {c.symbol: self.slots.read(("tile", c.symbol), at) for c in unit}
+            holds = self.tiling.tile_in_range(at)
+            keep = (lambda new, _old: new) if holds is None else (lambda new, old: select(holds, new, old))
+            return combined(unit, cells, values, {}, keep)
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return started(unit, {c.symbol: self._cell(c.symbol, at) for c in unit})
+
+        iters = [*segment, *self.slots.iters(rows), tile]
+        self.statements.append(self.nests.nest(self._label(unit[0]), "update", iters, body, init))
+
+    def _cell(self, key: object, at: Values) -> Cell:
+        slot = self.slots.table[key]
+        return Cell(slot.buffer, self.slots.indices(slot, at))
 
     def _start(self, component: Component, key: object, at: Values) -> tirx.Stmt:
         slot = self.slots.table[key]
@@ -317,7 +413,8 @@ class LoopEmitter:
 
     def _counts(self, at: Values, dtype: str, after: bool) -> dict[sp.Symbol, ir.Expr]:
         """n and N as numbers of a dtype."""
-        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: tirx.const(self.tiling.length, dtype)}
+        dtype = counting_dtype(dtype)
+        return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: as_number(self.tiling.length, dtype)}
 
     def _reference(self, reference: Reference) -> None:
         dims, dtype = self.slots.dims.of(reference.symbol), self._reference_dtype()
@@ -358,6 +455,9 @@ class LoopEmitter:
         stay = load(current.buffer, where)
         if reference.guarded:
             value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
+        if reference.move is Move.LAZY:
+            near = tirx.LE(tirx.abs(prim.Sub(value, stay)), tirx.const(LAZY_DISTANCE, dtype))
+            value = tirx.Select(tirx.And(tirx.Not(first), near), stay, value)
         # The first tile moves nothing: its state is the identity, and its step is zero by definition.
         statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
         step = self.slots.table[reference.step]
@@ -408,6 +508,11 @@ def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
     return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 
-def _with_length(expression: sp.Expr, length: int) -> sp.Expr:
+def as_number(length: Extent, dtype: str) -> ir.Expr:
+    """N or n as a number of a dtype."""
+    return tirx.const(length, dtype) if isinstance(length, int) else length.astype(dtype)
+
+
+def _with_length(expression: sp.Expr, length: Extent) -> sp.Expr:
     """N as a number, so that a mean's s·(N/n)/N is s/n."""
-    return expression.subs(LENGTH, sp.Integer(length))
+    return expression.subs(LENGTH, sp.Integer(length)) if isinstance(length, int) else expression

@@ -8,10 +8,11 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.domain import identity_of
-from tvm_cascade.transform.loop import COMBINE, cut_off, usable
+from tvm_cascade.transform.loop import COMBINE, as_number, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
+from tvm_cascade.transform.tuples import Cell, combined, started
 
 Table = dict[object, Slot]
 
@@ -28,11 +29,13 @@ class MergeEmitter:
 
     def run(self) -> list[tirx.Stmt]:
         """The nests, in the order of the fold's steps."""
-        for step in self.fold.steps:
-            if isinstance(step, Reference):
-                self._reference(step)
+        for unit in self.fold.units:
+            if isinstance(unit, Reference):
+                self._reference(unit)
+            elif unit[0].parts:
+                self._tuple(unit)
             else:
-                self._component(step)
+                self._component(unit[0])
         self.slots.table = {**self.partial, **self.merged}
         return self.statements
 
@@ -57,11 +60,28 @@ class MergeEmitter:
 
         self.statements.append(self.nests.nest(f"{component.symbol}_merged", "merge", iters, body, init))
 
+    def _tuple(self, unit: tuple[Component, ...]) -> None:
+        dims, group = self.slots.dims.of(unit[0].symbol), self.slots.group
+        slots = {
+            c.symbol: self._allocate(c.symbol, f"{c.symbol}_merged", dims, component_dtype(group, c)) for c in unit
+        }
+        iters = [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            values = {c.symbol: self.slots.read(c.symbol, at) for c in unit}
+            return combined(unit, cells(at), values, {}, lambda new, _old: new)
+
+        name = f"{unit[0].symbol}_merged"
+        self.statements.append(self.nests.nest(name, "merge", iters, body, lambda at: started(unit, cells(at))))
+
     def _moves(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""
         values: dict[sp.Symbol, ir.Expr] = {
-            COUNT: self.slots.tiling.segment_count(at).astype(dtype),
-            LENGTH: tirx.const(self.slots.tiling.length, dtype),
+            COUNT: self.slots.tiling.segment_count(at).astype(counting_dtype(dtype)),
+            LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype)),
         }
         for reference in self.fold.references:
             if reference.symbol in self.merged:
@@ -81,8 +101,11 @@ class MergeEmitter:
             state = {
                 s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol
             }
-            length = sp.Integer(self.slots.tiling.length)
-            value = Scope(self.slots, at, state).printer(dtype)(reference.value.subs({COUNT: length, LENGTH: length}))
+            length = self.slots.tiling.length
+            folded = reference.value.subs(COUNT, LENGTH)
+            if isinstance(length, int):
+                folded = folded.subs(LENGTH, sp.Integer(length))
+            value = Scope(self.slots, at, {**state, LENGTH: as_number(length, dtype)}).printer(dtype)(folded)
             if reference.guarded:
                 start = tirx.const(int(reference.scale), dtype)
                 value = tirx.Select(usable(value, dtype, reference.scale), value, start)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.extent import Extent, as_index
+
 ROLE = "tvm_cascade.role"
 """Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""
 
@@ -29,7 +31,7 @@ class Iter:
 
     key: object
     name: str
-    extent: int
+    extent: Extent
     reduce: bool = False
     loop: tirx.Var | None = None
 
@@ -48,13 +50,14 @@ class NestBuilder:
         iters: Sequence[Iter],
         body: Callable[[Values], list[tirx.Stmt]],
         init: Callable[[Values], list[tirx.Stmt]] | None = None,
+        notes: Callable[[Values], dict[str, object]] | None = None,
     ) -> tirx.Stmt:
         """`for …: block(name)` around the statements that `body` makes from the block's variables by key."""
         block_vars = {it.key: tirx.Var(f"v_{it.name}", self.dtype) for it in iters}
         loop_vars = [it.loop if it.loop is not None else tirx.Var(it.name, self.dtype) for it in iters]
         iter_vars = [
             tirx.IterVar(
-                ir.Range(tirx.const(0, self.dtype), tirx.const(it.extent, self.dtype)),
+                ir.Range(tirx.const(0, self.dtype), as_index(it.extent, self.dtype)),
                 block_vars[it.key],
                 tirx.IterVar.CommReduce if it.reduce else tirx.IterVar.DataPar,
             )
@@ -68,7 +71,7 @@ class NestBuilder:
             self.unique(name),
             sequence(body(values)),
             init=None if init is None else sequence(init(values)),
-            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3)},
+            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3), **(notes(values) if notes else {})},
         )
         statement: tirx.Stmt = s_tir.SBlockRealize(loop_vars, True, block)
         for it, var in reversed(list(zip(iters, loop_vars, strict=True))):
@@ -76,9 +79,9 @@ class NestBuilder:
                 statement = self.loop(var, it.extent, statement)
         return statement
 
-    def loop(self, var: tirx.Var, extent: int, body: tirx.Stmt) -> tirx.Stmt:
+    def loop(self, var: tirx.Var, extent: Extent, body: tirx.Stmt) -> tirx.Stmt:
         """A serial loop from 0."""
-        return tirx.For(var, tirx.const(0, self.dtype), tirx.const(extent, self.dtype), tirx.ForKind.SERIAL, body)
+        return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)
 
     def unique(self, name: str) -> str:
         """The name, or the name with the first number that makes it unused."""

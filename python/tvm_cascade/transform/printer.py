@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 import sympy as sp
+import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Round
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Round, Settled, WholePower
+from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
 _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
@@ -22,6 +24,18 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.sinh: tirx.sinh,
     sp.cosh: tirx.cosh,
     sp.Abs: tirx.abs,
+    sp.floor: tirx.floor,
+    sp.ceiling: tirx.ceil,
+}
+
+
+_RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
+    sp.StrictLessThan: tirx.LT,
+    sp.LessThan: tirx.LE,
+    sp.StrictGreaterThan: tirx.GT,
+    sp.GreaterThan: tirx.GE,
+    sp.Equality: tirx.EQ,
+    sp.Unequality: tirx.NE,
 }
 
 
@@ -62,16 +76,28 @@ class Printer:
             return tirx.Select(self.indicators[expression], self._constant(1), self._constant(0))
         if expression in self.bindings:
             return cast(self.bindings[expression], self.dtype)
+        if (bound := extreme(expression, self.dtype)) is not None:
+            return bound
         if expression.is_number:
             return self._constant(expression)
+        if isinstance(expression, sp.Piecewise):
+            return self._choice(expression)
         if isinstance(expression, sp.Add):
             return self._sum(expression)
+        if isinstance(expression, sp.Mul) and isinstance(logarithm := sp.expand(expression * LN2), sp.log):
+            return tirx.log2(self(logarithm.args[0]))
+        if isinstance(expression, WholePower):
+            return tirx.exp2(self(expression.args[0]))
+        if isinstance(expression, PowerOfTwo):
+            return power_of_two(self(expression.args[0]), self.dtype)
         if isinstance(expression, sp.Mul):
             return self._product(expression)
         if isinstance(expression, sp.Pow):
             return self._power(self(expression.base), expression.exp)
         if isinstance(expression, Round):
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
+        if isinstance(expression, Settled):
+            return self._settled(*expression.args)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
@@ -80,7 +106,39 @@ class Printer:
             return _FUNCTIONS[type(expression)](*(self(a) for a in expression.args))
         raise RewriteError("an expression with a TIR form", str(expression), "transform/printer.py")
 
+    def _choice(self, expression: sp.Piecewise) -> ir.Expr:
+        *branches, (last, _) = expression.args
+        value = self(last)
+        for chosen, condition in reversed(branches):
+            value = tirx.Select(self.condition(condition), self(chosen), value)
+        return value
+
+    def condition(self, condition: sp.Basic) -> ir.Expr:
+        """A condition; what it compares is written in the dtype of the widest that it reads."""
+        if isinstance(condition, (sp.And, sp.Or)):  # in bits: TVM takes long to reason about what And and Or imply
+            joined = tirx.bitwise_and if isinstance(condition, sp.And) else tirx.bitwise_or
+            first, *others = (self.condition(part) for part in sorted(condition.args, key=str))
+            for other in others:
+                first = joined(first, other)
+            return first
+        if isinstance(condition, sp.Not):
+            return tirx.Not(self.condition(condition.args[0]))
+        if isinstance(condition, sp.ITE):
+            holds, chosen, other = (self.condition(part) for part in condition.args)
+            return tirx.Or(tirx.And(holds, chosen), tirx.And(tirx.Not(holds), other))
+        if condition in (sp.true, sp.false):
+            return tirx.const(bool(condition), "bool")
+        if type(condition) not in _RELATIONS:
+            raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
+        read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]
+        floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
+        dtype = max(floats or read or [self.dtype], key=lambda d: tvm.DataType(d).bits)
+        inner = Printer(self.bindings, dtype, self.indicators, self.references)
+        return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
+
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
+        if self.dtype == "float32":  # the shortest decimal of its lowest number is below that
+            return tirx.const(float(np.float32(float(value))), self.dtype)
         return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
 
     def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
@@ -89,6 +147,15 @@ class Printer:
         for term in written[1:]:
             total = combine(total, term)
         return total
+
+    def _settled(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
+        value, largest = self(component), tirx.max_value(self.dtype)
+        at_the_end = tirx.Or(tirx.EQ(value, self._constant(0)), tirx.GT(tirx.abs(value), largest))
+        settled = select(at_the_end, value, prim.Mul(value, self(factor)))
+        for result in results:
+            finite = tirx.LE(tirx.abs(self(result)), largest)
+            settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
+        return settled
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
@@ -164,6 +231,12 @@ def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
 
 def _is_reciprocal(factor: sp.Expr) -> bool:
     return isinstance(factor, sp.Pow) and bool(factor.exp.is_negative)
+
+
+def power_of_two(value: ir.Expr, dtype: str) -> ir.Expr:
+    """±2^k with 2^k ≤ |value| < 2^(k+1), from the sign and the exponent bits; 0 and infinity stay what they are."""
+    bits, mask = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}[dtype]
+    return tirx.reinterpret(dtype, tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits)))
 
 
 def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = False) -> ir.Expr:

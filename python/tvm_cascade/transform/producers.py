@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.domain import Program, Stage, loads_of, uses
+from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
@@ -43,7 +44,7 @@ def find_producers(program: Program, group: Group, keep: set[str]) -> list[Produ
         stage = program.writer(load.source)
         if stage is None or stage.reducer is None or stage.name in keep or any(stage is s for s in seen):
             continue
-        if any(stage is member.stage for member in group.members) or not _varies(load, group):
+        if stage.is_part or any(stage is member.stage for member in group.members) or not _varies(load, group):
             continue
         variables = _plain_read(stage, load, group)
         if variables is None or not _always_read_so(stage, load, group):
@@ -70,7 +71,7 @@ def _plain_read(stage: Stage, load: ir.TensorLoad, group: Group) -> dict[tirx.Va
             return None
         if group.frame.extents.get(index, None) is None and not any(index.same_as(v) for v in group.frame.extents):
             return None
-        if stage.extents[written] != lookup(group.frame.extents, index):
+        if not same_extent(stage.extents[written], lookup(group.frame.extents, index)):
             return None
         variables[written] = index
     axis_read = [v for v in variables.values() if any(v.same_as(a) for a in group.frame.axis)]

@@ -24,6 +24,7 @@ from tvm_cascade.transform.assemble import (
     live_stages,
     stage_piece,
 )
+from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.finish import FinishEmitter
@@ -68,7 +69,8 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     inlined = absorbed(program, live)
     kept = [stage for stage in live if not any(stage is other for other in inlined)]
     order = {stage.name: k for k, stage in enumerate(program.stages)}
-    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in kept]
+    whole = [stage for stage in kept if stage is program.together(stage)[0]]
+    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in whole]
     nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
     read = [b for piece in pieces for b in piece.reads] + [b for plan in plans for b in plan.reads]
     for plan in plans:
@@ -100,13 +102,14 @@ def _group_piece(
     dims = Dims(group)
     contracts = any(_contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
-    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group))
+    dead = dead_positions(group)
+    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group), dead is not None)
     slots = Slots(group, tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
     shifts = plan_shifts(group.fold, dims)
-    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers)
+    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers, dead)
     statements = [loop.run()]
-    if slots.tiling.segments > 1:
+    if slots.tiling.segmented:
         statements += MergeEmitter(slots, nests, shifts.decay).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
@@ -125,7 +128,7 @@ def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
         dims, buffer = slots.dims.of(component), member.stage.buffer
         plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
-        if component.is_Symbol and plain and same_dtype and slots.tiling.segments == 1 and not program.is_param(buffer):
+        if component.is_Symbol and plain and same_dtype and not slots.tiling.segmented and not program.is_param(buffer):
             homes.setdefault(component, Slot(buffer, dims, per_segment=False))
     return homes
 

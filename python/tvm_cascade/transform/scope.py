@@ -11,6 +11,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.domain import dtype_of, substitute
+from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.transform.dims import Dims
@@ -24,6 +25,11 @@ _WIDENED = {"float16": "float32", "bfloat16": "float32"}
 def accumulator_dtype(dtype: str) -> str:
     """The dtype in which a result is accumulated: float32 for the half-width floats."""
     return _WIDENED.get(dtype, dtype)
+
+
+def counting_dtype(dtype: str) -> str:
+    """The dtype in which positions are counted beside values of a dtype; truth values count nothing."""
+    return "int32" if dtype == "bool" else accumulator_dtype(dtype)
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Slots:
     table: dict[object, Slot] = field(default_factory=dict)
     homes: dict[object, Slot] = field(default_factory=dict)
 
-    def extent(self, var: tirx.Var) -> int:
+    def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""
         return lookup(self.group.frame.extents, var)
 
@@ -71,14 +77,14 @@ class Slots:
         if key in self.homes:
             self.table[key] = self.homes[key]
             return self.table[key]
-        per_segment = kind.get("per_segment", True) and self.tiling.segments > 1
+        per_segment = kind.get("per_segment", True) and self.tiling.segmented
         slot_kind = {**kind, "per_segment": per_segment}
-        shape = [self.tiling.segments] if per_segment else []
+        shape: list[Extent] = [self.tiling.segments] if per_segment else []
         shape += [self.tiling.tiles] if kind.get("per_tile") else []
         shape += [self.extent(v) for v in dims]
         shape += [self.tiling.tile] if kind.get("inside") else []
         shape += list(extra)
-        buffer = tirx.decl_buffer([tirx.const(e, self.index_dtype) for e in shape or [1]], dtype, name=name)
+        buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name)
         self.buffers.append(buffer)
         self.table[key] = Slot(buffer, dims, **slot_kind)
         return self.table[key]
@@ -169,10 +175,10 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
             analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True)
         )
 
-    def domain(self, key: object) -> int:
+    def domain(self, key: object) -> Extent:
         """Extent of a block iterator."""
         tiling = self.slots.tiling
-        table = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
+        table: dict[str, Extent] = {SEGMENT: tiling.segments, TILE: tiling.tiles, INSIDE: tiling.tile}
         if key in ("lane", "strip"):
             return tiling.lanes if key == "lane" else tiling.tile // tiling.lanes
         return table[key] if isinstance(key, str) else self.slots.extent(key)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tvm import ir, target, tirx
 
+from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product, same_extent
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.nest import Values
@@ -23,6 +24,9 @@ SEGMENT, TILE, INSIDE, LANE, STRIP = "segment", "tile", "inside", "lane", "strip
 DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer
 tiles move references less often, and 64 rows of two float32 temporaries (256 KiB) still fit beside the operands."""
+
+MASKED_TILES = 8
+"""Tiles at least, of 128 positions or more, where a mask may take whole ones out: half a tile a row is wasted."""
 
 SMALLEST_ROW_TILE = 128
 """Positions per tile of a row fold, however many elements a position has."""
@@ -50,36 +54,41 @@ class Tiling:
     lanes : partial results that a tile's scalar reduction keeps apart; 1 for none.
     """
 
-    outer: tuple[int, ...]
-    extent: int
+    outer: tuple[Extent, ...]
+    extent: Extent
     tile: int
-    segments: int
-    tiles: int
+    segments: Extent
+    tiles: Extent
     lanes: int
 
     @property
-    def per_row(self) -> int:
+    def segmented(self) -> bool:
+        """Whether there may be more than one segment."""
+        return more_than_one(self.segments)
+
+    @property
+    def per_row(self) -> Extent:
         """Tiles in one run of the loop that is cut."""
-        return -(-self.extent // self.tile)
+        return ceil_div(self.extent, self.tile)
 
     @property
-    def total(self) -> int:
+    def total(self) -> Extent:
         """Tiles on the whole axis."""
-        return self.per_row * math.prod(self.outer)
+        return product([self.per_row, *self.outer])
 
     @property
-    def length(self) -> int:
+    def length(self) -> Extent:
         """Positions on the whole axis."""
-        return self.extent * math.prod(self.outer)
+        return product([self.extent, *self.outer])
 
     @property
     def ragged(self) -> bool:
         """Whether some tile holds positions past the end."""
-        return self.extent % self.tile != 0 or self.total % self.tiles != 0
+        return not divides(self.tile, self.extent) or not divides(self.tiles, self.total)
 
     def tile_index(self, at: Values) -> ir.Expr:
         """The tile's index on the whole axis."""
-        if self.segments == 1:
+        if not self.segmented:
             return at[TILE]
         return at[SEGMENT] * self.tiles + at[TILE]
 
@@ -88,7 +97,7 @@ class Tiling:
         index = self.tile_index(at)
         coordinates: list[ir.Expr] = []
         inner = index if not self.outer else tirx.floormod(index, self.per_row)
-        last = inner * self.tile + at[INSIDE] if self.per_row > 1 else at[INSIDE]
+        last = inner * self.tile + at[INSIDE] if more_than_one(self.per_row) else at[INSIDE]
         rest = tirx.floordiv(index, self.per_row) if self.outer else index
         for extent in reversed(self.outer):
             coordinates.insert(0, tirx.floormod(rest, extent))
@@ -98,18 +107,22 @@ class Tiling:
     def in_range(self, at: Values) -> ir.Expr | None:
         """The condition that the position exists; None where every position does."""
         conditions = []
-        if self.extent % self.tile:
+        if not divides(self.tile, self.extent):
             conditions.append(self.position(at)[-1] < self.extent)
-        if self.total % self.tiles:
+        if not divides(self.tiles, self.total):
             conditions.append(self.tile_index(at) < self.total)
         if not conditions:
             return None
         return conditions[0] if len(conditions) == 1 else tirx.And(*conditions)
 
+    def tile_in_range(self, at: Values) -> ir.Expr | None:
+        """The condition that the tile holds any position; None where every tile does."""
+        return self.tile_index(at) < self.total if self.total % self.tiles else None
+
     def folded_before(self, tile: ir.Expr) -> ir.Expr:
         """Positions in the tiles before one, on the whole axis."""
-        tile = tirx.min(tile, self.total) if self.total % self.tiles else tile
-        if not self.outer and self.extent % self.tile == 0:
+        tile = tile if divides(self.tiles, self.total) else tirx.min(tile, self.total)
+        if not self.outer and divides(self.tile, self.extent):
             return tile * self.tile
         whole = tirx.floordiv(tile, self.per_row) * self.extent
         return whole + tirx.min(tirx.floormod(tile, self.per_row) * self.tile, self.extent)
@@ -118,37 +131,55 @@ class Tiling:
         """Positions of this segment folded before the tile, or with it."""
         index = self.tile_index(at)
         total = self.folded_before(index + 1 if after else index)
-        return total if self.segments == 1 else total - self.folded_before(at[SEGMENT] * self.tiles)
+        return total if not self.segmented else total - self.folded_before(at[SEGMENT] * self.tiles)
 
     def segment_count(self, at: Values) -> ir.Expr:
         """Positions of a whole segment."""
         return self.folded_before((at[SEGMENT] + 1) * self.tiles) - self.folded_before(at[SEGMENT] * self.tiles)
 
 
-def choose_tiling(frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int) -> Tiling:
+def choose_tiling(
+    frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int, masked: bool = False
+) -> Tiling:
     """The cut for a frame under the options.
 
     Parameters
     ----------
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
     bytes_per_position : element data that one position of one row brings in.
+    masked : a mask may take whole tiles out.
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
     wide = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
     if contracts:
-        preferred = balanced_tile(extent, DEFAULT_TILE)
+        most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked and isinstance(extent, int) else DEFAULT_TILE
+        preferred = balanced_tile(extent, min(most, DEFAULT_TILE))
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
-    tile = min(options.tile or preferred, max(extent, 1))
-    total = -(-extent // tile) * math.prod(outer)
-    tiles = -(-total // min(options.segments, total))
-    segments = -(-total // tiles)
+    tile = options.tile or preferred
+    tile = min(tile, max(extent, 1)) if isinstance(extent, int) else tile
+    total = product([ceil_div(extent, tile), *outer])
+    tiles = ceil_div(total, min(options.segments, total) if isinstance(total, int) else options.segments)
+    segments = _parts(total, tiles) if options.segments > 1 else 1
     return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(wide, tile))
 
 
-def balanced_tile(extent: int, preferred: int, multiple: int = 16) -> int:
+def divides(part: Extent, whole: Extent) -> bool:
+    """Whether parts fill the whole exactly, whatever the shape variables are."""
+    if isinstance(part, int) and isinstance(whole, int):
+        return whole % part == 0
+    return part == 1 if isinstance(part, int) else same_extent(part, whole)
+
+
+def _parts(total: Extent, each: Extent) -> Extent:
+    return ceil_div(total, each) if isinstance(each, int) else tirx.floordiv(total + each - 1, each)
+
+
+def balanced_tile(extent: Extent, preferred: int, multiple: int = 16) -> int:
     """A tile near the preferred size that divides the extent, if there is one of at least half that size."""
+    if not isinstance(extent, int):
+        return preferred
     if extent <= preferred:
         return extent
     for tile in range(preferred - preferred % multiple, preferred // 2 - 1, -multiple):
@@ -157,9 +188,11 @@ def balanced_tile(extent: int, preferred: int, multiple: int = 16) -> int:
     return preferred
 
 
-def row_tile(extent: int, preferred: int, lanes: int) -> int:
+def row_tile(extent: Extent, preferred: int, lanes: int) -> int:
     """A tile of whole vectors of lanes: one that divides the extent, else one that is a small part of it."""
     tile = balanced_tile(extent, preferred, lanes)
+    if not isinstance(extent, int):
+        return max(min(preferred, RAGGED_ROW_TILE) // lanes, 1) * lanes
     if (extent % tile == 0 and tile % lanes == 0) or extent < 2 * lanes:
         return tile
     tile = min(preferred, RAGGED_ROW_TILE, extent // 2)

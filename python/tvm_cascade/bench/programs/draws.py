@@ -7,11 +7,14 @@ up to that dtype's own rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+
+from tvm_cascade.evaluate.inputs import INPUTS
 
 Extents = tuple[int, ...]
 Values = NDArray[Any]
@@ -45,9 +48,22 @@ _KINDS: Mapping[str, Callable[[Generator, Extents], Values]] = {
     "late_spike": _late_spike,
     "ties": lambda rng, extents: rng.integers(-2, 3, extents).astype(np.float32),
     "zeros": lambda rng, extents: np.zeros(extents, np.float32),
+    **{
+        name: partial(INPUTS[name], dtype="float32")
+        for name in (
+            "alternating_sign",
+            "all_neg_inf_row",
+            "neg_inf_first_segment",
+            "pos_inf",
+            "nan",
+            "denormals",
+            "tiny",
+        )
+    },
 }
 
 KINDS = tuple(_KINDS)
+"""Finite data first; from `all_neg_inf_row` on, some or all values are infinite, NaN or tiny."""
 
 
 def folded(axis: int = -1) -> Draw:

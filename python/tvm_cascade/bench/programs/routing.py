@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from tvm import te, topi
+from tvm import te
 
 from tvm_cascade.bench.programs.draws import folded, steady
 from tvm_cascade.bench.programs.program import Argument, Precision, Program, Shape, placeholder, stage
 from tvm_cascade.bench.programs.softmax import softmax_stages
+from tvm_cascade.te import topk
 
 
 def routing(shape: Shape, precision: Precision) -> Program:
     """Router of a mixture of experts.
 
     x[token, hidden], gate[hidden, expert] -> expert_weights[token, topk] (a share of the softmax over all experts),
-    expert_ids[token, topk] (int32), both in descending order of weight. Top-k is TVM's own: an opaque packed call.
+    expert_ids[token, topk] (int32), both in descending order of weight, equal weights in that of the experts.
     """
     tokens, hidden, experts = shape["tokens"], shape["hidden"], shape["experts"]
     x = placeholder({"token": tokens, "k": hidden}, precision.storage, "x")
@@ -24,8 +25,7 @@ def routing(shape: Shape, precision: Precision) -> Program:
     logits = stage(axes, lambda i, e: te.sum(precision.widen(x(i, k)) * precision.widen(gate(k, e)), axis=k), "logits")
     stages = softmax_stages(precision, logits, axes)
     probs = stage(axes, lambda i, e: stages.weights(i, e) / stages.row_sum(i), "probs")
-    top_probs, top_ids = topi.topk(probs, k=shape["topk"], axis=1, ret_type="both", is_ascend=False, dtype="int32")
-    # The packed call's own buffers have no telling names, and are in the accumulation dtype.
+    top_probs, top_ids = topk(probs, shape["topk"], name="top")
     kept = {"token": tokens, "rank": shape["topk"]}
     expert_weights = stage(kept, lambda i, r: top_probs(i, r).astype(precision.storage), "expert_weights")
     expert_ids = stage(kept, lambda i, r: top_ids(i, r), "expert_ids")

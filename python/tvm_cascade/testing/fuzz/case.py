@@ -76,7 +76,7 @@ class Case:
     tile, segments, lanes : options of the pass; None for its own choice.
     asked : which results are outputs.
     staged : positions of steps whose costliest part is a stage of its own in the program.
-    inputs : the name of the data, a key of `testing.inputs.INPUTS`.
+    inputs : the name of the data, a key of `evaluate.inputs.INPUTS`.
     """
 
     seed: int

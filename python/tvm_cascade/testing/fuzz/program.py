@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import te, tirx
 
+from tvm_cascade.evaluate.inputs import INPUTS as DATA
 from tvm_cascade.testing.fuzz.case import Case, Input
 from tvm_cascade.testing.fuzz.term import Term, to_program
-from tvm_cascade.testing.inputs import INPUTS as DATA
 
 Array = NDArray[Any]
 

@@ -1,6 +1,6 @@
 """A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
 
-A result passes by the rule of `testing.tolerance`. Where the first data do not pass, the rule is asked again with the
+A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over the oracle's rounding mode, and over inputs that differ by half
 a unit in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the oracle itself
 rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused one has a
@@ -20,10 +20,10 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.targets import host_target
-from tvm_cascade.testing import oracle, tolerance
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.program import Array, data, program
 from tvm_cascade.testing.fuzz.trial import Record, first_line

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.inputs import INPUTS, adversarial_lengths
+from tvm_cascade.evaluate.inputs import INPUTS, adversarial_lengths
 
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
 NAMES = [

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade.errors import InputError
-from tvm_cascade.testing.tolerance import assert_close, check, floor, rejects
+from tvm_cascade.evaluate.tolerance import assert_close, check, floor, rejects
 
 
 @pytest.fixture

@@ -179,6 +179,11 @@ def _underflow(dtype: str) -> float:
     return float(limits.smallest_subnormal if dtype == "float16" else limits.smallest_normal)
 
 
+def kinds(values: ArrayLike) -> NDArray[Any]:
+    """The class of each element: 0 finite, 1 NaN, 2 +inf, 3 −inf."""
+    return _kind(_floats(values))
+
+
 def _kind(values: _Floats) -> NDArray[Any]:
     kinds = np.where(np.isposinf(values), _POSITIVE, np.where(np.isneginf(values), _NEGATIVE, _FINITE))
     return np.where(np.isnan(values), _NAN, kinds)

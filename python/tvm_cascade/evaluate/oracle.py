@@ -26,8 +26,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.errors import InputError, OracleError
-from tvm_cascade.testing.einsum import contract
-from tvm_cascade.testing.expression import Evaluator, Grid, held_dtype, is_float, round_to
+from tvm_cascade.evaluate.einsum import contract
+from tvm_cascade.evaluate.expression import Evaluator, Grid, held_dtype, is_float, round_to
 
 Array = NDArray[Any]
 
@@ -92,6 +92,15 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = F
         When the function is scheduled, has symbolic shapes, accesses a buffer out of bounds or uses a construct that
         the oracle does not know; it names the block and the expression.
     """
+    outputs = signature(func).outputs
+    if len({param.name for param in outputs}) < len(outputs):
+        raise OracleError("outputs of distinct names", ", ".join(param.name for param in outputs))
+    buffers = evaluate_buffers(func, inputs, rounding=rounding)
+    return {param.name: buffers[param] for param in outputs}
+
+
+def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = False) -> dict[ir.Var, Array]:
+    """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`."""
     params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
@@ -102,9 +111,7 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = F
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
             _Block(block, buffers, rounding).run(grid)
-    if len({param.name for param in params.outputs}) < len(params.outputs):
-        raise OracleError("outputs of distinct names", ", ".join(param.name for param in params.outputs))
-    return {param.name: buffers[param] for param in params.outputs}
+    return buffers
 
 
 def _root(func: tirx.PrimFunc) -> s_tir.SBlock:

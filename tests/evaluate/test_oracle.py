@@ -15,7 +15,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from tvm_cascade.errors import InputError, OracleError
-from tvm_cascade.testing.oracle import evaluate, signature
+from tvm_cascade.evaluate.oracle import evaluate, signature
 
 CLOSE = {"rtol": 1e-12, "atol": 1e-13}
 
@@ -345,7 +345,7 @@ def test_a_factor_outside_the_sum_stays_inside_it():
 
 
 def test_domains_larger_than_memory_allows_are_evaluated_in_boxes(rng, monkeypatch):
-    monkeypatch.setattr("tvm_cascade.testing.oracle._POINTS", 50)
+    monkeypatch.setattr("tvm_cascade.evaluate.oracle._POINTS", 50)
     arrays = _qkv(rng, 2, 17, 23, 8)
     out = evaluate(_attention(2, 17, 23, 8, causal=True), arrays)["o"]
     np.testing.assert_allclose(out, _numpy_attention(*arrays, causal=True), **CLOSE)

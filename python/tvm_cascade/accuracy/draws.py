@@ -1,0 +1,83 @@
+"""Data for any program: a named pattern in what a chain's first reduction reads along the axis, normal elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import Program, dtype_of, loads_of, uses
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.evaluate.oracle import signature
+
+Array = NDArray[Any]
+_PLAIN = "normal"
+
+
+def drawn(program: Program, groups: Sequence[Group], kind: str, rng: np.random.Generator) -> list[Array]:
+    """Arrays for the inputs of a program, in order.
+
+    Parameters
+    ----------
+    groups : its cascades; without any, the pattern runs along the last axis of every float input.
+    kind : a name of `evaluate.inputs.INPUTS`. Integers that serve as indices stay in range whatever the kind.
+    """
+    followed = [pair for group in groups for pair in _read_along_axis(program, group)]
+    arrays = []
+    for param in signature(program.func).inputs:
+        shape, dtype = tuple(int(extent) for extent in param.ty.shape), dtype_of(param)
+        axis = next((k for buffer, k in followed if buffer.same_as(param)), None)
+        limit = _index_limit(program, param)
+        if limit is not None:
+            arrays.append(rng.integers(0, limit, shape).astype(dtype))
+        elif dtype.startswith("float8"):
+            arrays.append(rng.standard_normal(shape).astype(dtype))
+        else:
+            patterned = axis is not None or (not groups and bool(shape))
+            at = axis if axis is not None else -1
+            arrays.append(
+                INPUTS[kind if patterned else _PLAIN](rng, shape, dtype, axis=at) if shape else _scalar(dtype)
+            )
+    return arrays
+
+
+def _scalar(dtype: str) -> Array:
+    return np.ones((), dtype)
+
+
+def _read_along_axis(program: Program, group: Group) -> list[tuple[ir.Var, int]]:
+    """(parameter, dimension) pairs that the first reduction of a chain reads along the axis, producers seen through."""
+    found: list[tuple[ir.Var, int]] = []
+    pending: list[tuple[ir.Expr, tuple[tirx.Var, ...]]] = [(group.members[0].element, group.frame.axis)]
+    while pending:
+        element, axis = pending.pop()
+        for load in loads_of(element):
+            for k, index in enumerate(load.indices):
+                if not uses(index, axis):
+                    continue
+                stage = program.writer(load.source)
+                if stage is None:
+                    found.append((load.source, k))
+                elif isinstance(stage.indices[k], ir.Var):
+                    pending.append((stage.value, (stage.indices[k],)))
+    return found
+
+
+def _index_limit(program: Program, param: tirx.Var) -> int | None:
+    """The smallest extent that the values of an integer parameter index; None where they index nothing."""
+    if not dtype_of(param).startswith(("int", "uint")):
+        return None
+    limits: list[int] = []
+
+    def note(load: ir.TensorLoad) -> None:
+        for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
+            if any(inner.source.same_as(param) for inner in loads_of(index)):
+                limits.append(int(extent))
+
+    tvm_ffi.structural_walk(program.func.body, (ir.TensorLoad, note))
+    return min(limits, default=None)

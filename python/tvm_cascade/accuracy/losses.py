@@ -1,0 +1,132 @@
+"""Which part of a fold loses digits: each part alone in the program's dtype, everything else exact, on the data.
+
+For rows of the program, the fold is run tile by tile in the program's dtype. Then, with exact values at the very
+references that this run ended at:
+
+    a component   its value from the run, the others exact, finished exactly
+    a reference   all components exact at the run's references, finished exactly
+    finish        all components exact, finished in the program's dtype
+
+What each makes of the result, less the exact result, is its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+from tvm import ir, tirx
+
+from tvm_cascade.accuracy.fold_on_data import FoldOnData, Values
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.errors import OracleError
+from tvm_cascade.evaluate.expression import Evaluator, Grid
+
+Array = NDArray[Any]
+
+_ROWS = 8
+_HELD_IN = {"float64": np.float64}
+_EXACT = np.longdouble
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What one part of a fold does to a result.
+
+    Attributes
+    ----------
+    result : the result's buffer.
+    part : a component or reference of the fold, as `explain` shows it, or "finish".
+    error : |result with this part alone in the program's dtype − exact result|, over the exact result's size.
+    """
+
+    result: str
+    part: str
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.part} loses {self.error:.1e} of {self.result}"
+
+
+def losses(group: Group, buffers: Mapping[ir.Var, Array], tile: int, near: Mapping[str, Sequence[int]]) -> list[Loss]:
+    """Losses of a group's results, the largest first; none where the data are not finite.
+
+    Parameters
+    ----------
+    buffers : every buffer of the unfused program, in float64.
+    tile : positions that the fused loop folds at a time.
+    near : by result buffer, the index at which it is furthest off; rows without one are sampled.
+    """
+    worst: dict[tuple[str, str], Loss] = {}
+    for point in _points(group, near):
+        try:
+            found = _at_row(group, _elements(group, buffers, point), tile)
+        except OracleError:
+            return []
+        for loss in found:
+            key = (loss.result, loss.part)
+            worst[key] = max(worst.get(key, loss), loss, key=lambda known: known.error)
+    return sorted(worst.values(), key=lambda loss: -loss.error)
+
+
+def _points(group: Group, near: Mapping[str, Sequence[int]]) -> Iterator[dict[tirx.Var, int]]:
+    """Rows to look at, as values of the frame's variables."""
+    rows = [v for v in group.frame.extents if not any(v.same_as(a) for a in group.frame.axis)]
+    for member in group.members:
+        if index := near.get(member.stage.buffer.name):
+            named = [(dim, int(at)) for dim, at in zip(member.dims, index, strict=True) if isinstance(dim, ir.Var)]
+            yield {v: next((at for dim, at in named if dim.same_as(v)), 0) for v in rows}
+    if not near:
+        for step in range(_ROWS):
+            yield {v: step * (group.frame.extents[v] - 1) // max(_ROWS - 1, 1) for v in rows}
+
+
+def _elements(group: Group, buffers: Mapping[ir.Var, Array], point: Mapping[tirx.Var, int]) -> dict[sp.Symbol, Array]:
+    """Each atom's value along the axis of one row."""
+    variables = (*point, *group.frame.axis)
+    starts = (*point.values(), *(0 for _ in group.frame.axis))
+    stops = (*(at + 1 for at in point.values()), *(group.frame.extents[a] for a in group.frame.axis))
+    evaluator = Evaluator(Grid(variables, starts, stops), buffers, False, "elements")
+    shape = tuple(group.frame.extents[a] for a in group.frame.axis)
+    found = {}
+    for atom in group.atoms.atoms.values():
+        value = np.asarray(evaluator(atom.expression), dtype=np.float64)
+        spread = np.broadcast_to(value.reshape(value.shape[len(point) :] if value.ndim else ()), shape)
+        found[atom.symbol] = spread.ravel() if atom.varies else spread.ravel()[0]
+    return found
+
+
+def _at_row(group: Group, elements: Mapping[sp.Symbol, Array], tile: int) -> list[Loss]:
+    dtype = _dtype(group)
+    rounded = {symbol: np.asarray(value).astype(dtype) for symbol, value in elements.items()}
+    length = group.frame.length
+    low, exact = (FoldOnData(group.fold, held, rounded, length) for held in (dtype, _EXACT))
+    ran = low.run(tile)
+    references = {r.symbol: ran[r.symbol] for r in group.fold.references}
+    held = exact.held(references)
+    truth = exact.finish(exact.run(tile))
+    if not all(np.isfinite(value) for value in (*truth.values(), *ran.values())):
+        return []
+    parts: dict[str, Values] = {str(r): exact.finish(held) for r in references}
+    for component in group.fold.components:
+        parts[str(component.symbol)] = exact.finish({**held, component.symbol: _EXACT(ran[component.symbol])})
+    parts["finish"] = low.finish({symbol: dtype(value) for symbol, value in held.items()})
+    found = []
+    for member in group.members:
+        for part, results in parts.items():
+            size = abs(truth[member.result]) or _EXACT(1)
+            error = float(abs(results[member.result] - truth[member.result]) / size)
+            found.append(Loss(member.stage.buffer.name, part, error))
+    return found
+
+
+def _dtype(group: Group) -> type[np.floating[Any]]:
+    """float64 where a result is, else float32, in which narrower ones are accumulated."""
+    widest = max((dtype_of(m.stage.buffer) for m in group.members), key=lambda name: ml_dtypes.finfo(name).bits)
+    return _HELD_IN.get(widest, np.float32)

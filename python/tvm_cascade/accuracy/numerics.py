@@ -1,0 +1,153 @@
+"""`tvm_cascade.numerics`: the error of the fused and of the unfused program against float64, by named input."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import ir, tirx
+from tvm.target import Target
+
+from tvm_cascade.accuracy.draws import drawn
+from tvm_cascade.accuracy.losses import Loss, losses
+from tvm_cascade.accuracy.table import InputRow, Numerics
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.domain import Program, dtype_of
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.compilation import Compiled, compile, compile_unfused
+from tvm_cascade.errors import InputError
+from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.explain import functions_of
+from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.tiling import choose_tiling
+
+Array = NDArray[Any]
+Inputs = str | Sequence[str] | Mapping[str, Sequence[Array]]
+
+ADVERSARIAL = "adversarial"
+"""All of `evaluate.inputs.INPUTS`."""
+
+
+def numerics(
+    func: tvm.IRModule | tirx.PrimFunc,
+    inputs: Inputs = ADVERSARIAL,
+    *,
+    target: str | dict[str, Any] | Target = "auto",
+    seed: int = 0,
+    **options: object,
+) -> Numerics:
+    """How exact the fused program is, beside the unfused one at the same dtypes, both compiled, against float64.
+
+    Parameters
+    ----------
+    func : one function, not scheduled yet; the cost model is not asked, and what it would decline is fused.
+    inputs : "adversarial" for every kind of `evaluate.inputs.INPUTS`, some of their names, or arrays by a name of
+        the caller's, in the order of the inputs.
+    target : as for `compile`.
+    seed : of the data.
+    **options
+        Fields of `FuseOptions`.
+
+    Returns
+    -------
+    Numerics
+        A table with a row for each input and output. A row passes within twice the unfused program's error plus a
+        floor (`evaluate.tolerance`); where it does not, it names the parts of the fold that lose most.
+
+    Raises
+    ------
+    InputError
+        When there is not one readable function, a name of an input is unknown, or arrays do not fit.
+    OptionError
+        When an option is unknown or outside its domain.
+    """
+    subject = _Subject(func, FuseOptions.from_environment(**{"force": True, **options}), target)
+    rows = [row for name, arrays in subject.drawn(inputs, seed).items() for row in subject.rows(name, arrays)]
+    return Numerics(subject.name, subject.fused is not None, subject.reasons, tuple(rows))
+
+
+class _Subject:
+    """One function, both its executables, and its folds."""
+
+    def __init__(self, given: object, options: FuseOptions, target: str | dict[str, Any] | Target) -> None:
+        functions = functions_of(given, "numerics")
+        prim_funcs = {name: f for name, f in functions.items() if isinstance(f, tirx.PrimFunc)}
+        if len(prim_funcs) != 1:
+            found = ", ".join(functions) or "none"
+            raise InputError("a module with one PrimFunc", found, "numerics", "pass one of its functions")
+        ((self.name, self.func),) = prim_funcs.items()
+        outcome = fuse_function(self.func, options)
+        if not isinstance(outcome.program, Program):
+            raise InputError("a function that can be read", str(outcome.decisions[0].reason), self.name)
+        self.program, self.options = outcome.program, options
+        self.reasons = tuple(str(decision.reason) for decision in outcome.decisions)
+        fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+        self.groups: list[Group] = [group for group in fused if group is not None]
+        chosen = {name: getattr(options, name) for name in options.__dataclass_fields__}
+        self.unfused: Compiled = compile_unfused(self.func, target, **chosen)
+        self.fused: Compiled | None = compile(self.func, target, **chosen) if self.groups else None
+
+    def drawn(self, inputs: Inputs, seed: int) -> dict[str, list[Array]]:
+        """The data by name."""
+        if isinstance(inputs, Mapping):
+            return {name: [np.asarray(array) for array in arrays] for name, arrays in inputs.items()}
+        names = tuple(INPUTS) if inputs == ADVERSARIAL else (inputs,) if isinstance(inputs, str) else tuple(inputs)
+        if unknown := [name for name in names if name not in INPUTS]:
+            raise InputError(f"{ADVERSARIAL} or names among {', '.join(INPUTS)}", ", ".join(unknown), "inputs")
+        generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}
+        return {name: drawn(self.program, self.groups, name, rng) for name, rng in generators.items()}
+
+    def rows(self, name: str, arrays: Sequence[Array]) -> list[InputRow]:
+        """One row for each output."""
+        buffers = oracle.evaluate_buffers(self.func, arrays)
+        outputs = oracle.signature(self.func).outputs
+        unfused = self._run(self.unfused, arrays)
+        fused = unfused if self.fused is None else self._run(self.fused, arrays)
+        length = max((group.frame.length for group in self.groups), default=1)
+        rows = []
+        for buffer in outputs:
+            usual, exact = unfused[buffer.name], buffers[buffer]
+            found = _where_defined(fused[buffer.name], usual, exact)
+            judged = tolerance.check(found, exact, usual, length=length, dtype=dtype_of(buffer))
+            lost = () if judged.ok else self._losses(buffers, {buffer.name: judged.worst or ()})
+            rows.append(InputRow.of(name, buffer.name, judged, self.fused is not None, lost))
+        return rows
+
+    def _losses(self, buffers: Mapping[ir.Var, Array], near: Mapping[str, Sequence[int]]) -> tuple[Loss, ...]:
+        found: list[Loss] = []
+        for group in self.groups:
+            members = {member.stage.buffer.name for member in group.members}
+            known = {name: index for name, index in near.items() if name in members and index}
+            tile = choose_tiling(group.frame, self.options, False, 1).tile
+            found += losses(group, buffers, tile, known)
+        return tuple(sorted(found, key=lambda loss: -loss.error))
+
+    def _run(self, compiled: Compiled, arrays: Sequence[Array]) -> dict[str, Array]:
+        """The outputs by name, from buffers that held NaN, or the least integer."""
+        params = oracle.signature(self.func)
+        given = {param: tvm.runtime.tensor(array) for param, array in zip(params.inputs, arrays, strict=True)}
+        given |= {param: _poisoned(param) for param in params.outputs}
+        compiled(*(given[param] for param in self.func.params))
+        return {param.name: given[param].numpy() for param in params.outputs}
+
+
+def _where_defined(fused: Array, unfused: Array, exact: Array) -> Array:
+    """The fused result, less elements that nothing defines but the order of evaluation.
+
+    TVM's max and min drop a NaN, and with it some of the numbers, by where it stands: of such an element only the
+    class is compared.
+    """
+    lost = tolerance.kinds(unfused) != tolerance.kinds(exact)
+    return np.where(lost & (tolerance.kinds(fused) == tolerance.kinds(unfused)), unfused, fused)
+
+
+def _poisoned(buffer: ir.Var) -> tvm.runtime.Tensor:
+    shape, dtype = tuple(int(extent) for extent in buffer.ty.shape), np.dtype(dtype_of(buffer))
+    poison = np.nan if dtype.kind not in "iub" else np.iinfo(dtype).min if dtype.kind in "iu" else True
+    return tvm.runtime.tensor(np.full(shape, poison, dtype))

@@ -1,0 +1,99 @@
+"""Builders of programs in TE that TVM lacks: top-k as an ordinary reduction, which fuses like any other.
+
+TVM's own `topi.topk` is an opaque packed call. This one is a `te.comm_reducer`, compiles with stock TVM, and is
+recognised by what it does: order-preserving maps on its keys, such as a softmax before it, are applied to the k values
+that it keeps.
+"""
+
+from __future__ import annotations
+
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Selection, first, second
+from tvm_cascade.algebra.selection import selecting
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.errors import InputError
+from tvm_cascade.transform.printer import Printer
+
+__all__ = ["topk"]
+
+INDEX = "int32"
+MOST = 16
+"""Ranks at most: the merge of two sorted tuples is written out, and grows with the square of their length."""
+
+
+def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str = "topk") -> tuple[te.Tensor, te.Tensor]:
+    """The k best elements along an axis, best first, and where they are.
+
+    Equal elements are ordered by index, the lower one first. Where an axis has fewer than k elements above the dtype's
+    lowest value (`tvm.te.min_value`; below its highest, for the smallest k), the remaining values are that value and
+    the remaining indices −1; elements masked by −inf count as absent.
+
+    Parameters
+    ----------
+    x : of any shape and of a float or integer dtype.
+    k : number of elements, 1 to 16.
+    axis : the axis to search; negative ones count from the last.
+    largest : the largest elements; the smallest otherwise.
+    name : of the stages.
+
+    Returns
+    -------
+    values, indices : x's shape with k in place of the axis' extent; x's dtype, and int32.
+
+    Raises
+    ------
+    InputError
+        When x is no tensor, or k or the axis is out of range.
+
+    Examples
+    --------
+    >>> from tvm import te
+    >>> values, indices = topk(te.placeholder((4, 64), "float32", name="x"), k=2)
+    >>> [int(n) for n in values.shape], str(indices.dtype)
+    ([4, 2], 'int32')
+    """
+    if not isinstance(x, te.Tensor):
+        raise InputError("a te.Tensor", type(x).__name__, "tvm_cascade.te.topk(x, …)")
+    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:
+        raise InputError(f"an integer from 1 to {MOST}", repr(k), "tvm_cascade.te.topk(k=…)")
+    rank = len(x.shape)
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
+        raise InputError(f"an axis of a tensor of {rank} dimensions", repr(axis), "tvm_cascade.te.topk(axis=…)")
+    axis %= rank
+    kept = _kept(x, k, axis, largest, name)
+
+    def at_rank(parts: list[te.Tensor], indices: tuple[Expr, ...]) -> Expr:
+        rows, r = (*indices[:axis], *indices[axis + 1 :]), indices[axis]
+        value = parts[-1](*rows)
+        for position in range(k - 2, -1, -1):
+            value = tirx.Select(tirx.EQ(r, position), parts[position](*rows), value)
+        return value
+
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    values = te.compute(shape, lambda *at: at_rank(kept[0::2], at), name=f"{name}_values")
+    indices = te.compute(shape, lambda *at: at_rank(kept[1::2], at), name=f"{name}_indices")
+    return values, indices
+
+
+def _kept(x: te.Tensor, k: int, axis: int, largest: bool, name: str) -> list[te.Tensor]:
+    """Value and index of each rank, as tensors over the rows."""
+    dtype = str(x.dtype.dtype) if hasattr(x.dtype, "dtype") else str(x.dtype)
+    selection = Selection(k, largest, True, 0, (LOWEST if largest else HIGHEST, -1) * k)
+    whole = selecting(selection)
+    start = te.min_value(dtype) if largest else te.max_value(dtype)
+
+    def combine(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        bindings = {side(p): part for side, tuple_ in ((first, left), (second, right)) for p, part in enumerate(tuple_)}
+        return tuple(Printer(bindings, dtype_of(left[p]), {})(whole.combined[p]) for p in range(whole.width))
+
+    reducer = te.comm_reducer(combine, lambda *_types: (start, tirx.const(-1, INDEX)) * k, name=whole.name)
+    position = te.reduce_axis((0, x.shape[axis]), "l")
+
+    def element(*rows: Expr) -> tuple[Expr, ...]:
+        value = x(*rows[:axis], position, *rows[axis:])
+        return (value, position.var.astype(INDEX), *(start, tirx.const(-1, INDEX)) * (k - 1))
+
+    rows = (*x.shape[:axis], *x.shape[axis + 1 :])
+    return list(te.compute(rows, lambda *at: reducer(element(*at), axis=position), name=name))

@@ -1,0 +1,84 @@
+"""Tuples combined in place: one block, one store a part, each part stored when nothing needs its old value any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.analysis.domain import dtype_of, identity_of
+from tvm_cascade.transform.nest import load, store
+from tvm_cascade.transform.printer import Printer
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Where a part is kept at a point of a block's domain."""
+
+    buffer: tirx.Var
+    indices: Sequence[ir.Expr]
+
+    @property
+    def dtype(self) -> str:
+        """Of what is kept."""
+        return dtype_of(self.buffer)
+
+    def read(self) -> ir.Expr:
+        """What is kept."""
+        return load(self.buffer, self.indices)
+
+
+def started(unit: tuple[Component, ...], cells: Mapping[sp.Symbol, Cell]) -> list[tirx.Stmt]:
+    """Every part at the identity."""
+    return [
+        store(cells[c.symbol].buffer, identity_of(c.reducer, cells[c.symbol].dtype), cells[c.symbol].indices)
+        for c in unit
+    ]
+
+
+def combined(
+    unit: tuple[Component, ...],
+    cells: Mapping[sp.Symbol, Cell],
+    values: Mapping[sp.Symbol, ir.Expr],
+    constants: Mapping[sp.Symbol, sp.Expr],
+    keep: Callable[[ir.Expr, ir.Expr], ir.Expr],
+) -> list[tirx.Stmt]:
+    """cells = cells ∘ values.
+
+    Parameters
+    ----------
+    values : of the second argument, by component.
+    constants : forms of the second argument, taken where there is no value: comparisons with them decide themselves.
+    keep : of the new and the old value, what is stored.
+    """
+    whole = unit[0].reducer.whole
+    assert whole is not None
+    parts = {c.reducer.part: c for c in unit}
+    fixed = {second(k): constants[c.symbol] for k, c in parts.items() if c.symbol not in values}
+    bindings = {first(k): cells[c.symbol].read() for k, c in parts.items()}
+    bindings |= {second(k): values[c.symbol] for k, c in parts.items() if c.symbol in values}
+    new: dict[int, ir.Expr] = {}
+    for k, c in parts.items():
+        written = Printer(bindings, cells[c.symbol].dtype, {})(whole.combined[k].xreplace(fixed))
+        new[k] = keep(written, cells[c.symbol].read())
+    order, mutual = _storing_order({k: whole.reads(k) & parts.keys() for k in parts})
+    statements: list[tirx.Stmt] = []
+    for k in mutual:
+        held = tirx.Var(f"{parts[k].symbol}_new", cells[parts[k].symbol].dtype)
+        statements.append(tirx.Bind(held, new[k]))
+        new[k] = held
+    cells_in_order = [(k, cells[parts[k].symbol]) for k in (*order, *mutual)]
+    return statements + [store(cell.buffer, new[k], cell.indices) for k, cell in cells_in_order]
+
+
+def _storing_order(reads: Mapping[int, frozenset[int]]) -> tuple[list[int], list[int]]:
+    """Parts such that each is stored after all others that read it; and those that read each other in a circle."""
+    remaining, order = set(reads), []
+    while free := sorted((k for k in remaining if not any(k in reads[o] for o in remaining if o != k)), reverse=True):
+        order += free
+        remaining -= set(free)
+    return order, sorted(remaining)

@@ -1,0 +1,55 @@
+"""When a state absorbs an element: by the algebra of the lifts, under stated conditions on the state."""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from tvm_cascade.algebra.absorption import Absorbing, Relation, absorbing
+from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import MAX, SUM
+
+X, V = element("x v")
+M, T, A = result("m t a")
+
+
+def fold(*reductions: Reduction) -> Fold:
+    derived = derive(Cascade(reductions, [X, V]))
+    assert isinstance(derived, Fold)
+    return derived
+
+
+SOFTMAX = fold(Reduction(M, MAX, X), Reduction(T, SUM, sp.exp(X - M)), Reduction(A, SUM, sp.exp(X - M) * V))
+
+
+def test_every_state_absorbs_minus_infinity_under_a_softmax() -> None:
+    assert absorbing(SOFTMAX, {X: -sp.oo}) == ()
+
+
+def test_a_finite_mask_is_absorbed_by_a_state_far_above_it() -> None:
+    (reference,) = SOFTMAX.references
+    maximum = SOFTMAX.components[0].symbol
+    assert absorbing(SOFTMAX, {X: sp.Integer(-1000)}) == (
+        Absorbing(Relation.AT_LEAST, maximum, sp.Integer(-1000)),
+        Absorbing(Relation.VANISHES, -1000 - reference.symbol),
+    )
+
+
+def test_masked_values_alone_do_not_make_a_weight_vanish() -> None:
+    assert absorbing(SOFTMAX, {V: sp.Integer(0)}) is None
+
+
+def test_a_second_result_that_is_not_masked_absorbs_nothing() -> None:
+    both = fold(Reduction(M, MAX, X), Reduction(T, SUM, sp.exp(X - M)), Reduction(A, SUM, sp.exp(X - M) + V))
+    assert absorbing(both, {X: -sp.oo}) is None
+
+
+def test_a_state_that_counts_positions_absorbs_nothing() -> None:
+    variance = fold(Reduction(T, SUM, X), Reduction(A, SUM, (X - T) ** 2))
+    assert absorbing(variance, {X: sp.Integer(0)}) is None
+
+
+def test_a_weight_of_zero_is_absorbed_by_moments() -> None:
+    weighted = fold(Reduction(T, SUM, V * X), Reduction(A, SUM, V * (X - T) ** 2))
+    assert absorbing(weighted, {V: sp.Integer(0)}) == ()

@@ -1,0 +1,72 @@
+"""Counterexamples are true: what they claim is computed again here, from the numbers alone."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.counterexample import Counterexample, round_to
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.algebra.verdict import Refusal
+
+from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, m, o, s, t, w, x
+
+
+def shown(*rows: tuple) -> Counterexample:  # type: ignore[type-arg]
+    outcome = derive(cascade(*rows))
+    assert isinstance(outcome, Refusal) and outcome.reason.counterexample is not None, str(outcome)
+    return outcome.reason.counterexample
+
+
+@pytest.mark.parametrize(
+    ("reducer", "element"),
+    [(SUM, sp.tanh(x - s)), (SUM, exp(x * s)), (SUM, 1 / (x - s)), (PROD, x + s)],
+    ids=["tanh", "exponential of a product", "pole", "product"],
+)
+def test_the_matrix_at_the_shown_points_has_more_rank_than_any_state_allowed(reducer: object, element: sp.Expr) -> None:
+    found = shown(MEAN_SUM, (t, reducer, element))
+    rows, columns = (values for _, values in found.at)
+    function = sp.lambdify((x, s), sp.log(sp.Abs(element)) if reducer is PROD else element, "mpmath")
+    with mpmath.workdps(80):
+        matrix = mpmath.matrix([[function(mpmath.mpf(a), mpmath.mpf(b)) for b in columns] for a in rows])
+        assert len(rows) == found.outcomes[0] > found.outcomes[1] == 6
+        assert abs(mpmath.det(matrix)) > mpmath.mpf(10) ** -70
+
+
+@pytest.mark.parametrize("element", [absolute(x - s), (x - s) ** 2], ids=["distance", "square"])
+def test_segments_of_equal_extrema_have_the_shown_results(element: sp.Expr) -> None:
+    found = shown(MEAN_SUM, (o, MIN, element))
+    (_, values), (_, (held,)) = found.at
+    function = sp.lambdify((x, s), element)
+    left, right = values[:3], values[3:]
+    assert (min(left), max(left)) == (min(right), max(right))
+    assert found.outcomes == tuple(min(function(v, held) for v in part) for part in (left, right))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])
+def test_an_element_rounds_to_the_shown_values(dtype: str) -> None:
+    found = shown((m, MAX, absolute(x)), (d, SUM, Round(x * 100 / m, sp.Symbol(dtype)) * w))
+    values = dict(found.at)
+    (element,), (first, second) = values["x"], next(v for k, v in found.at if k not in ("x", "w"))
+    before, after = element * 100 / first, element * 100 / second
+    assert found.outcomes[0] == pytest.approx(round_to(before, dtype) * first / second, rel=1e-9)
+    assert found.outcomes[1] == round_to(after, dtype)
+    assert found.outcomes[0] != found.outcomes[1]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_rounding_is_that_of_the_dtype(dtype: str) -> None:
+    import ml_dtypes  # registers the narrow floats
+
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    for value in np.random.default_rng(0).uniform(-20, 20, 200):
+        assert round_to(float(value), dtype) == float(np.float64(value).astype(kind))
+
+
+def test_a_law_without_numbers_to_show_has_no_counterexample() -> None:
+    outcome = derive(cascade(MAXIMUM, (d, SUM, (x - m) ** 6)))
+    assert isinstance(outcome, Refusal) and outcome.reason.counterexample is None

@@ -1,0 +1,137 @@
+"""One fused kernel for all lengths: extents that are shape variables, in rows and along the cascade axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+import tvm_cascade
+from tvm_cascade.algebra.verdict import Verdict
+
+Array = NDArray[Any]
+HEADS, FEATURES, TILE = 2, 16, 16
+LENGTHS = (1, TILE - 1, TILE, TILE + 1, 37)
+
+
+def reduce_axes(count: int, extent: Any) -> list[Any]:
+    return [te.reduce_axis((0, extent), name) for name in "jkl"[:count]]
+
+
+def softmax_stats(dtype: str) -> tirx.PrimFunc:
+    rows, length = tirx.Var("rows", dtype), tirx.Var("length", dtype)
+    x, (j, k) = te.placeholder((rows, length), "float32", name="x"), reduce_axes(2, length)
+    top = te.compute((rows,), lambda i: te.max(x[i, j], axis=j), name="top")
+    return te.create_prim_func([x, top, te.compute((rows,), lambda i: te.sum(te.exp(x[i, k] - top[i]), axis=k))])
+
+
+def moments(dtype: str) -> tirx.PrimFunc:
+    """The variance, which divides by the length itself."""
+    rows, length = tirx.Var("rows", dtype), tirx.Var("length", dtype)
+    x, (j, k) = te.placeholder((rows, length), "float32", name="x"), reduce_axes(2, length)
+    total = te.compute((rows,), lambda i: te.sum(x[i, j], axis=j), name="total")
+
+    def centred(i: Any, l: Any) -> Any:  # noqa: E741
+        return x[i, l] - total[i] / length.astype("float32")
+
+    return te.create_prim_func(
+        [x, te.compute((rows,), lambda i: te.sum(centred(i, k) * centred(i, k), axis=k), name="out")]
+    )
+
+
+def attention(dtype: str, causal: bool = True) -> tirx.PrimFunc:
+    queries, keys = tirx.Var("queries", dtype), tirx.Var("keys", dtype)
+    q = te.placeholder((HEADS, queries, FEATURES), "float32", name="q")
+    k, v = (te.placeholder((HEADS, keys, FEATURES), "float32", name=name) for name in "kv")
+    inner, (a, b, c) = te.reduce_axis((0, FEATURES), "d"), reduce_axes(3, keys)
+    rows = (HEADS, queries)
+    scores = te.compute((*rows, keys), lambda h, i, j: te.sum(q[h, i, inner] * k[h, j, inner], axis=inner), name="s")
+    hidden = tirx.min_value("float32")
+    masked = te.compute(
+        (*rows, keys), lambda h, i, j: tirx.if_then_else(j <= i, scores[h, i, j], hidden) if causal else scores[h, i, j]
+    )
+    top = te.compute(rows, lambda h, i: te.max(masked[h, i, a], axis=a), name="top")
+    norm = te.compute(rows, lambda h, i: te.sum(te.exp(masked[h, i, b] - top[h, i]), axis=b), name="norm")
+
+    def element(h: Any, i: Any, d: Any) -> Any:
+        return te.sum(te.exp(masked[h, i, c] - top[h, i]) / norm[h, i] * v[h, c, d], axis=c)
+
+    return te.create_prim_func([q, k, v, te.compute((*rows, FEATURES), element, name="out")])
+
+
+def expected_attention(q: Array, k: Array, v: Array, causal: bool = True) -> list[Array]:
+    scores = np.einsum("hid,hjd->hij", q.astype("f8"), k.astype("f8"))
+    if causal:
+        scores[:, np.triu(np.ones(scores.shape[1:], bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return [np.einsum("hij,hjd->hid", weights / weights.sum(-1, keepdims=True), v.astype("f8"))]
+
+
+def expected_stats(x: Array) -> list[Array]:
+    return [x.max(1), np.exp(x - x.max(1, keepdims=True)).astype("f8").sum(1)]
+
+
+def expected_moments(x: Array) -> list[Array]:
+    return [x.astype("f8").var(axis=1) * x.shape[1]]
+
+
+CASES: dict[str, tuple[Callable[[str], tirx.PrimFunc], Callable[..., list[Array]], list[tuple[Any, ...]]]] = {
+    "softmax_stats": (softmax_stats, expected_stats, [(5, "n")]),
+    "moments": (moments, expected_moments, [(5, "n")]),
+    "attention": (
+        lambda dtype: attention(dtype, causal=False),
+        lambda q, k, v: expected_attention(q, k, v, causal=False),
+        [(HEADS, "m", FEATURES), (HEADS, "n", FEATURES), (HEADS, "n", FEATURES)],
+    ),
+    "causal_attention": (attention, expected_attention, [(HEADS, "n", FEATURES)] * 3),
+}
+
+
+def check(compiled: Any, name: str) -> None:
+    _, expected, shapes = CASES[name]
+    rng = np.random.default_rng(0)
+    for length in LENGTHS:
+        sizes = {"n": length, "m": 3}
+        given = [rng.standard_normal([sizes.get(e, e) for e in shape]).astype("float32") for shape in shapes]
+        exact = expected(*given)
+        outputs = [np.full(e.shape, np.nan, "float32") for e in exact]
+        compiled(*given, *outputs)
+        for output, value in zip(outputs, exact, strict=True):
+            np.testing.assert_allclose(output, value, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("name", CASES)
+def test_one_kernel_is_right_at_every_length(name: str, dtype: str) -> None:
+    compiled = tvm_cascade.compile(CASES[name][0](dtype), tile=TILE)
+    assert [group.verdict for group in compiled.report.groups] == [Verdict.FUSED]
+    assert "T.parallel" in compiled.mod.script()
+    check(compiled, name)
+
+
+@pytest.mark.parametrize("name", ["moments", "causal_attention"])
+def test_segments_of_an_unknown_length_are_merged(name: str) -> None:
+    """With fewer tiles than segments there are fewer segments, so that none is empty."""
+    compiled = tvm_cascade.compile(CASES[name][0]("int64"), tile=TILE, segments=3)
+    assert compiled.report.fused
+    check(compiled, name)
+
+
+def test_it_fuses_without_our_schedule_and_with_the_default_tile() -> None:
+    compiled = tvm_cascade.compile(CASES["causal_attention"][0]("int64"), schedule=False)
+    assert compiled.report.fused
+    check(compiled, "causal_attention")
+
+
+def test_axes_of_different_length_are_not_one() -> None:
+    rows, a, b = (tirx.Var(name, "int64") for name in "rab")
+    x, y = te.placeholder((rows, a), "float32", name="x"), te.placeholder((rows, b), "float32", name="y")
+    j, k = te.reduce_axis((0, a), "j"), te.reduce_axis((0, b), "k")
+    top = te.compute((rows,), lambda i: te.max(x[i, j], axis=j), name="top")
+    func = te.create_prim_func([x, y, te.compute((rows,), lambda i: te.sum(te.exp(y[i, k] - top[i]), axis=k))])
+    (group,) = tvm_cascade.explain(func).groups
+    assert group.reason.code == "axis_mismatch"
