@@ -54,9 +54,10 @@ ALLOWED: dict[str, set[str]] = {
     "cli_arguments": USERS | {"testing", "bench"},
     "cli_env": COMMAND,
     "cli_explain": COMMAND,
+    "cli_fuzz": COMMAND,
     "cli_numerics": COMMAND,
     "cli_run": COMMAND,
-    "cli": COMMAND | {"cli_env", "cli_explain", "cli_numerics", "cli_run"},
+    "cli": COMMAND | {"cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
     "__main__": {"cli"},
 }
 

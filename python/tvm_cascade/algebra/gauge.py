@@ -35,6 +35,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction, WholePower
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.sampling import varies_numerically
 
 
 class Gauge(str, Enum):
@@ -147,6 +148,8 @@ def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
         return None
     at_one = function.subs(handle, 1)
     if at_one == 0:
+        return None
+    if varies_numerically(function / at_one, elements):
         return None
     ratio = sp.simplify(function / at_one)
     return ratio if ratio.free_symbols <= {handle} else None

@@ -8,20 +8,33 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.envelope import envelope_exceeds
 from tvm_cascade.algebra.gauge import Handle, factor_in, tracking_gauge
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.scaled_order import scaled_extremum
+from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
 from tvm_cascade.algebra.sum_law import sum_law
 
 Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
 
 
 def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """Π of G(x)·H(d), held at Π G(x)·H(c): moving c to c′ multiplies by (H(c′)/H(c))^n."""
-    function = strip_rounding(held)
+    """Π of G(x)·H(d), held at Π G(x)·H(c): moving c to c′ multiplies by (H(c′)/H(c))^n; Π exp(E) = exp(Σ E)."""
+    exponent, function = _exponent_and_rest(strip_rounding(held), [h.symbol for h in used])
     move, final = sp.Integer(1), sp.Integer(1)
+    if exponent != 0:
+        # Positive factors join the exponent: apart, one may overflow and the other be zero.
+        logarithm = sum_law(derivation, reduction, exponent, used)
+        for handle in used:
+            weight = factor_in(function, handle.symbol, derivation.elements)
+            if weight is not None and weight.is_positive and function.has(handle.symbol):
+                logarithm += LENGTH * sp.log(weight.subs(handle.symbol, handle.value))
+                function = function.subs(handle.symbol, 1)
+        final = sp.exp(logarithm)
     for handle in used:
+        if handle.symbol not in function.free_symbols:
+            continue
         weight = factor_in(function, handle.symbol, derivation.elements)
         if weight is None:
             raise derivation.refuse(reduction, "prod_dependence", function)
@@ -30,24 +43,39 @@ def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, use
         reference = derivation.refer((handle, "scale"), handle.value, gauge, value, guarded=True, scale=True)
         at_reference = weight.subs(handle.symbol, reference.symbol)
         move *= weight.subs(handle.symbol, reference.moved) / at_reference
-        final *= weight.subs(handle.symbol, handle.value) / at_reference
+        final *= (weight.subs(handle.symbol, handle.value) / at_reference) ** LENGTH
         function = function.subs(handle.symbol, reference.symbol)
+    if function == 1:
+        return final
     symbol = derivation.unused(reduction)
     derivation.add(reduction, PROD, function, symbol * move**COUNT)
-    return symbol * final**LENGTH
+    return symbol * final
+
+
+def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.Expr, sp.Expr]:
+    """(E, R) with function = exp(E)·R, where E is all that stands under exponentials that read a handle."""
+    factors = sp.Mul.make_args(sp.powsimp(function))
+    reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*handles)]
+    return sp.Add(*(f.args[0] for f in reading)), sp.Mul(*(f for f in factors if f not in reading))
 
 
 def order_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """max and min pass through monotone maps; convex ones keep both ends."""
+    """max and min pass through monotone maps; convex ones keep both ends; products G(x)·H(d) are such maps of G."""
     function = strip_rounding(held)
-    passed = through_order(function, reduction.reducer, derivation.elements, [h.symbol for h in used])
-    if isinstance(passed, str):
-        raise derivation.refuse(reduction, passed, function)
-    inner, kept, outer = passed
-    ends = [derivation.component(reduction, reducer, inner) for reducer in kept]
     values = {h.symbol: h.value for h in used}
     derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
-    return reduction.reducer.over([outer(end).subs(values, simultaneous=True) for end in ends])
+    passed = through_order(function, reduction.reducer, derivation.elements, [h.symbol for h in used])
+    if not isinstance(passed, str):
+        inner, kept, outer = passed
+        ends = [derivation.component(reduction, reducer, inner) for reducer in kept]
+        return reduction.reducer.over([outer(end).subs(values, simultaneous=True) for end in ends])
+    scaled = scaled_extremum(derivation, reduction, function, used)
+    if scaled is None:
+        symbols = [h.symbol for h in used]
+        proved = envelope_exceeds(function, reduction.reducer, derivation.elements, symbols, RANK_LIMIT)
+        unproved = "order_unknown" if passed == "not_monotone" else passed
+        raise derivation.refuse(reduction, "not_monotone" if proved else unproved, function)
+    return scaled.subs(values, simultaneous=True)
 
 
 def logical_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.algebra.sampling import has_both_signs
 
 _RISING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan)
 """Functions of one argument that rise wherever they are defined."""
@@ -28,35 +29,47 @@ def through_order(
     | non-decreasing                 | max a        | min a        |
     | non-increasing                 | min a        | max a        |
     | convex (max), concave (min)    | both         | both         |
+    | falls, then rises (max)        | both         |              |
+    | rises, then falls (min)        |              | both         |
 
     With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
-    parts = _element_parts(function, elements, handles)
-    if len(parts) != 1:
+    parts: dict[sp.Expr, sp.Symbol] = {}
+    outer = _collected(function, elements, handles, parts)
+    if len(parts) != 1 or outer.has(*elements):
         return "several_element_parts"
-    inner = parts.pop()
-    variable = sp.Symbol("_a", real=True, **({"nonnegative": True} if inner.is_nonnegative else {}))
-    outer = function.xreplace({inner: variable})
-    if outer.has(*elements):
-        return "several_element_parts"
+    ((inner, variable),) = parts.items()
     kept = _kept(outer, variable, reducer, strictly)
     if kept is None:
         return "not_monotone"
     return inner, kept, lambda end: outer.xreplace({variable: end})
 
 
-def _element_parts(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> set[sp.Expr]:
-    """The largest parts that vary along the axis and read no earlier result."""
+def _collected(
+    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], parts: dict[sp.Expr, sp.Symbol]
+) -> sp.Expr:
+    """The function with its largest parts that vary along the axis and read no result replaced by symbols.
+
+    Terms of a sum, or factors of a product, are taken together, and numbers are left outside: (x + y)/8 − u reads
+    x + y.
+    """
     if not function.has(*elements):
-        return set()
+        return function
     if not function.has(*handles):
-        return {function}
+        return _placed(function, parts)
     if isinstance(function, (sp.Add, sp.Mul)):
         alone = [a for a in function.args if a.has(*elements) and not a.has(*handles)]
-        mixed = [a for a in function.args if a.has(*elements) and a.has(*handles)]
-        parts = {function.func(*alone)} if len(alone) == 1 else set(alone)
-        return parts.union(*(_element_parts(a, elements, handles) for a in mixed))
-    return set().union(*(_element_parts(a, elements, handles) for a in function.args))
+        rest = [_collected(a, elements, handles, parts) for a in function.args if a not in alone]
+        return function.func(*rest, _placed(function.func(*alone), parts)) if alone else function.func(*rest)
+    return function.func(*(_collected(a, elements, handles, parts) for a in function.args))
+
+
+def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    scale, bare = part.primitive() if isinstance(part, sp.Add) else part.as_coeff_Mul()
+    if bare not in parts:
+        facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
+        parts[bare] = sp.Symbol(f"_a{len(parts)}", real=True, **facts)
+    return scale * parts[bare]
 
 
 def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
@@ -65,13 +78,31 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
         return _kept_through_abs(outer, variable, reducer, strictly)
     if trend := _trend(outer, variable, strictly):
         return (reducer,) if trend > 0 else (opposite,)
-    slope = sp.simplify(sp.diff(outer, variable))
-    if slope.is_positive if strictly else slope.is_nonnegative:
-        return (reducer,)
-    if slope.is_negative if strictly else slope.is_nonpositive:
-        return (opposite,)
-    bend = sp.simplify(sp.diff(slope, variable)) * (1 if reducer is MAX else -1)
+    if outer.has(sp.Max, sp.Min):
+        return None
+    slope = sp.diff(outer, variable)
+    if not has_both_signs(slope):
+        slope = sp.simplify(slope)
+        if slope.is_positive if strictly else slope.is_nonnegative:
+            return (reducer,)
+        if slope.is_negative if strictly else slope.is_nonpositive:
+            return (opposite,)
+    way = 1 if reducer is MAX else -1
+    if _turns_once(slope, variable, way):
+        return (MAX, MIN)
+    bend = sp.diff(slope, variable)
+    if has_both_signs(bend):
+        return None
+    bend = sp.simplify(bend) * way
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+
+
+def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
+    """Whether the slope is a positive factor times one that is linear in the variable and rises (way 1) or falls."""
+    factors = sp.Mul.make_args(sp.factor(slope))
+    turning = sp.Mul(*(f for f in factors if not f.is_positive))
+    tilt = sp.diff(turning, variable)
+    return not tilt.has(variable) and bool((way * tilt).is_positive)
 
 
 def _kept_through_abs(

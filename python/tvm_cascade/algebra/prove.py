@@ -1,7 +1,7 @@
 """Proof obligations of a fold, each by exact evaluation at random points and splits, and symbolically where SymPy can.
 
-1. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference.
-2. merge is associative and commutative, and the empty state is its identity.
+1. ⊕ of every component is commutative and associative, and the empty state holds its identity.
+2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference, and finished from there.
 3. finish(merge over any split) = the cascade's own definition.
 
 Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fails the obligation.
@@ -9,6 +9,7 @@ Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fa
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,13 +27,24 @@ from tvm_cascade.errors import FoldError
 
 DIGITS = 60
 ATTEMPTS = 8
-ODDS_OF_TRUTH = (1.0, 0.5, 0.0)
-"""Of truth values, one round each: a conjunction must hold now and then, and a disjunction fail."""
+ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
+"""Odds of truth values, and the sign of real numbers, round by round: a conjunction must hold now and then, and a
+disjunction fail; each second round mirrors the one before, so that both ends of an extremum decide."""
 
 ROUNDS_OF_SELECTIONS = 3
 
 TOLERANCE = mpmath.mpf(10) ** -25
+LARGEST = mpmath.mpf(10) ** 10_000
+"""Results above this are taken for infinite, and the point for one at which there is nothing to compare."""
+REACHES = (2.0, 2.0, 0.5, 0.1)
+"""How far data are drawn from zero, attempt by attempt: exponentials of sums of exponentials are soon out of range."""
+
 Values = dict[sp.Symbol, mpmath.mpf]
+
+COMMUTATIVE, ASSOCIATIVE, IDENTITY = "merge commutative", "merge associative", "empty is the identity"
+SHIFT, ANYWHERE = "shift between references", "finish from any free reference"
+GROUPED = "finish over any split = definition"
+OBLIGATIONS = (COMMUTATIVE, ASSOCIATIVE, IDENTITY, SHIFT, ANYWHERE, GROUPED)
 
 
 class UndefinedError(Exception):
@@ -111,9 +123,11 @@ class Evaluator:
         try:
             value = self.value(reference.value, at)
         except (ZeroDivisionError, ValueError, TypeError):
+            if not reference.guarded:
+                raise
             return stay
         if not mpmath.isfinite(value) or (reference.scale and value == 0):
-            return stay
+            return stay if reference.guarded else value
         near = held is not None and abs(value - held) <= LAZY_DISTANCE
         return held if reference.move is Move.LAZY and near else value
 
@@ -134,15 +148,23 @@ class Evaluator:
         return results
 
     def definition(self, rows: Sequence[Values]) -> Values:
-        """The cascade as it is written: one pass over the rows for each reduction."""
+        """The cascade as it is written: one pass over the rows for each reduction.
+
+        Raises
+        ------
+        ValueError
+            Where a result is so large that computing on would take for ever: an exponential of an exponential.
+        """
         results: Values = {}
         for block in self.fold.cascade.blocks:
             elements = [[self.value(r.element, {**row, **results}) for row in rows] for r in block]
-            if block[0].reducer.whole is None:
-                terms = [sp.Float(0) + sp.Float(str(value), DIGITS) for value in elements[0]]
-                results[block[0].result] = mpmath.mpf(str(block[0].reducer.over(terms)))
-            else:
+            if block[0].reducer.whole is not None:
                 results |= self._tuple_definition(block, elements)
+                continue
+            total = functools.reduce(COMBINE[block[0].reducer.name], elements[0])
+            if mpmath.isfinite(total) and abs(total) > LARGEST:
+                raise ValueError(f"{block[0].result} is larger than can be computed with")
+            results[block[0].result] = mpmath.mpf(total)
         return results
 
     def _tuple_definition(self, block: tuple[Reduction, ...], elements: list[list[mpmath.mpf]]) -> Values:
@@ -166,16 +188,18 @@ def _sorted(selection: Selection, tuples: list[tuple[mpmath.mpf, ...]]) -> tuple
     return tuple(value for t in ranked for value in t)
 
 
+COMBINE: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    "max": max,
+    "or": max,
+    "min": min,
+    "and": min,
+}
+
+
 def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
-    table: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
-        "sum": lambda a, b: a + b,
-        "prod": lambda a, b: a * b,
-        "max": max,
-        "or": max,
-        "min": min,
-        "and": min,
-    }
-    return mpmath.mpf(table[step.reducer.name](values[0], values[1]))
+    return mpmath.mpf(COMBINE[step.reducer.name](values[0], values[1]))
 
 
 def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
@@ -186,39 +210,53 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     FoldError
         Naming the obligation, the result and the values that differ.
     """
-    source = random.Random(seed)
     most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
         # Which end of a key's range is selected, and whether by a tie, differs from round to round.
-        for odds in ODDS_OF_TRUTH * (ROUNDS_OF_SELECTIONS if most else 1):
-            _check_round(fold, source, max(length, most + 2), odds)
-    return (
-        "shift between references",
-        "merge associative and commutative",
-        "empty is the identity",
-        "finish over any split = definition",
-    )
+        for number, (odds, sign) in enumerate(ROUNDS * (ROUNDS_OF_SELECTIONS if most else 1)):
+            _check_round(fold, random.Random(seed + number // 2), max(length, most + 2), odds, sign)
+    return OBLIGATIONS
 
 
 def _selection_of(reduction: Reduction) -> Selection | None:
     return None if reduction.reducer.whole is None else reduction.reducer.whole.selection
 
 
-def _check_round(fold: Fold, source: random.Random, length: int, odds: float) -> None:
-    evaluator, rows, expected = _drawn(fold, source, length, odds)
+def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int) -> None:
+    evaluator, rows, expected = _drawn(fold, source, length, odds, sign)
+    _check_monoids(evaluator, rows)
     _check_shift(evaluator, rows, source)
-    _same(fold, "finish from any free reference", evaluator.finish(_held(evaluator, rows, source, expected)), expected)
+    _same(fold, ANYWHERE, evaluator.finish(_held(evaluator, rows, source, expected)), expected)
     lifted = [evaluator.lift(row) for row in rows]
     serial = State(0, {})
     for state in lifted:
         serial = evaluator.merge(serial, state)
-    _same(fold, "finish over a serial split = definition", evaluator.finish(serial), expected)
+    _same(fold, GROUPED, evaluator.finish(serial), expected)
     shuffled = list(lifted)
     source.shuffle(shuffled)
     while len(shuffled) > 1:
         k = source.randrange(len(shuffled) - 1)
         shuffled[k : k + 2] = [evaluator.merge(shuffled[k + 1], shuffled[k])]
-    _same(fold, "merge associative and commutative", evaluator.finish(shuffled[0]), expected)
+    _same(fold, GROUPED, evaluator.finish(shuffled[0]), expected)
+
+
+def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
+    """⊕ of every component, as its reducer writes it, on lifts of the rows."""
+    at = {r.symbol: mpmath.mpf(1) for r in evaluator.fold.references}
+    for component in (c for c in evaluator.fold.components if c.reducer.whole is None):
+        combine, identity = component.reducer.combine, component.reducer.identity
+        lifts = [sp.Float(evaluator.value(component.lift, {**at, **row}), DIGITS) for row in (rows * 3)[:3]]
+        if not all(value.is_finite for value in lifts):
+            continue
+        a, b, c = lifts
+        pairs = {
+            COMMUTATIVE: (combine(a, b), combine(b, a)),
+            ASSOCIATIVE: (combine(combine(a, b), c), combine(a, combine(b, c))),
+            IDENTITY: (combine(identity, a), a),
+        }
+        for obligation, (left, right) in pairs.items():
+            values = ({component.symbol: mpmath.mpf(sp.Float(side, DIGITS)._mpf_)} for side in (left, right))
+            _same(evaluator.fold, obligation, *values)
 
 
 def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
@@ -238,7 +276,7 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
     for component in (c for c in fold.components if c.symbol in after):
         found = {component.symbol: evaluator.value(component.shift, scope)}
-        _same(fold, "shift between references", found, {component.symbol: after[component.symbol]})
+        _same(fold, SHIFT, found, {component.symbol: after[component.symbol]})
 
 
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
@@ -254,14 +292,19 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
     return State(len(rows), values)
 
 
-def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple[Evaluator, list[Values], Values]:
+def _drawn(
+    fold: Fold, source: random.Random, length: int, odds: float, sign: int
+) -> tuple[Evaluator, list[Values], Values]:
     """Random parameters and rows at which the definition is real and finite, with its value there."""
     for attempt in range(ATTEMPTS):
-        low = -2.0 if attempt < ATTEMPTS // 2 else 0.1  # roots and logarithms may need positive numbers
-        evaluator = Evaluator(fold, _parameters(fold, source, low), length)
+        reach = REACHES[attempt // 2]
+        low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
+        evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length)
         logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
         truth = odds if logical else None
-        rows = [{e: _number(e, source, truth, low) for e in fold.cascade.elements} for _ in range(length)]
+        rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
+        if low < 0:
+            rows = [{e: value if e.is_nonnegative else sign * value for e, value in row.items()} for row in rows]
         if odds < 1 and any(_selection_of(r) is not None for r in fold.cascade.reductions):
             rows = [{e: source.choice(rows[:TIES])[e] for e in row} for row in rows]
         rows = [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
@@ -274,19 +317,19 @@ def _drawn(fold: Fold, source: random.Random, length: int, odds: float) -> tuple
     raise UndefinedError(", ".join(map(str, fold.cascade.results)))
 
 
-def _parameters(fold: Fold, source: random.Random, low: float) -> Values:
+def _parameters(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
     known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
-    return {s: _number(s, source, None, low) for s in free}
+    return {s: _number(s, source, None, low, reach) for s in free}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float) -> mpmath.mpf:
-    """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to 2."""
-    if odds is not None:
+def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float, reach: float = 2.0) -> mpmath.mpf:
+    """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to `reach`."""
+    if odds is not None and symbol.is_nonnegative and not symbol.is_positive:
         return mpmath.mpf(int(source.random() < odds))
     if symbol.is_nonnegative:
-        low = max(low, 0.1)
-    return mpmath.mpf(source.randint(int(low * 1000), 2000)) / 997
+        low = max(low, 0.05 * reach)
+    return mpmath.mpf(source.randint(int(low * 1000), int(reach * 1000))) / 997
 
 
 def _same(fold: Fold, obligation: str, found: Values, expected: Values) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Round
@@ -19,17 +20,43 @@ from tvm_cascade.algebra.cascade import Round
 RANK_LIMIT = 6
 """Components that one reduction's state may have."""
 
+CANDIDATES = 24
+"""Derivatives that are looked at in the search for a basis."""
+
+MINORS = 40
+"""Minors of a basis' matrix that are looked at in the search for one that is never zero."""
+
 
 def strip_rounding(expression: sp.Expr) -> sp.Expr:
-    """The expression with every rounding replaced by its argument."""
-    return expression.replace(Round, lambda value, _dtype: value)
+    """The expression with every rounding replaced by its argument, roundings of roundings included."""
+    while expression.has(Round):
+        expression = expression.xreplace({rounded: rounded.args[0] for rounded in expression.atoms(Round)})
+    return expression
+
+
+_WAVES = (sp.sin, sp.cos, sp.sinh, sp.cosh)
+
+
+def _phases(
+    expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[dict[sp.Expr, sp.Expr], dict[sp.Symbol, sp.Expr]] | None:
+    """cos(a(x) − u) as cos(p − u), and what each p stands for: the angle formulas need not take a(x) apart."""
+    waves: dict[sp.Expr, sp.Expr] = {}
+    meaning: dict[sp.Symbol, sp.Expr] = {}
+    for wave in expression.atoms(*_WAVES):
+        phase, moving = wave.args[0].as_independent(*handles, as_Add=True)
+        if moving != 0 and phase.has(*elements) and not phase.is_Symbol and not moving.has(*elements):
+            symbol = sp.Symbol(f"_phase{len(meaning)}", real=True)
+            meaning[symbol] = phase
+            waves[wave] = wave.func(symbol + moving)
+    return (waves, meaning) if waves else None
 
 
 def separate(
     expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
-    trig = expression.has(sp.sin, sp.cos, sp.sinh, sp.cosh)
+    trig = expression.has(*_WAVES)
     expanded = sp.expand(
         sp.powsimp(expression), power_exp=True, power_base=True, log=True, mul=True, multinomial=True, trig=trig
     )
@@ -50,61 +77,157 @@ def separate(
 
 @dataclass(frozen=True)
 class Basis:
-    """Functions B_k(x, u) that span F's space, and their coordinates: B = matrix(u) · generators(x)."""
+    """Functions B_k(x, u), and their coordinates: B = matrix(u) · generators(x).
+
+    Attributes
+    ----------
+    pivots : generators in which the matrix can be inverted at every u; None where no such were found.
+    """
 
     functions: tuple[sp.Expr, ...]
     generators: tuple[sp.Expr, ...]
     matrix: sp.Matrix
+    pivots: tuple[int, ...] | None
 
     @property
     def rank(self) -> int:
         """Number of functions."""
         return len(self.functions)
 
+    def with_elements(self, meaning: dict[sp.Symbol, sp.Expr]) -> Basis:
+        """The same basis with symbols of elements written out."""
+        functions = tuple(function.xreplace(meaning) for function in self.functions)
+        generators = tuple(generator.xreplace(meaning) for generator in self.generators)
+        return Basis(functions, generators, self.matrix, self.pivots)
+
+
+Row = dict[sp.Expr, sp.Expr]
+
 
 def basis_by_derivatives(
     function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
 ) -> Basis | None:
-    """A basis whose first member is the function itself; None where it is not separable. Stops above RANK_LIMIT."""
-    generators: list[sp.Expr] = []
-    functions: list[sp.Expr] = []
-    rows: list[dict[sp.Expr, sp.Expr]] = []
+    """A basis whose first member is the function itself; None where it is not separable. Stops above RANK_LIMIT.
+
+    The derivatives as they come, where they are independent at every u; else those that stay independent are
+    preferred: for (x − u)·(x − v), 1 and not x − v after x − u, whose difference vanishes where u meets v.
+    """
+    if phases := _phases(function, elements, handles):
+        waves, meaning = phases
+        over = basis_by_derivatives(function.xreplace(waves), [*elements, *meaning], handles)
+        return None if over is None else over.with_elements(meaning)
+    row = separate(function, elements, handles)
+    if row is None:
+        return None
+    basis = _derivatives(function, row, elements, handles, cautious=False)
+    if basis.pivots is None and basis.rank <= RANK_LIMIT:
+        careful = _derivatives(function, row, elements, handles, cautious=True)
+        return careful if careful.rank == basis.rank else basis
+    return basis
+
+
+def _derivatives(
+    function: sp.Expr, row: Row, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], cautious: bool
+) -> Basis:
+    """The function with as many of its derivatives as are independent of those before; `cautious`: at every u."""
     at = {handle: sp.Rational(random.Random(k).randint(30, 97), 31) for k, handle in enumerate(handles)}
-    pending = [function]
-    while pending and len(functions) <= RANK_LIMIT:
-        candidate = pending.pop(0) if not functions else without_constant_factor(pending.pop(0), elements)
-        row = separate(candidate, elements, handles)
-        if row is None:
-            return None
-        generators += [generator for generator in row if generator not in generators]
-        trial = sp.Matrix([[known.get(g, sp.Integer(0)).subs(at) for g in generators] for known in [*rows, row]])
-        if trial.rank() == len(rows):
-            continue
-        candidate, row = _reduced(candidate, row, functions, rows, elements)
-        rows.append(row)
-        functions.append(candidate)
-        pending += [sp.diff(candidate, handle) for handle in handles]
-    matrix = sp.Matrix([[row.get(g, sp.Integer(0)) for g in generators] for row in rows])
-    return Basis(tuple(functions), tuple(generators), matrix)
+    chosen = _Rows(at, cautious)
+    chosen.take(function, row)
+    pending, tried = [(function, row)], 0
+    while pending and chosen.rank <= RANK_LIMIT and tried < CANDIDATES:
+        parent, coordinates = pending.pop(0)
+        for handle in handles:
+            tried += 1
+            candidate = sp.diff(parent, handle), _differentiated(coordinates, handle)
+            if chosen.grows_with(candidate[1]):
+                candidate = _reduced(*_without_factor(*candidate, elements), chosen.functions, chosen.rows, elements)
+                chosen.take(*candidate)
+                pending.append(candidate)
+    generators = list(row)
+    matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
+    return Basis(tuple(chosen.functions), tuple(generators), matrix, _invertible_columns(matrix, handles))
+
+
+def _unsigned(expression: sp.Expr, handles: Sequence[sp.Symbol]) -> sp.Expr:
+    """The expression over references, which may have a sign that their quantities never have."""
+    return expression.xreplace({u: sp.Symbol(f"_{u}", real=True) for u in handles})
+
+
+def _invertible_columns(matrix: sp.Matrix, handles: Sequence[sp.Symbol]) -> tuple[int, ...] | None:
+    """Columns in which the matrix can be inverted whatever the references are."""
+    for columns in itertools.islice(itertools.combinations(range(matrix.cols), matrix.rows), MINORS):
+        if _unsigned(sp.simplify(matrix[:, list(columns)].det()), handles).is_nonzero:
+            return columns
+    return None
+
+
+class _Rows:
+    """Independent functions by their coordinates; a cautious choice keeps an echelon form on pivots never zero."""
+
+    def __init__(self, at: dict[sp.Symbol, sp.Rational], cautious: bool) -> None:
+        self.at, self.cautious = at, cautious
+        self.functions: list[sp.Expr] = []
+        self.rows: list[Row] = []
+        self._echelon: list[tuple[sp.Expr, Row]] = []
+
+    @property
+    def rank(self) -> int:
+        return len(self.rows)
+
+    def grows_with(self, row: Row) -> bool:
+        """Whether the row is independent of the others at a generic u."""
+        generators = list(dict.fromkeys(g for known in (*self.rows, row) for g in known))
+        trial = [[known.get(g, sp.Integer(0)).subs(self.at) for g in generators] for known in (*self.rows, row)]
+        return bool(sp.Matrix(trial).rank() > self.rank)
+
+    def take(self, function: sp.Expr, row: Row) -> None:
+        """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
+        if self.cautious:
+            left = self._eliminated(row)
+            pivot = next((g for g, weight in left.items() if _unsigned(weight, list(self.at)).is_nonzero), None)
+            if pivot is None and self.rows:
+                return
+            if pivot is not None:
+                self._echelon.append((pivot, left))
+        self.functions.append(function)
+        self.rows.append(row)
+
+    def _eliminated(self, row: Row) -> Row:
+        left = dict(row)
+        for pivot, known in self._echelon:
+            if (ratio := left.get(pivot, sp.Integer(0)) / known[pivot]) != 0:
+                left = {g: left.get(g, sp.Integer(0)) - ratio * known.get(g, sp.Integer(0)) for g in {**left, **known}}
+                left = {g: w for g, weight in left.items() if g != pivot and (w := sp.simplify(weight)) != 0}
+        return left
+
+
+def _differentiated(row: Row, handle: sp.Symbol) -> Row:
+    slopes = {generator: sp.simplify(sp.diff(weight, handle)) for generator, weight in row.items()}
+    return {generator: slope for generator, slope in slopes.items() if slope != 0}
+
+
+def _without_factor(candidate: sp.Expr, row: Row, elements: Sequence[sp.Symbol]) -> tuple[sp.Expr, Row]:
+    """The candidate and its coordinates without factors that do not vary along the axis."""
+    norm = without_constant_factor(candidate, elements)
+    scale = _ratio(candidate, norm)
+    return norm, {generator: sp.simplify(weight / scale) for generator, weight in row.items()}
+
+
+def _ratio(expression: sp.Expr, norm: sp.Expr) -> sp.Expr:
+    return sp.simplify(sp.powsimp(expression / norm))
 
 
 def _reduced(
-    candidate: sp.Expr,
-    row: dict[sp.Expr, sp.Expr],
-    functions: list[sp.Expr],
-    rows: list[dict[sp.Expr, sp.Expr]],
-    elements: Sequence[sp.Symbol],
-) -> tuple[sp.Expr, dict[sp.Expr, sp.Expr]]:
+    candidate: sp.Expr, row: Row, functions: list[sp.Expr], rows: list[Row], elements: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, Row]:
     """The candidate less a multiple of an earlier function, where that is simpler: (x − u)·exp, not (2 + x − u)·exp."""
     for function, known in zip(functions, rows, strict=True):
         for generator in row.keys() & known.keys():
             ratio = sp.simplify(row[generator] / known[generator])
             rest = sp.factor_terms(sp.simplify(candidate - ratio * function)) if ratio.is_number else candidate
             if rest != 0 and sp.count_ops(rest) < sp.count_ops(candidate):
-                left = {g: sp.simplify(row.get(g, 0) - ratio * known.get(g, 0)) for g in {*row, *known}}
-                norm = without_constant_factor(rest, elements)
-                scale = sp.simplify(rest / norm)
-                return norm, {g: sp.simplify(w / scale) for g, w in left.items() if w != 0}
+                left = {g: sp.simplify(row.get(g, 0) - ratio * known.get(g, 0)) for g in {**row, **known}}
+                return _without_factor(rest, {g: w for g, w in left.items() if w != 0}, elements)
     return candidate, row
 
 
@@ -143,17 +266,16 @@ class Step:
 
 
 def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -> sp.Matrix | None:
-    """A(old, new) with B(x, new) = A·B(x, old), exactly; None where the solution does not check out."""
+    """A(old, new) with B(x, new) = A·B(x, old), exactly; None where it is singular somewhere or does not check out."""
     at_old = basis.matrix.subs({u: m.old for u, m in zip(at, moves, strict=True)}, simultaneous=True)
     at_new = basis.matrix.subs({u: m.new for u, m in zip(at, moves, strict=True)}, simultaneous=True)
     steps = {m.step: m.new - m.old for m in moves}
-    for columns in itertools.combinations(range(at_old.cols), basis.rank):
-        square = at_old[:, list(columns)]
-        if sp.simplify(square.det()) != 0:
-            solution = (at_new[:, list(columns)] * square.inv()).applyfunc(lambda e: in_steps(e, moves))
-            residue = (solution.subs(steps) * at_old - at_new).applyfunc(lambda e: sp.simplify(sp.expand(e)))
-            return solution if residue.is_zero_matrix else None
-    return None
+    if basis.pivots is None:
+        return None
+    square = at_old[:, list(basis.pivots)]
+    solution = (at_new[:, list(basis.pivots)] * square.inv()).applyfunc(lambda e: in_steps(e, moves))
+    residue = (solution.subs(steps) * at_old - at_new).applyfunc(lambda e: sp.simplify(sp.expand(e)))
+    return solution if residue.is_zero_matrix else None
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
@@ -168,24 +290,51 @@ def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
 def numeric_rank_exceeds(
     function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], limit: int
 ) -> bool:
-    """Whether the matrix F(x_i, u_j) at random points has full rank limit + 1, which proves a rank above the limit."""
-    source = random.Random(7)
-    symbols = sorted(function.free_symbols, key=str)
-    evaluate = sp.lambdify(symbols, function, "mpmath")
-    import mpmath
+    """Whether a matrix F(x_i, u_j) has full rank limit + 1, which proves a rank above the limit.
 
-    size = limit + 1
-    rows = [{e: mpmath.mpf(source.uniform(0.2, 2.1)) for e in symbols if e not in handles} for _ in range(size)]
-    columns = [{h: mpmath.mpf(source.uniform(0.2, 2.1)) for h in handles} for _ in range(size)]
-    # Parameters keep one value over the whole matrix; only elements vary by row.
-    fixed = {e: rows[0][e] for e in rows[0] if e not in elements}
+    Points are random numbers, and equally spaced ones: those of |x − u| are independent where an x lies between any
+    two u.
+    """
+    symbols = sorted(function.free_symbols, key=str)
+    evaluate = sp.lambdify(symbols, strip_rounding(function), "mpmath")
+    return any(
+        _full_rank(evaluate, symbols, _points(symbols, elements, handles, limit + 1, attempt)) for attempt in range(8)
+    )
+
+
+Points = tuple[list[dict[sp.Symbol, mpmath.mpf]], list[dict[sp.Symbol, mpmath.mpf]]]
+
+
+def _points(
+    symbols: Sequence[sp.Symbol], elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], size: int, attempt: int
+) -> Points:
+    """Values of elements and of handles, row by row and column by column; parameters are the same everywhere.
+
+    From the third attempt on, one element and one handle alone move, in steps that interleave.
+    """
+    source = random.Random(7 + attempt)
+    low, spaced = (0.2, -2.1)[attempt % 2], attempt >= 2
+    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in handles]
+    moving = {varying[attempt % len(varying)], read[(attempt // 2) % len(read)]} if varying and read else set()
+
+    def value(symbol: sp.Symbol, position: int, offset: float) -> mpmath.mpf:
+        bottom = max(low, 0.2) if symbol.is_nonnegative else low
+        between = (position + offset) / size if spaced and symbol in moving else source.random()
+        return mpmath.mpf(bottom + (2.1 - bottom) * between)
+
+    fixed = {s: value(s, 0, 0.5) for s in symbols if not spaced or s not in moving}
+    rows = [{**fixed, **{s: value(s, k, 0.25) for s in varying if s not in fixed or not spaced}} for k in range(size)]
+    columns = [{s: value(s, k, 0.75) for s in read if s not in fixed or not spaced} for k in range(size)]
+    return rows, columns
+
+
+def _full_rank(evaluate: Callable[..., mpmath.mpf], symbols: Sequence[sp.Symbol], points: Points) -> bool:
+    rows, columns = points
     with mpmath.workdps(120):
         try:
-            matrix = mpmath.matrix(
-                [[evaluate(*[({**r, **fixed, **c})[s] for s in symbols]) for c in columns] for r in rows]
-            )
-            scale = max(abs(matrix[i, j]) for i in range(size) for j in range(size))
-            determinant = abs(mpmath.det(matrix / scale))
+            values = [[mpmath.mpf(evaluate(*[{**r, **c}[s] for s in symbols])) for c in columns] for r in rows]
+            largest = [max(abs(value) for value in row) for row in values]
+            scaled = mpmath.matrix([[v / size for v in row] for row, size in zip(values, largest, strict=True)])
+            return bool(abs(mpmath.det(scaled)) > mpmath.mpf(10) ** -90)
         except (ValueError, ZeroDivisionError, TypeError):
             return False
-        return bool(determinant > mpmath.mpf(10) ** -90)

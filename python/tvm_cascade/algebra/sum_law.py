@@ -30,6 +30,7 @@ from tvm_cascade.algebra.separate import (
     Step,
     basis_by_derivatives,
     numeric_rank_exceeds,
+    separate,
     shift_matrix,
     strip_rounding,
 )
@@ -48,7 +49,8 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
     terms = sp.Add.make_args(held)
     plain = [t for t in terms if not t.has(*handles)]
-    translations = [t for t in terms if not t.has(*elements) and t.is_polynomial(*handles) and _is_linear(t, handles)]
+    reading = [t for t in terms if t not in plain and not t.has(*elements)]
+    translations = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
     rest = [t for t in terms if t not in plain and t not in translations]
     if plain and translations:
         return [sp.Add(*plain, *translations), *rest]
@@ -60,7 +62,7 @@ def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
 
 
 @dataclasses.dataclass
-class _Held:
+class Held:
     """A term with some handles taken out as factors.
 
     Attributes
@@ -83,10 +85,14 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
-    held = _in_exponent_units(derivation, held)
+    held = in_exponent_units(derivation, held)
     symbols = [handle.symbol for handle in held.tracked]
+    if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
+        raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
-    references = [_reference(derivation, reduction, handle, held.function) for handle in held.tracked]
+    if basis.pivots is None:
+        return held.factor * _apart(derivation, reduction, held)
+    references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
@@ -99,9 +105,9 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     return held.factor * (_settled(derivation, held, state, final) if len(state) == 1 else final)
 
 
-def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> _Held:
+def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
     """Takes out the handles that are factors, unless that moves a rounding out of its dtype's range."""
-    held = _Held(strip_rounding(term), term, sp.Integer(1), [])
+    held = Held(strip_rounding(term), term, sp.Integer(1), [])
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(held.function, handle.symbol, derivation.elements)
@@ -133,7 +139,7 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
     return False
 
 
-def _in_exponent_units(derivation: Derivation, held: _Held) -> _Held:
+def in_exponent_units(derivation: Derivation, held: Held) -> Held:
     """exp(s·x − s·u), not known to be bounded by u: held at w = s·u instead, so that no reference divides by s."""
     for handle in list(held.tracked):
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
@@ -143,14 +149,23 @@ def _in_exponent_units(derivation: Derivation, held: _Held) -> _Held:
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
                 continue
             unit = derivation.handles.of(sp.expand(-slope * handle.value))
-            swapped = {sp.exp(exponent): sp.exp(sp.expand(exponent - slope * handle.symbol) - unit.symbol)}
-            held = dataclasses.replace(held, function=held.function.xreplace(swapped), lift=held.lift.xreplace(swapped))
+            held = dataclasses.replace(
+                held,
+                function=_in_unit(held.function, exponent, slope * handle.symbol, unit.symbol),
+                lift=_in_unit(held.lift, exponent, slope * handle.symbol, unit.symbol),
+            )
             kept = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
             held = dataclasses.replace(held, tracked=[*kept, unit])
     return held
 
 
-def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: list[sp.Symbol]) -> Basis:
+def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:
+    """The expression with exp(a + moving), for the exponent a + moving up to roundings, as exp(a − unit)."""
+    meant = [e for e in expression.atoms(sp.exp) if strip_rounding(e.args[0]) == exponent]
+    return expression.xreplace({e: sp.exp(sp.expand(e.args[0] - moving) - unit) for e in meant})
+
+
+def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis:
     basis = basis_by_derivatives(held.function, derivation.elements, symbols)
     if basis is None:
         exceeded = numeric_rank_exceeds(held.function, derivation.elements, symbols, RANK_LIMIT)
@@ -160,6 +175,16 @@ def _basis(derivation: Derivation, reduction: Reduction, held: _Held, symbols: l
     if basis.rank > 1 and held.lift != held.function:
         raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
     return basis
+
+
+def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
+    """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
+    if held.lift != held.function:
+        raise derivation.refuse(reduction, "rounding_rank", held.lift)
+    products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
+    if products is None or len(products) < 2:
+        raise derivation.refuse(reduction, "separation_unknown", held.function)
+    return sp.Add(*(_term(derivation, reduction, g * h, held.tracked) for g, h in products.items()))
 
 
 def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr], shift: sp.Matrix) -> list[sp.Expr]:
@@ -192,7 +217,29 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     return final
 
 
-def _settled(derivation: Derivation, held: _Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+def _mean_of(
+    derivation: Derivation, reduction: Reduction, handle: Handle, part: sp.Expr, function: sp.Expr
+) -> sp.Expr | None:
+    """The mean of the part, weighted as the function weighs it, where the handle's quantity is predicted badly.
+
+    A total N·mean and an exponential are, while data drift: Σ (x − c)² about a bad c cancels on its way to the end. A
+    weight of unknown sign, or that reads a result, may have no mean.
+    """
+    gauge = tracking_gauge(handle, derivation.done)
+    predicted = derivation.predicted(handle.value, gauge)
+    if not predicted.has(sp.exp) and not (gauge is Gauge.CENTRED and predicted.has(LENGTH)):
+        return None
+    varying = [f for f in sp.Mul.make_args(function) if f.has(*derivation.elements) and not f.has(handle.symbol)]
+    weight = sp.Mul(*varying)
+    if not weight.is_nonnegative or weight.has(*(h.symbol for h in derivation.handles)):
+        return None
+    if weight == 1:
+        return derivation.component(reduction, SUM, part) / COUNT
+    total = derivation.component(reduction, SUM, weight)
+    return derivation.component(reduction, SUM, part * weight) / total
+
+
+def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
     """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range."""
     (component,), factor = state, final / state[0]
     infinite: list[sp.Symbol] = []
@@ -205,7 +252,7 @@ def _settled(derivation: Derivation, held: _Held, state: list[sp.Expr], final: s
     return Settled(component, factor, *infinite) if unbounded and factor.has(sp.exp) else final
 
 
-def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
+def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
     """Where the handle's quantity is held: by range analysis (see `gauge`)."""
     results, done = derivation.results, derivation.done
     unbounded = {
@@ -224,9 +271,14 @@ def _reference(derivation: Derivation, reduction: Reduction, handle: Handle, fun
         return derivation.constant(handle.value)
     gauge = tracking_gauge(handle, done)
     part = translated_part(function, handle.symbol, derivation.elements)
+    if part is not None and part.free_symbols & {h.symbol for h in derivation.handles}:
+        part = None
     if part is not None and may_cancel(handle.value, results):
         mean = derivation.component(reduction, SUM, part) / COUNT
         return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True)
+    if part is not None and (mean := _mean_of(derivation, reduction, handle, part, function)) is not None:
+        weighted = not mean.has(COUNT)
+        return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True, guarded=weighted)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
     value = derivation.predicted(handle.value, gauge)
     guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH})

@@ -42,6 +42,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "max and min pass only through maps that are monotone or convex in one part of the element",
         "reduce the part that does not depend on the earlier result, and apply the map afterwards",
     ),
+    "order_unknown": (
+        Verdict.UNKNOWN,
+        "max or min over the element may keep few positions, but no law for that was found",
+        "write the element as a monotone or convex map of one part",
+    ),
     "not_order_preserving": (
         Verdict.REFUSED,
         "argmax, argmin and top-k pass only through maps that keep the order of keys, and unequal keys unequal",

@@ -72,9 +72,12 @@ def find_contraction(plan: BlockPlan, lanes: int | None = None) -> Contraction |
     if not others:
         return None
     packed = tuple(access for access, _ in along if plan.step(access, lanes) != 1)
-    if not all(_can_pack(plan, access, lanes) for access in packed):
+    dims = [(access.buffer, packed_dim(plan, access, lanes)) for access in packed]
+    if any(dim is None or any(b.same_as(buffer) and d != dim for b, d in dims) for buffer, dim in dims):
         return None
-    return Contraction(lanes, max(others, key=lambda a: plan.extents[a]), packed)
+    # A buffer that is read twice is packed once.
+    first = [access for k, access in enumerate(packed) if not any(access.buffer.same_as(b) for b, _ in dims[:k])]
+    return Contraction(lanes, max(others, key=lambda a: plan.extents[a]), tuple(first))
 
 
 def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[int, int, int]:
@@ -102,10 +105,6 @@ def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[
                 best = (cost, vectors, tall)
     assert best is not None
     return width, best[1], best[2]
-
-
-def _can_pack(plan: BlockPlan, access: Access, axis: int) -> bool:
-    return packed_dim(plan, access, axis) is not None
 
 
 def packed_dim(plan: BlockPlan, access: Access, axis: int) -> int | None:

@@ -27,7 +27,8 @@ def panel_layout(dim: int, extent: int, panel: int) -> Callable[..., list[Any]]:
 def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | None) -> Block:
     """Copies an operand into panels along one of its dimensions, under a loop or as a nest of its own."""
     sch = nest.sch
-    packed = sch.cache_read(nest.block, nest.read_index(access), "global")
+    # For this block alone: others that read the operand look for it where it was.
+    packed = sch.cache_read(nest.block, nest.read_index(access), "global", [nest.block])
     if at is not None:
         sch.compute_at(packed, at)
     extent = int(access.buffer.ty.shape[dim])

@@ -67,8 +67,9 @@ class BlockPlan:
         return next((a for a, v in self.variables.items() if isinstance(index, ir.Var) and v.same_as(index)), None)
 
     def last_axis(self) -> int | None:
-        """The axis along which its output is contiguous."""
-        return self.axis_at(self.stores[0].indices[-1])
+        """The axis along which its output is contiguous; None for a scalar."""
+        indices = self.stores[0].indices
+        return self.axis_at(indices[-1]) if indices else None
 
     def step(self, access: Access, axis: int) -> int | None:
         """Elements between two neighbours along an axis; None where that varies or is not known."""
@@ -163,7 +164,8 @@ def read_fused_loops(func: tirx.PrimFunc) -> list[FusedLoop]:
             groups[-1].append(nest)
         else:
             groups.append([nest])
-    return [_read_loop(func, group, nests[nests.index(group[-1]) + 1 :]) for group in groups]
+    outside = [[n for n in nests[nests.index(g[-1]) + 1 :] if n.role not in LOOP_ROLES] for g in groups]
+    return [_read_loop(func, group, later) for group, later in zip(groups, outside, strict=True)]
 
 
 def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:

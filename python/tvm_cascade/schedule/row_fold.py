@@ -16,7 +16,7 @@ MAX_VECTORS = 4
 def lane_axis(nest: Nest) -> int | None:
     """The axis that goes to the lanes; None leaves the nest to LLVM's own vectoriser."""
     plan = nest.plan
-    if plan.binds:
+    if plan.binds or nest.dtype == "bool":  # TVM makes int8 of truth values in vectors, and cannot store them
         return None
     axis = nest.row if nest.panel and plan.role in TILE_ROLES else plan.last_axis()
     return axis if axis in nest.loops and axis not in plan.reduce else None

@@ -13,7 +13,7 @@ from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
 from tvm_cascade.schedule.packing import pack_operand
-from tvm_cascade.schedule.roles import BlockPlan, plan_alone
+from tvm_cascade.schedule.roles import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 
 __all__ = ["schedule_unfused_cpu"]
@@ -48,7 +48,7 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
             pack_operand(nest, access, dim, 2 * machine.lanes(nest.dtype), None)
         schedule_contraction_alone(nest, contraction)
         return
-    if outer == 0 and plan.is_static and _reduces_contiguous_rows(plan):
+    if outer == 0 and plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(nest):
         _schedule_row_reduction(nest)
         return
     spatial = [loops[a] for a in plan.spatial]
@@ -62,6 +62,11 @@ def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
     steps = [plan.step(access, last) for access in plan.loads]
     rows_first = plan.own[: len(plan.spatial)] == plan.spatial
     return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
+
+
+def _can_factor(nest: Nest) -> bool:
+    """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops."""
+    return nest.dtype != "bool" and all(other.loops for other in read_nests(nest.sch.mod["main"]))
 
 
 def _schedule_row_reduction(nest: Nest) -> None:

@@ -49,6 +49,14 @@ class ElementPlan:
     temporaries: tuple[Temporary, ...]
     lifts: dict[sp.Symbol, sp.Expr]
 
+    def that_read(self, temporary: Temporary) -> set[sp.Symbol]:
+        """The temporary's symbol and those of all temporaries that are computed from it."""
+        found = {temporary.symbol}
+        for later in self.temporaries:
+            if later.expression.free_symbols & found:
+                found.add(later.symbol)
+        return found
+
 
 def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: Dims) -> ElementPlan:
     """Decides the temporaries of a fold's lifts."""

@@ -187,7 +187,8 @@ class LoopEmitter:
 
     def _dtype_of(self, temporary: Temporary) -> str:
         """The widest dtype of the components that a temporary serves."""
-        served = [c for c in self.fold.components if self.elements.lifts[c.symbol].has(temporary.symbol)]
+        symbols = self.elements.that_read(temporary)
+        served = [c for c in self.fold.components if self.elements.lifts[c.symbol].has(*symbols)]
         dtypes = {component_dtype(self.group, c) for c in served}
         return "float64" if "float64" in dtypes else "float32" if "float32" in dtypes or not dtypes else min(dtypes)
 

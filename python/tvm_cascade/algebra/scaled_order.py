@@ -1,0 +1,72 @@
+"""max and min of G(x)·H(d) + K(d): the extremum of G, held at a reference where G alone is not bounded.
+
+| H                      | state                                                                          |
+|------------------------|--------------------------------------------------------------------------------|
+| a factor free of x     | max G where H ≥ 0, min G where H ≤ 0, both where its sign is data              |
+| in an exponent with x  | max of G(x)·exp(x − c), multiplied by exp(c − c′) as c moves: positive, so that |
+|                        | order is kept                                                                  |
+"""
+
+from __future__ import annotations
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Handle, exponents, factor_in
+from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.algebra.sum_law import Held, in_exponent_units, reference_of
+
+
+def scaled_extremum(
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]
+) -> sp.Expr | None:
+    """The result in handles and in the components that this adds; None where the element is of another form."""
+    apart = [term for term in sp.Add.make_args(function) if not term.has(*derivation.elements)]
+    body = sp.factor_terms(function - sp.Add(*apart))
+    factor, tracked = sp.Integer(1), []
+    for handle in used:
+        if handle.symbol not in body.free_symbols:
+            continue
+        weight = factor_in(body, handle.symbol, derivation.elements)
+        if weight is None:
+            tracked.append(handle)
+        else:
+            factor, body = factor * weight, body.subs(handle.symbol, 1)
+    held = in_exponent_units(derivation, Held(body, body, sp.Integer(1), tracked))
+    body, tracked = held.function, held.tracked
+    moves = _moves(derivation, reduction, body, tracked)
+    if moves is None:
+        return None
+    lift = body.subs({h.symbol: r.symbol for h, (r, _) in zip(tracked, moves, strict=True)}, simultaneous=True)
+    ends = []
+    for reducer in _kept(factor, reduction.reducer):
+        symbol = derivation.known(reducer, lift)
+        if symbol is None:
+            symbol = derivation.unused(reduction)
+            shift = symbol * sp.Mul(*(sp.exp(rate * r.step) for r, rate in moves))
+            derivation.add(reduction, reducer, lift, shift)
+        # A reference that ends at its quantity needs no last move.
+        free = [(h, r, k) for h, (r, k) in zip(tracked, moves, strict=True) if r.guarded or r.auxiliary]
+        final = sp.Mul(*(sp.exp(k * (h.value - r.symbol)) for h, r, k in free))
+        ends.append(symbol * final * factor)
+    return reduction.reducer.over(ends) + sp.Add(*apart)
+
+
+def _kept(factor: sp.Expr, reducer: Reducer) -> tuple[Reducer, ...]:
+    opposite = MIN if reducer is MAX else MAX
+    return (reducer,) if factor.is_nonnegative else (opposite,) if factor.is_nonpositive else (MAX, MIN)
+
+
+def _moves(
+    derivation: Derivation, reduction: Reduction, body: sp.Expr, tracked: list[Handle]
+) -> list[tuple[Reference, sp.Expr]] | None:
+    """For each tracked handle a reference and the rate k at which body(u) grows as exp(k·u); None if it does not."""
+    rates = []
+    for handle in tracked:
+        rate = sp.simplify(sp.diff(body, handle.symbol) / body)
+        if not rate.is_number or not exponents(body, handle.symbol, derivation.elements):
+            return None
+        rates.append(rate)
+    return [(reference_of(derivation, reduction, h, body), k) for h, k in zip(tracked, rates, strict=True)]

@@ -1,0 +1,77 @@
+"""`python -m tvm_cascade fuzz`: random cascades through the algebra and the pass, in a campaign that can be resumed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.cli_arguments import console
+from tvm_cascade.errors import InputError
+from tvm_cascade.targets import core_count
+from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
+from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.testing.fuzz.summary import findings, summary
+
+_PROGRESS_SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--algebra", type=int, default=0, metavar="N", help="folds to check against definitions")
+    parser.add_argument("--programs", type=int, default=0, metavar="N", help="programs to fuse, compile, run and check")
+    parser.add_argument("--jobs", type=int, default=core_count(), metavar="J", help="worker processes (all cores)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed; a case is one seed")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="JSON lines, one a trial: where to go on from")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="start no further trial after this time")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="one case: what it is, its verdicts, its mismatch")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the campaign or the replay; returns the exit code: 1 where there are findings."""
+    for name in ("algebra", "programs", "seed"):
+        if getattr(args, name) < 0:
+            raise InputError("0 or more", str(getattr(args, name)), f"--{name}")
+    if args.jobs < 1:
+        raise InputError("1 or more", str(args.jobs), "--jobs")
+    if args.replay is not None:
+        return _replay(args.replay)
+    if not args.algebra and not args.programs and args.state is None:
+        raise InputError("a number of trials", "none", "fuzz", "pass --algebra 1000 --programs 100, say")
+    state = State(args.state)
+    try:
+        run_campaign(Plan(args.algebra, args.programs, args.jobs, args.seed, args.budget), state, _Progress())
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+    finally:
+        state.close()
+    console().print(summary(state.records.values()))
+    return 1 if findings(state.records.values()) else 0
+
+
+def _replay(seed: int) -> int:
+    case = draw(seed)
+    print(f"{case}\n\n{case.cascade()}\n")
+    with contextlib.suppress(Exception):  # the trials below say what was raised
+        print(f"{derive(case.cascade())}\n")
+    records = [run_trial((kind, seed)) for kind in ("algebra", "program")]
+    for record in records:
+        verdict = f"{record.verdict} {record.code}".strip()
+        print(f"{record.kind}: {record.finding or 'ok'}; {verdict}" + (f"; {record.detail}" if record.detail else ""))
+    return 1 if findings(records) else 0
+
+
+class _Progress:
+    """A line on standard error now and then."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, state: State, remaining: int) -> None:
+        if time.monotonic() - self.last > _PROGRESS_SECONDS:
+            self.last = time.monotonic()
+            found = len(findings(state.records.values()))
+            print(f"{len(state.records)} done, {remaining} to go, {found} findings", file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""The evidence of this project: folds on numbers, and random cascades."""

@@ -1,0 +1,130 @@
+"""A case as a program in TE, and data for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from tvm_cascade.evaluate.inputs import INPUTS as DATA
+from tvm_cascade.testing.fuzz.case import Case, Input
+from tvm_cascade.testing.fuzz.term import Term, to_program
+
+Array = NDArray[Any]
+
+COMBINE = {
+    "sum": te.sum,
+    "max": te.max,
+    "min": te.min,
+    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product"),
+    "and": te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype), name="conjunction"),
+    "or": te.comm_reducer(lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype), name="disjunction"),
+}
+
+_DATA_SCALE = {"real": 0.5, "positive": 0.25}
+
+
+def program(case: Case) -> tirx.PrimFunc:
+    """The unfused program: one block a reduction, and one for each staged part."""
+    return _Writer(case).function()
+
+
+def data(case: Case, seed: int) -> list[Array]:
+    """Inputs of the program, in order: the named data for x, milder numbers for the others.
+
+    Positive inputs are exp of theirs, so that products over the axis stay in range.
+    """
+    rng = np.random.default_rng([seed, case.seed])
+    arrays = []
+    for given in case.used:
+        shape, axis = _shape(case, given), _axis(case, given)
+        if given.sort == "truth":
+            arrays.append(rng.random(shape) < rng.choice((0.5, 0.9)))
+            continue
+        name = case.inputs if given.name == "x" else "normal"
+        values = DATA[name](rng, shape or (1,), "float64", axis=axis).reshape(shape)
+        values = _DATA_SCALE[given.sort] * values
+        arrays.append((np.exp(values) if given.sort == "positive" else values).astype(case.dtype))
+    return arrays
+
+
+def _shape(case: Case, given: Input) -> tuple[int, ...]:
+    extents = {"row": case.rows, "axis": (case.length,), "free": (case.free,)}
+    return tuple(extent for axis in given.axes for extent in extents[axis])
+
+
+def _axis(case: Case, given: Input) -> int:
+    return -2 if given.axes[-1] == "free" else -1
+
+
+class _Writer:
+    """Writes a case as TE stages. A result has the free axis where its element reads something that has it."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.given = {
+            g.name: te.placeholder(_shape(case, g), "bool" if g.sort == "truth" else case.dtype, name=g.name)
+            for g in case.used
+        }
+        self.axes = {g.name: g.axes for g in case.used}
+        self.results: list[Any] = []
+        self.free: list[bool] = []
+
+    def function(self) -> tirx.PrimFunc:
+        """The function, named "main"."""
+        for position in range(len(self.case.steps)):
+            self._reduction(position)
+        outputs = [r for r, wanted in zip(self.results, self.case.asked, strict=True) if wanted]
+        return te.create_prim_func([*self.given.values(), *outputs]).with_attr("global_symbol", "main")
+
+    def _reduction(self, position: int) -> None:
+        case, step = self.case, self.case.steps[position]
+        free, element = self._is_free(step.element), step.element
+        stages: dict[Term, Any] = {}
+        if position in case.staged and (part := _costliest(element)) is not None:
+            stages[part] = self._stage(f"part{position}", part)
+        axis = te.reduce_axis((0, case.length), "l")
+
+        def body(*at: Any) -> Any:
+            return COMBINE[step.reducer](self._written(element, (*at, axis), free, stages), axis=axis)
+
+        shape = (*case.rows, *((case.free,) if free else ()))
+        self.results.append(te.compute(shape, lambda *at: body(*at), name=f"d{position}"))
+        self.free.append(free)
+
+    def _stage(self, name: str, part: Term) -> tuple[Any, bool]:
+        free = self._is_free(part)
+        shape = (*self.case.rows, *((self.case.free,) if free else ()), self.case.length)
+        return te.compute(shape, lambda *at: self._written(part, at, free, {}), name=name), free
+
+    def _is_free(self, term: Term) -> bool:
+        return any("free" in self.axes[str(n)] for n in term.leaves("input")) or any(
+            self.free[int(k)] for k in term.leaves("result")
+        )
+
+    def _written(self, term: Term, at: tuple[Any, ...], free: bool, stages: dict[Term, Any]) -> Any:
+        """The term at a point (*rows, free?, position)."""
+        rows, last, position = at[: len(self.case.rows)], at[len(self.case.rows) : -1], at[-1]
+        where = {"row": rows, "axis": (position,), "free": last}
+
+        def leaf(part: Term) -> Any:
+            if part.op == "result":
+                return self.results[int(part.leaf)](*rows, *(last if self.free[int(part.leaf)] else ()))
+            name = str(part.leaf)
+            return self.given[name](*(index for axis in self.axes[name] for index in where[axis]))
+
+        def write(part: Term) -> Any:
+            if part in stages:
+                stage, stage_free = stages[part]
+                return stage(*rows, *(last if stage_free else ()), position)
+            return to_program(part, leaf, self.case.dtype, self.case.length, write)
+
+        return write(term)
+
+
+def _costliest(element: Term) -> Term | None:
+    """The part that a program would keep in a buffer: the first function of it; the element itself without one."""
+    functions = [part for part in element.parts() if part.op in ("exp", "log", "sqrt", "tanh", "sigmoid", "square")]
+    return functions[0] if functions else element if element.args else None

@@ -1,0 +1,175 @@
+"""A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
+
+A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
+unfused program's worst error over further data, over the oracle's rounding mode, and over inputs that differ by half
+a unit in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the oracle itself
+rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused one has a
+number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.targets import host_target
+from tvm_cascade.testing.fuzz.case import Case
+from tvm_cascade.testing.fuzz.program import Array, data, program
+from tvm_cascade.testing.fuzz.trial import Record, first_line
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+
+SCHEDULED_SHARE = 0.3
+FURTHER_DRAWS = 5
+NUDGES = 3
+
+UNFUSED, FUSED, SCHEDULED = "unfused", "fused", "scheduled"
+
+
+def program_trial(case: Case) -> Record:
+    """Fuses, compiles, runs and checks the case; never raises."""
+    start = time.perf_counter()
+    try:
+        func = program(case)
+        options = FuseOptions(tile=case.tile, segments=case.segments, lanes=case.lanes, force=True)
+        outcome = fuse_function(func, options)
+    except Exception as error:  # whatever is raised is what the trial looks for
+        return Record("program", case.seed, "unknown", "defect", 0.0, "error", first_line(error))
+    seconds = round(time.perf_counter() - start, 4)
+    verdict, code, detail = _summary(outcome)
+    if code == "defect":
+        return Record("program", case.seed, verdict, code, seconds, "error", detail)
+    if not outcome.fused:
+        return Record("program", case.seed, verdict, code, seconds, detail=detail)
+    try:
+        wrong = _wrong(case, func, outcome.func)
+        finding = "wrong" if wrong else ""
+    except Exception as error:  # as above
+        finding, wrong = "error", first_line(error)
+    return Record("program", case.seed, verdict, code, seconds, finding, wrong or detail)
+
+
+def _summary(outcome: Outcome) -> tuple[str, str, str]:
+    """Verdict, code and detail: "fused" where anything was, with the first reason why something was not."""
+    reasons = [decision.reason for decision in outcome.decisions]
+    others = [reason for reason in reasons if reason.code != "fold"]
+    defect = next((r for r in others if r.code == "defect"), None)
+    reason = defect or (others[0] if others else None)
+    if outcome.fused:
+        return "fused", f"fold+{reason.code}" if reason else "fold", str(reason)[:300] if reason else ""
+    assert reason is not None
+    return str(reason.verdict), reason.code, str(reason)[:300]
+
+
+def _wrong(case: Case, func: tirx.PrimFunc, fused: tirx.PrimFunc) -> str:
+    """What is wrong with the fused function, or with it under the CPU schedule; empty where nothing is."""
+    forms = {UNFUSED: func, FUSED: fused}
+    if random.Random(case.seed).random() < SCHEDULED_SHARE:
+        forms[SCHEDULED] = scheduled(fused)
+    executable = compiled(forms)
+    judge = _Judge(case, func, executable)
+    for name in (FUSED, SCHEDULED):
+        if name in forms and (message := judge.objection(name)):
+            return f"{name}: {message}"
+    return ""
+
+
+def scheduled(fused: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The fused function under our CPU schedule."""
+    own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": fused})))  # a Schedule may write into its module
+    schedule = s_tir.Schedule(own)
+    schedule_cpu(schedule, host_target())
+    return schedule.mod["main"]
+
+
+@cache
+def _quick_target() -> Target:
+    """The host's CPU at the lowest optimisation that is not -O0: compiling is most of a trial's time."""
+    return Target({**{k: v for k, v in host_target().export().items() if k != "tag"}, "opt-level": 1})
+
+
+def compiled(forms: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
+    """One module that holds every form under its name."""
+    module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in forms.items()})
+    return tvm.compile(module, target=_quick_target())
+
+
+def run(executable: tvm.runtime.Module, name: str, func: tirx.PrimFunc, inputs: list[Array]) -> dict[str, Array]:
+    """The outputs of one form by buffer name; they start as NaN, or as True."""
+    outputs = {param.name: param for param in oracle.signature(func).outputs}
+    given = iter(inputs)
+    tensors = []
+    for param in func.params:
+        shape = tuple(int(extent) for extent in param.ty.shape)
+        dtype = str(param.ty.dtype)
+        fresh = np.ones(shape, dtype) if dtype == "bool" else np.full(shape, np.nan, dtype)
+        tensors.append(tvm.runtime.tensor(fresh if param.name in outputs else next(given)))
+    executable[name](*tensors)
+    return {p.name: t.numpy() for p, t in zip(func.params, tensors, strict=True) if p.name in outputs}
+
+
+def nudged(inputs: list[Array], seed: int) -> list[Array]:
+    """The inputs in float64, each number off by at most half a unit in its last place."""
+    rng = np.random.default_rng(seed)
+    return [
+        a * (1.0 + 0.5 * np.finfo(a.dtype).eps * rng.uniform(-1.0, 1.0, a.shape)) if a.dtype.kind == "f" else a
+        for a in inputs
+    ]
+
+
+class _Judge:
+    """Compares a form with the oracle; what the unfused program achieves is found out as far as it is needed."""
+
+    def __init__(self, case: Case, func: tirx.PrimFunc, executable: tvm.runtime.Module) -> None:
+        self.case, self.func, self.executable = case, func, executable
+
+    def objection(self, name: str) -> str:
+        """Why the form is wrong; empty where it is as exact as the rule asks."""
+        draws = self._draws()
+        inputs, exact, usual = next(draws)
+        found = run(self.executable, name, self.func, inputs)
+        for output, value in usual.items():
+            better = np.isnan(value) | (np.isfinite(found[output]) & ~np.isfinite(value))
+            found[output] = np.where(better, value, found[output])
+        suspects = {output: self._check(found[output], value, usual[output]) for output, value in exact.items()}
+        failed = {output: comparison for output, comparison in suspects.items() if not comparison.ok}
+        if not failed or self._leaves_range(inputs):
+            return ""
+        floor = {output: c.allowed - 2.0 * c.baseline_error for output, c in failed.items()}
+        largest = {output: c.baseline_error for output, c in failed.items()}
+        others = [oracle.evaluate(self.func, inputs, rounding=True)]
+        others += [oracle.evaluate(self.func, nudged(inputs, seed)) for seed in range(NUDGES)]
+        for _, further_exact, further in [*((inputs, exact, other) for other in others), *draws]:
+            for output in failed:
+                error = self._check(further[output], further_exact[output], further[output]).baseline_error
+                largest[output] = max(largest[output], error)
+        for output, comparison in failed.items():
+            if comparison.max_error > 2.0 * largest[output] + floor[output]:
+                return f"{output}: {comparison.message} (unfused at worst {largest[output]:.3g})"
+        return ""
+
+    def _leaves_range(self, inputs: list[Array]) -> bool:
+        """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning."""
+        every = program(dataclasses.replace(self.case, asked=(True,) * len(self.case.steps)))
+        largest = np.finfo(self.case.dtype).max
+        values = oracle.evaluate(every, inputs).values()
+        return any(value.dtype.kind == "f" and not np.all(np.abs(value) < largest) for value in values)
+
+    def _check(self, found: Array, exact: Array, usual: Array) -> tolerance.Comparison:
+        return tolerance.check(found, exact, usual, length=self.case.length, dtype=str(found.dtype))
+
+    def _draws(self) -> Iterator[tuple[list[Array], dict[str, Array], dict[str, Array]]]:
+        """Inputs with the exact results and those of the unfused program."""
+        for seed in range(1 + FURTHER_DRAWS):
+            inputs = data(self.case, seed)
+            yield inputs, oracle.evaluate(self.func, inputs), run(self.executable, UNFUSED, self.func, inputs)

@@ -1,0 +1,84 @@
+"""Forms that random cascades brought up: each folds, and its fold is its definition over splits, at high precision."""
+
+from __future__ import annotations
+
+import random
+
+import mpmath
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH as N
+from tvm_cascade.algebra.cascade import Cascade, Round
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.testing.fuzz.algebra_trial import evaluated
+from tvm_cascade.testing.numeric_fold import Arithmetic, NumericFold, definition
+
+from .cascades import HALF, MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, log, m, o, r, s, sqrt, t, v, w, x, y
+
+BFLOAT = sp.Symbol("bfloat16")
+
+LAWFUL: dict[str, Cascade] = {
+    "two quantities of one result": cascade(MEAN_SUM, (o, SUM, (x - s) * (x - s / N))),
+    "parts that vanish together": cascade(MEAN_SUM, (o, SUM, w * (x * s + y * s**2))),
+    "square over a function of the position": cascade(MEAN_SUM, (o, SUM, (x - s) ** 2 / (x**2 + sp.Rational(1, 2)))),
+    "translation with a constant": cascade(MEAN_SUM, (o, SUM, r - s - 1)),
+    "translation with the length": cascade((t, SUM, r), (o, SUM, x + log(t / N))),
+    "maximum of a weighted exponential": cascade(MAXIMUM, (o, MAX, w * exp(x - m))),
+    "minimum over a result of either sign": cascade(MEAN_SUM, (o, MIN, w * y / (s - 100) + s)),
+    "maximum of parts taken together": cascade(MAXIMUM, (o, MAX, exp((v + y - m) / 8))),
+    "larger of both": cascade(MEAN_SUM, (o, MAX, sp.Max(x, s))),
+    "falls, then rises": cascade(MEAN_SUM, (o, MAX, (x - s) * exp(x - s))),
+    "product of exponentials": cascade(MEAN_SUM, (o, PROD, exp(x - s / N))),
+    "product of exponentials over a root": cascade((t, SUM, r), (o, PROD, exp(x - t) / sqrt(t))),
+    "rounding of a rounding": cascade((t, SUM, r), (o, SUM, Round(x * Round(w, HALF) / t, BFLOAT))),
+    "rounded argument of an exponential": cascade((t, SUM, r), (o, SUM, exp(Round(x, HALF) + t) / t * log(r))),
+    "phase of many parts": cascade(MEAN_SUM, (o, SUM, sp.cos(w * x + w * (1 - w) * (w * v + 3) - s))),
+}
+
+
+@pytest.mark.parametrize("name", LAWFUL)
+def test_the_form_folds_and_its_fold_is_its_definition(name: str) -> None:
+    fold = derive(LAWFUL[name])
+    assert isinstance(fold, Fold), str(fold)
+    for seed in range(3):
+        assert not evaluated(fold, seed)
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        (cascade(MEAN_SUM, (o, MAX, s * x + y)), "not_monotone"),
+        (cascade(MEAN_SUM, (o, MIN, absolute(x - s))), "not_monotone"),
+        (cascade(MEAN_SUM, (o, MAX, exp(-((x - s) ** 2)))), "not_monotone"),
+        (cascade(MEAN_SUM, (o, SUM, absolute(x - s))), "infinite_rank"),
+        (cascade(MEAN_SUM, (o, SUM, sp.Max(x, s))), "infinite_rank"),
+        (cascade(MEAN_SUM, (o, PROD, x + s)), "prod_dependence"),
+    ],
+    ids=str,
+)
+def test_what_keeps_no_finite_state_is_proved_to(source: Cascade, code: str) -> None:
+    outcome = derive(source)
+    assert isinstance(outcome, Refusal) and outcome.reason.code == code, str(outcome)
+
+
+def test_a_total_that_drifts_does_not_cancel_later() -> None:
+    """Σ (x − s)² with s = Σ x: predicting s as N times a mean is far off while the data fall."""
+    source = cascade(MEAN_SUM, (d, SUM, (x - s) ** 2))
+    fold = derive(source)
+    assert isinstance(fold, Fold)
+    rows = [{x: 8.0 - k} for k in range(17)]
+    exact = definition(source, rows)[d]
+    assert NumericFold(fold, len(rows), Arithmetic()).split(rows, [5, 11])[d] == pytest.approx(exact, rel=1e-15)
+
+
+def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
+    fold = derive(cascade(MEAN_SUM, (o, SUM, (x - s) * (x - s / N))))
+    assert isinstance(fold, Fold)
+    rows = [{x: mpmath.mpf(0)}] * 4
+    with mpmath.workdps(30):
+        numeric = NumericFold(fold, 4, Arithmetic(30))
+        assert numeric.scattered(rows, random.Random(0))[o] == 0

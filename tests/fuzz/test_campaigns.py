@@ -1,0 +1,112 @@
+"""The fuzz campaigns: what a seed stands for, trials within a fixed time, and states that survive being killed."""
+
+from __future__ import annotations
+
+import json
+import operator
+import time
+from pathlib import Path
+
+import pytest
+
+from tvm_cascade import cli
+from tvm_cascade.errors import InputError
+from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
+from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.testing.fuzz.summary import findings, unknown_share
+from tvm_cascade.testing.fuzz.term import OPERATIONS
+from tvm_cascade.testing.fuzz.trial import Record
+
+DRAWN = 400
+
+
+def test_a_seed_is_a_case() -> None:
+    assert [draw(seed) for seed in range(20)] == [draw(seed) for seed in range(20)]
+    assert len({str(draw(seed)) for seed in range(20)}) == 20
+
+
+def test_the_grammar_reaches_every_operation_reducer_dtype_and_depth() -> None:
+    cases = [draw(seed) for seed in range(DRAWN)]
+    steps = [step for case in cases for step in case.steps]
+    parts = {part.op for step in steps for part in step.element.parts()}
+    assert set(OPERATIONS) <= parts
+    assert {step.reducer for step in steps} == {"sum", "prod", "max", "min", "and", "or"}
+    assert {len(case.steps) for case in cases} == set(range(1, 9))
+    assert {case.dtype for case in cases} == {"float16", "float32", "float64"}
+    assert {1} < {case.length for case in cases}
+    assert {case.segments for case in cases} >= {1, 2, 5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seconds"), [("algebra", 10.0), ("program", 12.0)])
+def test_trials_within_a_fixed_time_find_nothing(kind: str, seconds: float) -> None:
+    until, records = time.monotonic() + seconds, []
+    while time.monotonic() < until:
+        records.append(run_trial((kind, len(records))))
+    assert not findings(records), [str(record) for record in findings(records)]
+    assert any(record.verdict == "fused" for record in records)
+
+
+def test_a_plan_interleaves_its_kinds_and_counts_seeds_from_the_first() -> None:
+    tasks = list(Plan(algebra=4, programs=2, jobs=1, seed=7).tasks())
+    assert [seed for kind, seed in tasks if kind == "algebra"] == [7, 8, 9, 10]
+    assert [seed for kind, seed in tasks if kind == "program"] == [7, 8]
+    assert tasks[0][0] != tasks[-1][0] or tasks[1][0] != tasks[-1][0]
+
+
+def test_a_worker_that_dies_is_a_finding_of_its_seed_and_the_campaign_goes_on() -> None:
+    state = State(None)
+    run_campaign(Plan(algebra=2, programs=0, jobs=1), state, target=operator.methodcaller("close"))
+    assert [(r.seed, r.finding) for r in state.records.values()] == [(0, "crash"), (1, "crash")]
+
+
+def test_a_state_goes_on_after_the_line_that_was_being_written(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    first = State(path)
+    first.add(Record("algebra", 0, "fused", "fold", 0.1))
+    first.close()
+    path.write_text(path.read_text() + '{"kind": "algebra", "se')
+    second = State(path)
+    assert list(second.records) == [("algebra", 0)]
+    second.add(Record("algebra", 1, "refused", "infinite_rank", 0.2))
+    second.close()
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+def test_a_file_that_is_no_state_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    path.write_text("hello\nworld\n")
+    with pytest.raises(InputError, match="one record of a trial"):
+        State(path)
+
+
+def test_findings_are_no_unknowns() -> None:
+    records = [Record("algebra", 0, "unknown", "reducer"), Record("algebra", 1, finding="crash"), Record("algebra", 2)]
+    assert unknown_share(records) == 0.5
+    assert [record.seed for record in findings(records)] == [1]
+
+
+@pytest.mark.slow
+def test_the_command_resumes_and_its_exit_code_tells_of_findings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "state.jsonl"
+    arguments = ["fuzz", "--algebra", "2", "--jobs", "1", "--state", str(path)]
+    assert cli.main(arguments) == 0
+    written = path.read_text()
+    assert cli.main(arguments) == 0
+    assert path.read_text() == written
+    assert "findings: 0" in capsys.readouterr().out
+    path.write_text(written + json.dumps(Record("program", 0, finding="crash").to_json()) + "\n")
+    assert cli.main(["fuzz", "--state", str(path)]) == 1
+
+
+def test_a_replay_shows_the_case_and_both_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fuzz", "--replay", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "seed 3" in out and "algebra: ok" in out and "program: ok" in out
+
+
+@pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--algebra", "-1"], []])
+def test_a_campaign_without_sense_is_bad_input(arguments: list[str]) -> None:
+    assert cli.main(["fuzz", *arguments]) == 2

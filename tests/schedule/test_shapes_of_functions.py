@@ -1,0 +1,86 @@
+"""The CPU schedule on unusual functions: no row axis, several fused loops, truth values, float64 temporaries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.testing.fuzz.program_trial import compiled, run, scheduled
+from tvm_cascade.transform.fuse_function import fuse_function
+
+from ..analysis.programs import array, fold, maximum, number, program
+
+LENGTH = 37
+
+
+def _or(name: str, keep: te.Tensor, rows: tuple[int, ...]) -> te.Tensor:
+    disjunction = te.comm_reducer(
+        lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype), name="disjunction"
+    )
+    return fold(name, lambda *at: tirx.Not(keep[at]), disjunction, keep.shape[-1].value, rows)
+
+
+def scalars() -> tirx.PrimFunc:
+    """No rows at all: two reductions that fuse, and one that stands alone."""
+    x, y = array("x", LENGTH), array("y", LENGTH)
+    m = fold("m", lambda j: x[j], maximum, LENGTH, ())
+    t = fold("t", lambda j: te.exp(x[j] - m()), length=LENGTH, rows=())
+    return program(x, y, m, t, fold("alone", lambda j: y[j], length=LENGTH, rows=()))
+
+
+def two_fused_loops() -> tirx.PrimFunc:
+    """The second loop reads parameters alone, as a finish of the first would."""
+    x, y = array("x", 2, LENGTH), array("y", 2, LENGTH)
+    s = fold("s", lambda i, j: x[i, j], maximum, LENGTH, (2,))
+    a = fold("a", lambda i, j: te.exp(x[i, j] - s[i]), length=LENGTH, rows=(2,))
+    z = fold("z", lambda i, j: y[i, j], maximum, LENGTH, (2,))
+    return program(x, y, a, fold("b", lambda i, j: te.exp(y[i, j] - z[i]) * y[i, j], length=LENGTH, rows=(2,)))
+
+
+def truth_beside() -> tirx.PrimFunc:
+    x, keep = array("x", 2, 8), array("keep", 2, 8, dtype="bool")
+    m = fold("m", lambda i, j: x[i, j], maximum, 8, (2,))
+    t = fold("t", lambda i, j: te.exp(x[i, j] - m[i]), length=8, rows=(2,))
+    return program(x, keep, t, _or("any", keep, (2,)))
+
+
+def nested_temporaries() -> tirx.PrimFunc:
+    """(sin v − log g)·(v − m) over a free axis: a temporary of a temporary, in float64."""
+    x, v, g = (
+        array("x", 5, LENGTH, dtype="float64"),
+        array("v", LENGTH, 8, dtype="float64"),
+        array("g", LENGTH, dtype="float64"),
+    )
+    axis = te.reduce_axis((0, LENGTH), "l")
+    total = fold("total", lambda j: g[j] * g[j] + number(1, "float64"), length=LENGTH, rows=())
+    m = fold("m", lambda i, j: x[i, j], maximum, LENGTH, (5,))
+    out = te.compute(
+        (5, 8),
+        lambda i, c: te.sum((v[axis, c] - m[i]) * (te.sin(v[axis, c]) - te.log(total())) * g[axis], axis=axis),
+        name="out",
+    )
+    return program(x, v, g, m, out)
+
+
+@pytest.mark.parametrize(
+    "build", [scalars, two_fused_loops, truth_beside, nested_temporaries], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("segments", [1, 2])
+def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segments: int) -> None:  # type: ignore[no-untyped-def]
+    func = build()
+    outcome = fuse_function(func, FuseOptions(tile=4, segments=segments, force=True))
+    assert outcome.fused, outcome.decisions
+    executable = compiled({"unfused": func, "fused": outcome.func, "scheduled": scheduled(outcome.func)})
+    rng = np.random.default_rng(0)
+    inputs = []
+    for param in func.params:
+        if param.name in ("x", "y", "v", "g", "keep"):
+            values = rng.standard_normal([int(extent) for extent in param.ty.shape])
+            inputs.append(values > 0 if param.ty.dtype == "bool" else values.astype(str(param.ty.dtype)))
+    expected = run(executable, "unfused", func, inputs)
+    for form in ("fused", "scheduled"):
+        for name, value in run(executable, form, func, inputs).items():
+            accuracy = 1e-12 if value.dtype == np.float64 else 1e-5
+            np.testing.assert_allclose(value, expected[name], rtol=accuracy, err_msg=f"{form} {name}")
