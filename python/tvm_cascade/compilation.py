@@ -167,7 +167,7 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
 
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:
     program = read_program(func)
-    return Outcome(func, (), program if isinstance(program, Program) else None)
+    return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
 
 
 def _scheduled(
@@ -176,7 +176,8 @@ def _scheduled(
     """The function under a schedule for the target, and the names of the functions whose arithmetic was replaced."""
     func = outcome.func
     fused = func.attrs is not None and FUSED in func.attrs
-    readable = outcome.program is not None or (fused and not _is_scheduled(func))
+    whole = outcome.program is not None and not outcome.program.opaque
+    readable = whole or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
         return func, ()
     func = round_float8(func)

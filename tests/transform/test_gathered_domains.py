@@ -63,13 +63,13 @@ def gathered(axis: bool) -> tirx.PrimFunc:
 
 def inputs(func: tirx.PrimFunc, **integers: Array) -> list[Array]:
     rng = np.random.default_rng(0)
-    given = oracle.signature(func).inputs
-    return [
-        integers[p.name].astype("int32")
-        if p.name in integers
-        else rng.standard_normal([int(n) for n in p.ty.shape]).astype("float32")
-        for p in given
-    ]
+
+    def one(param: tirx.Var) -> Array:
+        if param.name in integers:
+            return integers[param.name].astype("int32")
+        return rng.standard_normal([int(extent) for extent in param.ty.shape]).astype("float32")
+
+    return [one(param) for param in oracle.signature(func).inputs]
 
 
 def assert_fused_and_right(func: tirx.PrimFunc, tile: int | None, *cases: list[Array]) -> None:

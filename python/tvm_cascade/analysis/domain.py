@@ -18,6 +18,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
 
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
@@ -57,11 +58,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The stages of a function, in order; `params` are its buffers."""
+    """The stages of a function, in order, and the nests that cannot be read; `params` are its buffers."""
 
     func: tirx.PrimFunc
     root: s_tir.SBlock
     stages: tuple[Stage, ...]
+    opaque: tuple[Opaque, ...] = ()
 
     @property
     def params(self) -> tuple[tirx.Var, ...]:
@@ -110,15 +112,22 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
     nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages: list[Stage] = []
-    for nest in nests:
+    opaque: list[Opaque] = []
+    for position, nest in enumerate(nests):
         read = _read_stages(nest)
         if isinstance(read, Reason):
-            return read
+            if read.code not in OPAQUE_CODES:
+                return read
+            opaque.append(read_opaque(nest, read, position))
+            continue
         for stage in read:
             if any(stage.buffer.same_as(other.buffer) for other in stages):
                 return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
             stages.append(stage)
-    return Program(func, root, tuple(stages))
+    for one in opaque:
+        if any(stage.buffer.same_as(written) for stage in stages for written in one.writes):
+            return one.reason
+    return Program(func, root, tuple(stages), tuple(opaque)) if stages or not opaque else opaque[0].reason
 
 
 def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:

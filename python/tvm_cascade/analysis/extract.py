@@ -151,7 +151,7 @@ class _Search:
             return
         indices = tuple(sorted({k for e in (*same_axis, later) for k in self.group_of[e]}))
         names = tuple(self.reductions[k].stage.buffer.name for k in indices)
-        outcome = self._cycle(indices) or self._group(indices)
+        outcome = self._cycle(indices) or self._beside_opaque(indices) or self._group(indices)
         if isinstance(outcome, Reason):
             self.refusals.append(Candidate(names, outcome))
             return
@@ -175,6 +175,21 @@ class _Search:
                 if other in members and other not in self._chained(k):
                     whole = self.reductions[other].stage.buffer.name
                     return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads all of {whole}")
+        return None
+
+    def _beside_opaque(self, indices: tuple[int, ...]) -> Reason | None:
+        """Nothing that a member is computed from may be written by a nest that cannot be read."""
+        for one in self.program.opaque:
+            members = [self.reductions[k].stage.buffer for k in indices]
+            pending, seen = list(members), list(members)
+            while pending:
+                buffer = pending.pop()
+                if any(buffer.same_as(other) for other in (*one.writes, *one.touched)):
+                    return Reason(one.reason.code, f"{members[-1].name} needs {buffer.name}: {one.reason.detail}")
+                stage = self.program.writer(buffer)
+                sources = [] if stage is None else [load.source for load in loads_of(stage.value)]
+                fresh = [b for b in sources if not any(b.same_as(other) for other in seen)]
+                pending, seen = pending + fresh, seen + fresh
         return None
 
     def _closure(self, reduction: int) -> set[int]:

@@ -14,7 +14,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, product
-from tvm_cascade.transform.nest import ROLE
+from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 LOOP_ROLES = frozenset({"producer", "element", "lanes", "partial", "update", "reference"})
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -168,7 +168,7 @@ def read_fused_loops(func: tirx.PrimFunc) -> list[FusedLoop]:
 
 def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:
     """Every block of a function as a nest of its own."""
-    return [_plan(nest, 0, _own_axes(nest, 0)) for nest in read_nests(func)]
+    return [_plan(nest, 0, _own_axes(nest, 0)) for nest in read_nests(func) if nest.role != OPAQUE]
 
 
 def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> FusedLoop:
@@ -178,17 +178,22 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     for nest in nests:
         axes.read(nest, outer)
     for nest in later:  # a finish may be the only block that reads the rows of several states together
-        axes.read(nest, 0)
+        if nest.role != OPAQUE:
+            axes.read(nest, 0)
     blocks = tuple(_plan(nest, outer, axes.of(nest, outer)) for nest in nests)
     state = next((b for b in blocks if b.role == "update"), blocks[0])
     rows = tuple(a for a in state.spatial if all(a in b.spatial for b in blocks))
     after: list[BlockPlan] = []
     others = [buffer for nest in read_nests(func) if not _among(nest, nests) for buffer in _written(nest)]
     known = [*inside, *(p for p in func.params if not any(p.same_as(b) for b in others))]
+    opaque = any(nest.role == OPAQUE for nest in read_nests(func))
     for nest in later:
+        if opaque and nest.role != "finish":
+            continue  # what a nest that cannot be read does to a buffer is not known
         plan = _plan(nest, 0, axes.of(nest, 0))
         local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
-        if local and outer == 1 and set(rows) <= set(plan.spatial) and not plan.reduce:
+        alone = outer == 1 and nest.role not in LOOP_ROLES  # another fused loop stays whole
+        if local and alone and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += _written(nest)
     return FusedLoop(blocks, outer, rows, any(_is_guarded(nest, outer) for nest in nests), tuple(after))

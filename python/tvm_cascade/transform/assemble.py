@@ -11,7 +11,8 @@ from tvm import ir, s_tir, tirx
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, reads_buffer
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner
-from tvm_cascade.transform.nest import DETECT_ACCESS
+from tvm_cascade.analysis.opaque import Opaque
+from tvm_cascade.transform.nest import DETECT_ACCESS, OPAQUE, ROLE
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,26 @@ class Piece:
     order: int
 
 
+def positions(program: Program) -> dict[str, int]:
+    """The place of each stage among all nests, by name."""
+    opaque = [one.position for one in program.opaque]
+    nests: list[tirx.Stmt] = []
+    for stage in program.stages:  # a tuple reduction is several stages of one nest
+        if not any(stage.nest.same_as(nest) for nest in nests):
+            nests.append(stage.nest)
+    free = [k for k in range(len(nests) + len(opaque)) if k not in opaque]
+    return {
+        stage.name: free[next(k for k, nest in enumerate(nests) if stage.nest.same_as(nest))]
+        for stage in program.stages
+    }
+
+
 def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
     """Stages outside the groups that the caller's buffers need; `reads` are what each group's loop loads."""
     live: set[str] = set()
     seen: list[tirx.Var] = []
     pending = [stage.buffer for stage in program.stages if program.is_param(stage.buffer)]
+    pending += [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
     while pending:
         buffer = pending.pop()
         stage = program.writer(buffer)
@@ -57,8 +73,10 @@ def absorbed(program: Program, stages: list[Stage]) -> list[Stage]:
     found = []
     for stage in stages:
         readers = [other for other in stages if reads_buffer(other.value, stage.buffer)]
+        handed = [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
         if (
             stage.reducer is None
+            and not any(stage.buffer.same_as(buffer) for buffer in handed)
             and not program.is_param(stage.buffer)
             and len(readers) == 1
             and readers[0].reducer is None
@@ -79,6 +97,21 @@ def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int
     reads = tuple(load.source for v in (value, *(part.value for part in parts)) for load in loads_of(v))
     writes = tuple(part.buffer for part in parts)
     return Piece((nest,), reads, writes, tuple(b for b in writes if not program.is_param(b)), order)
+
+
+def opaque_piece(program: Program, one: Opaque, order: int) -> Piece:
+    """A nest that cannot be read, in its place, marked so that schedules leave it alone."""
+
+    def mark(block: s_tir.SBlock) -> s_tir.SBlock:
+        fields = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
+        notes = {**dict(block.annotations), ROLE: OPAQUE}
+        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, notes)
+
+    own = [*one.writes, *(b for b in one.touched if program.writer(b) is None)]
+    allocated = [b for k, b in enumerate(own) if not any(b.same_as(other) for other in (*own[:k], *program.params))]
+    allocated = [b for b in allocated if any(b.same_as(a) for a in program.root.alloc_buffers)]
+    nest = tvm_ffi.structural_map(one.nest, (s_tir.SBlock, mark))
+    return Piece((nest,), (*one.reads, *one.touched), tuple(own), tuple(allocated), order)
 
 
 def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:

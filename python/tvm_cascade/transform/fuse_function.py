@@ -77,8 +77,11 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
         ]
+        unread = [Decision(Candidate((), one.reason), one.reason) for one in program.opaque]
         if not groups:
-            return Outcome(func, tuple(decisions), program)
+            told = [d for d in decisions if not unread or d.reason.code != "single_reduction"]
+            return Outcome(func, (*told, *unread), None if unread else program)
+        decisions += unread
         fused = rewrite(program, groups, options)
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = Reason("defect", f"{type(defect).__name__}: {defect}")

@@ -12,6 +12,9 @@ from tvm_cascade.analysis.extent import Extent, as_index
 ROLE = "tvm_cascade.role"
 """Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""
 
+OPAQUE = "opaque"
+"""The role of a block that could not be read, and that nobody may touch."""
+
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 
 Values = dict[object, ir.Expr]

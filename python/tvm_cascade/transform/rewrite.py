@@ -22,6 +22,8 @@ from tvm_cascade.transform.assemble import (
     in_dependency_order,
     index_dtype,
     live_stages,
+    opaque_piece,
+    positions,
     stage_piece,
 )
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -64,13 +66,15 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
         When the result is not well formed: a defect of this package.
     """
     asked_for = {stage.name for stage in live_stages(program, groups, [[] for _ in groups])}
+    asked_for |= {member.stage.name for group in groups for member in group.members}
     plans = [_plan(program, group, asked_for) for group in groups]
     live = live_stages(program, groups, [plan.reads for plan in plans])
     inlined = absorbed(program, live)
     kept = [stage for stage in live if not any(stage is other for other in inlined)]
-    order = {stage.name: k for k, stage in enumerate(program.stages)}
+    order = positions(program)
     whole = [stage for stage in kept if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in whole]
+    pieces += [opaque_piece(program, one, one.position) for one in program.opaque]
     nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
     read = [b for piece in pieces for b in piece.reads] + [b for plan in plans for b in plan.reads]
     for plan in plans:

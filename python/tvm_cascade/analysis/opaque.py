@@ -1,0 +1,50 @@
+"""Nests that cannot be read as stages, such as external calls: what they touch, so that others fuse around them.
+
+A group fuses beside an opaque nest when nothing that it is computed from is written there, or handed over as a pointer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.verdict import Reason
+
+OPAQUE_CODES = frozenset({"extern", "opaque_block", "reducer"})
+"""Reasons that concern one nest alone; all others mean that the function as a whole is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """One nest that stays as it is.
+
+    Attributes
+    ----------
+    nest : the statement.
+    reason : why it cannot be read.
+    reads, writes : buffers that it loads from and stores to.
+    touched : buffers whose address it takes: it may read and write them.
+    position : of the nest among all nests.
+    """
+
+    nest: tirx.Stmt
+    reason: Reason
+    reads: tuple[tirx.Var, ...]
+    writes: tuple[tirx.Var, ...]
+    touched: tuple[tirx.Var, ...]
+    position: int
+
+
+def read_opaque(nest: tirx.Stmt, reason: Reason, position: int) -> Opaque:
+    """What a nest touches."""
+    loads: list[ir.TensorLoad] = []
+    stores: list[tirx.BufferStore] = []
+    mentioned: list[tirx.Var] = []
+    tvm_ffi.structural_walk(nest, [(ir.TensorLoad, loads.append), (tirx.BufferStore, stores.append)])
+    tvm_ffi.structural_walk(nest, (ir.Var, lambda var: mentioned.append(var) if tirx.is_buffer_var(var) else None))
+    reads, writes = [load.source for load in loads], [store.buffer for store in stores]
+    plain = [*reads, *writes]
+    pointers = [var for var in mentioned if not any(var.same_as(other) for other in plain)]
+    return Opaque(nest, reason, tuple(reads), tuple(writes), tuple(pointers), position)
