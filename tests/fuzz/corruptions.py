@@ -13,13 +13,18 @@ from tvm_cascade.algebra.gauge import Gauge
 Corruption = Callable[[Fold], Iterator[Fold]]
 
 
+def scalars(fold: Fold) -> list[Component]:
+    """Components of their own; those of a tuple stand and fall together."""
+    return [c for c in fold.components if c.reducer.whole is None]
+
+
 def serving(fold: Fold) -> list[Component]:
     """Components that results are made of; references alone are free to stand anywhere."""
     needed = set().union(*(e.free_symbols for e in fold.finish.values()))
     for component in reversed(fold.components):
         if component.symbol in needed:
             needed |= component.shift.free_symbols
-    return [c for c in fold.components if c.symbol in needed]
+    return [c for c in scalars(fold) if c.symbol in needed]
 
 
 def with_component(fold: Fold, old: Component, **fields: object) -> Fold:
@@ -71,7 +76,7 @@ def unshifted(fold: Fold) -> Iterator[Fold]:
 
 def swapped_components(fold: Fold) -> Iterator[Fold]:
     """Two components of one result trade places in everything that reads them."""
-    for a, b in zip(fold.components, fold.components[1:], strict=False):
+    for a, b in zip(scalars(fold), scalars(fold)[1:], strict=False):
         trade = {a.symbol: b.symbol, b.symbol: a.symbol}
         finish = {result: e.xreplace(trade) for result, e in fold.finish.items()}
         if a.owner == b.owner and finish != fold.finish:
@@ -80,7 +85,7 @@ def swapped_components(fold: Fold) -> Iterator[Fold]:
 
 def reducers(**changes: object) -> Corruption:
     def corrupt(fold: Fold) -> Iterator[Fold]:
-        for c in fold.components:
+        for c in scalars(fold):
             yield with_component(fold, c, reducer=dataclasses.replace(c.reducer, **changes))  # type: ignore[arg-type]
 
     return corrupt
@@ -88,7 +93,7 @@ def reducers(**changes: object) -> Corruption:
 
 def wrong_identity(fold: Fold) -> Iterator[Fold]:
     """An identity that is too high for max, too low for min, and one off for sums and products."""
-    for c in fold.components:
+    for c in scalars(fold):
         wrong = 10**6 if c.reducer.ordered and c.reducer.identity < 0 else -(10**6) if c.reducer.ordered else 7
         identity = sp.Integer(
             wrong if c.reducer.name not in ("and", "or") else wrong * (-1) ** (c.reducer.name == "and")
