@@ -160,6 +160,7 @@ def test_inputs_are_the_parameters_in_order(name: str) -> None:
     assert [tuple(map(int, buffer.shape)) for buffer in buffers[: len(arrays)]] == [array.shape for array in arrays]
     assert [str(buffer.dtype) for buffer in buffers[: len(arrays)]] == [str(array.dtype) for array in arrays]
     assert tuple(buffer.name for buffer in buffers[len(arrays) :]) == job.output_names
+    assert all(array.flags.c_contiguous for array in arrays), "a peer would be timed on transposed views"
     again = job.inputs(np.random.default_rng(0))
     assert all(np.array_equal(first, second) for first, second in zip(arrays, again, strict=True))
 

@@ -22,7 +22,8 @@ _IDLE_FRACTION = 0.95
 _IDLE_WINDOW_SECONDS = 0.15
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01  # the unit of /proc/stat
 _TICKS_OF_DOUBT = 3  # a tick goes to whoever runs when it ends
-_SETTLE_SECONDS = 0.05  # idle worker threads spin before they sleep: OpenBLAS's for 2^26 clock cycles, 30 ms or so
+_SETTLE_WINDOW_SECONDS = 0.025
+_SETTLE_LIMIT_SECONDS = 2.0
 _SAMPLE_SECONDS = 0.03
 
 
@@ -150,6 +151,19 @@ def _ticks() -> tuple[int, int] | None:
     return sum(ticks), ticks[3] + ticks[4]
 
 
+def _let_workers_sleep() -> None:
+    """Wait until no thread of ours runs: workers of the call before spin for a while, and would hold up this one's.
+
+    OpenBLAS's spin for 2^26 clock cycles or more, and had doubled the time of what torch ran after NumPy.
+    """
+    deadline = time.perf_counter() + _SETTLE_LIMIT_SECONDS
+    while time.perf_counter() < deadline:
+        start, own = time.perf_counter(), time.process_time()
+        time.sleep(_SETTLE_WINDOW_SECONDS)
+        if time.process_time() - own < (1 - _IDLE_FRACTION) * (time.perf_counter() - start):
+            return
+
+
 @dataclass
 class _Candidate:
     """One candidate while it is being measured."""
@@ -179,7 +193,7 @@ class _Candidate:
         self._keep(*gate.quietly(self._settled))
 
     def _settled(self) -> float:
-        time.sleep(_SETTLE_SECONDS)
+        _let_workers_sleep()
         self.call()
         return self._time(self.calls)
 

@@ -132,7 +132,7 @@ class Workload:
         return self.with_shape(**shape_overrides).program.prim_func()
 
     def inputs(self, rng: np.random.Generator, kind: str = "normal") -> list[Values]:
-        """Arrays for the inputs, in the order of the parameters, in their dtypes.
+        """Arrays for the inputs, contiguous, in the order of the parameters, in their dtypes.
 
         Parameters
         ----------
@@ -145,7 +145,8 @@ class Workload:
         """
         if kind not in KINDS:
             raise WorkloadError(f"a kind of data among {', '.join(KINDS)}", repr(kind), f"workload `{self.name}`")
-        return [argument.values(rng, kind) for argument in self.program.arguments]
+        # Drawn along the cascade axis; a peer that was handed a transposed view would pay for it in every call.
+        return [np.ascontiguousarray(argument.values(rng, kind)) for argument in self.program.arguments]
 
     def flops(self, **shape_overrides: int) -> int:
         """Useful floating-point operations; see `Program.flops`."""
