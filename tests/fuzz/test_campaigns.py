@@ -115,6 +115,7 @@ def test_a_campaign_without_sense_is_bad_input(arguments: list[str]) -> None:
 FOUND = {
     1000258: "results that are numbers carry no loop",
     1002319: "a ragged loop under the CPU schedule",
+    1002147: "a result that underflows and whose logarithm is read",
     1000081: "the last place of an input decides",
 }
 

@@ -162,11 +162,14 @@ class _Judge:
         return ""
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
-        """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning."""
+        """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
+
+        A result that underflows is: its logarithm and its reciprocal are infinite where the exact ones are not.
+        """
         every = program(dataclasses.replace(self.case, asked=(True,) * len(self.case.steps)))
-        largest = np.finfo(self.case.dtype).max
-        values = oracle.evaluate(every, inputs).values()
-        return any(value.dtype.kind == "f" and not np.all(np.abs(value) < largest) for value in values)
+        limits = np.finfo(self.case.dtype)
+        sizes = [np.abs(v) for v in oracle.evaluate(every, inputs).values() if v.dtype.kind == "f"]
+        return any(not np.all((size == 0.0) | ((size >= limits.tiny) & (size < limits.max))) for size in sizes)
 
     def _check(self, found: Array, exact: Array, usual: Array) -> tolerance.Comparison:
         return tolerance.check(found, exact, usual, length=self.case.length, dtype=str(found.dtype))
