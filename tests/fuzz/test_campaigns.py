@@ -110,3 +110,18 @@ def test_a_replay_shows_the_case_and_both_verdicts(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("arguments", [["--jobs", "0"], ["--algebra", "-1"], []])
 def test_a_campaign_without_sense_is_bad_input(arguments: list[str]) -> None:
     assert cli.main(["fuzz", *arguments]) == 2
+
+
+FOUND = {
+    1000258: "results that are numbers carry no loop",
+    1002319: "a ragged loop under the CPU schedule",
+    1002147: "a result that underflows and whose logarithm is read",
+    1000081: "the last place of an input decides",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=FOUND.values())
+def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
+    record = run_trial(("program", seed))
+    assert not record.finding, record.detail
+    assert record.verdict == "fused"

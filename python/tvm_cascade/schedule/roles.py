@@ -14,6 +14,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.schedule.partition import keeps_storage
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 LOOP_ROLES = frozenset({"producer", "element", "lanes", "partial", "update", "reference"})
@@ -104,6 +105,7 @@ class FusedLoop:
     outer : loops above each block's own: the segment loop, if any, and the tile loop.
     rows : axes of every block's output, in the order of the first state's: those that may run in parallel.
     guarded : some tile holds positions past the end of the axis.
+    separable : TVM may take the tiles that need no guard apart from those that do.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
     """
 
@@ -111,6 +113,7 @@ class FusedLoop:
     outer: int
     rows: tuple[int, ...]
     guarded: bool
+    separable: bool
     after: tuple[BlockPlan, ...]
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
@@ -198,14 +201,21 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
         if local and alone and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += _written(nest)
-    return FusedLoop(blocks, outer, rows, any(_is_guarded(nest, outer) for nest in nests), tuple(after))
+    guarded = any(_is_guarded(nest, outer) for nest in nests)
+    inside_blocks = [(nest.realize.block, _bound_to(nest, nest.loops[outer - 1 : outer])) for nest in nests]
+    separable = keeps_storage([nest.realize.block for nest in read_nests(func)], inside_blocks, list(func.params))
+    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after))
+
+
+def _bound_to(nest: _Nest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ...]:
+    """The block's variables that are plain loop variables of these loops."""
+    pairs = zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True)
+    return tuple(iv.var for iv, value in pairs if any(value.same_as(loop.loop_var) for loop in loops))
 
 
 def _is_guarded(nest: _Nest, outer: int) -> bool:
     """Whether a value of the block depends on a condition on the tile."""
-    shared = [loop.loop_var for loop in nest.loops[:outer]]
-    pairs = list(zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True))
-    tile = tuple(iv.var for iv, value in pairs if any(value.same_as(var) for var in shared))
+    tile = _bound_to(nest, nest.loops[:outer])
     found: list[ir.Call] = []
     tvm_ffi.structural_walk(nest.realize.block.body, (ir.Call, found.append))
     guards = [c for c in found if isinstance(c.op, ir.Op) and c.op.name.endswith("if_then_else")]

@@ -439,7 +439,7 @@ class LoopEmitter:
         # After its first move the reference is read at its new value by lifts.
         self.slots.table.setdefault(reference.symbol, current)
         for coefficient in coefficients:
-            self._coefficient(coefficient.symbol, coefficient.expression, dtype)
+            self._coefficient(reference, coefficient.symbol, coefficient.expression, dtype)
         if self.slots.table[reference.symbol] is not current:
             self.slots.table[("old", reference.symbol)] = self.slots.table[reference.symbol]
             self.slots.table[reference.symbol] = current
@@ -468,13 +468,17 @@ class LoopEmitter:
         statements.append(store(current.buffer, new, where))
         return statements
 
-    def _coefficient(self, symbol: sp.Symbol, expression: sp.Expr, dtype: str) -> None:
+    def _coefficient(self, reference: Reference, symbol: sp.Symbol, expression: sp.Expr, dtype: str) -> None:
         dims = self.slots.dims.of(symbol)
         segment, tile = self._outer(carries=True)
         slot = self.slots.allocate(symbol, str(symbol), dims, dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            value = Scope(self.slots, at, self._counts(at, dtype, after=False)).printer(dtype)(expression)
+            # Said of the tile itself, so that a loop over tiles may be taken apart (`schedule.partition`).
+            first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
+            step = tirx.Select(first, tirx.const(0, dtype), self.slots.read(reference.step, at))
+            known = {reference.step: step, **self._counts(at, dtype, after=False)}
+            value = Scope(self.slots, at, known).printer(dtype)(expression)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
         def init(at: Values) -> list[tirx.Stmt]:

@@ -111,10 +111,11 @@ def _group_piece(
     slots = Slots(group, tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
     shifts = plan_shifts(group.fold, dims)
-    loop = LoopEmitter(slots, nests, elements, shifts, plan.producers, dead)
-    statements = [loop.run()]
-    if slots.tiling.segmented:
-        statements += MergeEmitter(slots, nests, shifts.decay).run()
+    statements: list[tirx.Stmt] = []
+    if group.fold.units:  # results that are numbers carry nothing
+        statements.append(LoopEmitter(slots, nests, elements, shifts, plan.producers, dead).run())
+        if slots.tiling.segmented:
+            statements += MergeEmitter(slots, nests, shifts.decay).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
     results = tuple(member.stage.buffer for member in group.members)

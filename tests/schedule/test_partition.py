@@ -1,0 +1,61 @@
+"""Ragged tile loops that TVM takes apart: the storage of what they carry stays its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
+from tvm_cascade.schedule.roles import read_fused_loops
+from tvm_cascade.transform.fuse_function import fuse_function
+
+from ..analysis.programs import array, fold, program, total
+from .fused_programs import attention
+from .test_cpu import TARGET, scheduled
+
+LENGTH, TILE = 37, 8
+
+
+def fused(rows: int) -> tirx.PrimFunc:
+    """Σ exp(y − Σx), whose state moves with a running reference; 8 does not divide 37."""
+    x, y = array("x", rows, LENGTH), array("y", rows, LENGTH)
+    first = fold("d0", lambda i, j: x[i, j], total, LENGTH, (rows,))
+    func = program(x, y, fold("d1", lambda i, j: te.exp(y[i, j] - first[i]), total, LENGTH, (rows,)))
+    outcome = fuse_function(func, FuseOptions(tile=TILE, force=True))
+    assert outcome.fused
+    return outcome.func
+
+
+def is_taken_apart(func: tirx.PrimFunc) -> bool:
+    found: list[tirx.For] = []
+    tvm_ffi.structural_walk(func.body, (tirx.For, found.append))
+    return any(PARTITION_HINT in loop.annotations for loop in found)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 32])
+def test_a_ragged_loop_with_a_running_reference_is_taken_apart_and_right(rows: int) -> None:
+    func = scheduled(fused(rows))
+    assert is_taken_apart(func)
+    draw = np.random.default_rng(0)
+    x, y = (draw.standard_normal((rows, LENGTH)).astype("float32") for _ in range(2))
+    out = tvm.runtime.tensor(np.full((rows,), np.nan, "float32"))
+    tvm.compile(func, target=TARGET)["main"](tvm.runtime.tensor(x), tvm.runtime.tensor(y), out)
+    expected = np.exp(y.astype("f8") - x.astype("f8").sum(1, keepdims=True)).sum(1)
+    np.testing.assert_allclose(out.numpy(), expected, rtol=2e-5)
+
+
+def test_a_buffer_that_is_last_used_without_the_tile_keeps_its_loop_whole() -> None:
+    named = attention(1, 4, 20, 8, 8)
+    assert is_taken_apart(scheduled(named))
+
+    def forget(select: tirx.Select) -> tirx.Select:
+        return tirx.Select(tirx.EQ(tirx.const(0), tirx.const(0)), select.true_value, select.false_value)
+
+    unnamed = tvm_ffi.structural_map(named, (tirx.Select, forget))
+    (loop,) = read_fused_loops(unnamed)
+    assert loop.guarded and not loop.separable
+    assert not is_taken_apart(scheduled(unnamed))
