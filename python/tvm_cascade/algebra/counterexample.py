@@ -19,13 +19,16 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.reducer import Reducer
-from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
+from tvm_cascade.algebra.separate import RANK_LIMIT, determinant, strip_rounding
 
 DIGITS = 120
 SINGULAR = mpmath.mpf(10) ** -90
 """A determinant below this, of a matrix whose largest entry is 1, counts as zero."""
 
 LENGTH_SHOWN = 4
+LARGEST_ROUNDED = 1e300
+"""Numbers beyond this are no float64, in which roundings are computed."""
+
 ROUNDING = {"float16": (11, -24), "bfloat16": (8, -133), "float8_e4m3fn": (4, -9), "float8_e5m2": (3, -16)}
 """Significant bits, and the exponent of the smallest subnormal number."""
 
@@ -122,8 +125,7 @@ def _rank_grows(question: Question) -> Counterexample | None:
         largest = max(abs(value) for value in matrix)
         if not mpmath.isfinite(sum(matrix)) or largest == 0:
             continue
-        determinant = abs(mpmath.det(matrix / largest))
-        if determinant > SINGULAR:
+        if abs(determinant(matrix / largest)) > SINGULAR:
             at = tuple((str(e), tuple(row[e] for row in rows)) for e in question.varying)
             at += tuple((question.name(h), tuple(column[h] for column in columns)) for h in question.read)
             given = " and ".join(f"{name} = {', '.join(f'{v:g}' for v in values)}" for name, values in at)
@@ -184,6 +186,8 @@ def _rounds_elsewhere(question: Question) -> Counterexample | None:
     for x, first, second in itertools.product((0.3, 1.1, 2.3, 30.7, 307.0), (3.0, 5.0), (7.0, 11.0)):
         point: Point = dict.fromkeys(question.varying, x)
         before, after = (evaluate({**point, **dict.fromkeys(read, held)}) for held in (first, second))
+        if not max(abs(before), abs(after)) < LARGEST_ROUNDED:
+            continue
         other = {**dict.fromkeys(question.varying, 1.7)}
         ratio, difference = after / before if before else mpmath.nan, after - before
         scales = _is_scale(evaluate, other, read, (first, second), ratio)

@@ -35,7 +35,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction, WholePower
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.sampling import varies_numerically
+from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
 
 
 class Gauge(str, Enum):
@@ -178,8 +178,11 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         right_way = (
             slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
         )
-        at_bound = sp.simplify(full.subs(reduction.result, reduction.element))
-        if right_way and at_bound.is_number and at_bound.is_finite:
+        at_bound = full.subs(reduction.result, reduction.element)
+        if not right_way or varies_numerically(at_bound, list(at_bound.free_symbols)):
+            continue
+        at_bound = sp.simplify(at_bound)
+        if at_bound.is_number and at_bound.is_finite:
             return True
     return False
 
@@ -190,8 +193,8 @@ def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Re
     found = []
     for reduction in reductions:
         if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
-            against = sp.simplify(part / (reduction.element * sp.diff(full, reduction.result)))
-            if against.is_negative:
+            against = part / (reduction.element * sp.diff(full, reduction.result))
+            if not ever_positive(against) and sp.simplify(against).is_negative:
                 found.append(reduction.result)
     return found
 

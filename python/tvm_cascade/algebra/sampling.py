@@ -47,5 +47,11 @@ def has_both_signs(expression: sp.Expr) -> bool:
     return bool(values) and min(values) < -CLEAR * largest and max(values) > CLEAR * largest
 
 
+def ever_positive(expression: sp.Expr) -> bool:
+    """Whether the expression is certainly positive somewhere."""
+    values = sampled(expression, 5)
+    return bool(values) and max(values) > CLEAR * max(map(abs, values))
+
+
 def _number(symbol: sp.Symbol, source: random.Random) -> float:
     return source.uniform(0.1 if symbol.is_nonnegative else -2.0, 2.0)

@@ -40,12 +40,15 @@ _WAVES = (sp.sin, sp.cos, sp.sinh, sp.cosh)
 def _phases(
     expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
 ) -> tuple[dict[sp.Expr, sp.Expr], dict[sp.Symbol, sp.Expr]] | None:
-    """cos(a(x) − u) as cos(p − u), and what each p stands for: the angle formulas need not take a(x) apart."""
+    """cos(a(x) − u) as cos(p − u), sin(a(x)) as p, and what each p stands for: no angle formula takes a(x) apart."""
     waves: dict[sp.Expr, sp.Expr] = {}
     meaning: dict[sp.Symbol, sp.Expr] = {}
     for wave in expression.atoms(*_WAVES):
         phase, moving = wave.args[0].as_independent(*handles, as_Add=True)
-        if moving != 0 and phase.has(*elements) and not phase.is_Symbol and not moving.has(*elements):
+        if moving == 0 and wave.has(*elements):
+            waves[wave] = sp.Symbol(f"_phase{len(meaning)}", real=True)
+            meaning[waves[wave]] = wave
+        elif moving != 0 and phase.has(*elements) and not phase.is_Symbol and not moving.has(*elements):
             symbol = sp.Symbol(f"_phase{len(meaning)}", real=True)
             meaning[symbol] = phase
             waves[wave] = wave.func(symbol + moving)
@@ -335,6 +338,20 @@ def _full_rank(evaluate: Callable[..., mpmath.mpf], symbols: Sequence[sp.Symbol]
             values = [[mpmath.mpf(evaluate(*[{**r, **c}[s] for s in symbols])) for c in columns] for r in rows]
             largest = [max(abs(value) for value in row) for row in values]
             scaled = mpmath.matrix([[v / size for v in row] for row, size in zip(values, largest, strict=True)])
-            return bool(abs(mpmath.det(scaled)) > mpmath.mpf(10) ** -90)
-        except (ValueError, ZeroDivisionError, TypeError):
+            return bool(abs(determinant(scaled)) > mpmath.mpf(10) ** -90)
+        except (ValueError, ArithmeticError, TypeError):
             return False
+
+
+def determinant(matrix: mpmath.matrix) -> mpmath.mpf:
+    """The determinant of a real square matrix; that of mpmath fails where a column vanishes on the way."""
+    rows = [[matrix[i, j] for j in range(matrix.cols)] for i in range(matrix.rows)]
+    total = mpmath.mpf(1)
+    while rows:
+        pivot = max(range(len(rows)), key=lambda i: abs(rows[i][0]))
+        head = rows.pop(pivot)
+        if head[0] == 0:
+            return mpmath.mpf(0)
+        total *= -head[0] if pivot % 2 else head[0]
+        rows = [[v - row[0] / head[0] * h for v, h in zip(row[1:], head[1:], strict=True)] for row in rows]
+    return total

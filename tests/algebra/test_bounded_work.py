@@ -1,0 +1,49 @@
+"""Awkward elements: derivations end soon, in a fold or a refusal, and never in an error of SymPy or mpmath."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.counterexample import round_to
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.separate import determinant
+from tvm_cascade.algebra.verdict import Refusal
+
+x, v, w, r = (*element("x v w"), element("r", positive=True))
+keep = element("keep", nonnegative=True)
+a, b, c = result("a b c")
+HALF = sp.Symbol("float16")
+
+
+def test_a_wave_of_elements_alone_is_not_expanded_to_ten_thousand_multiples() -> None:
+    wave = sp.sin((keep * w + 10000 * keep - 10000) * sp.log(r))
+    outcome = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, sp.exp(x - a) * wave / a)], [x, w, r, keep]))
+    assert isinstance(outcome, Fold) and any(component.lift.has(wave) for component in outcome.components)
+
+
+def test_a_ratio_of_both_signs_is_not_simplified() -> None:
+    # SymPy's logcombine raises a KeyError on it.
+    first = Reduction(a, MIN, sp.exp(w / 16))
+    second = Reduction(b, MIN, v * (1 - keep) / 8 - 1 / (LENGTH * sp.sqrt(a)))
+    third = Reduction(c, SUM, v * (1 - keep) * sp.exp(w * sp.log(sp.sqrt(r)) - sp.Abs(b)) / a)
+    assert isinstance(derive(Cascade([first, second, third], [v, w, r, keep])), Fold)
+
+
+def test_an_element_that_rounds_out_of_every_range_is_refused() -> None:
+    huge = sp.exp(sp.exp(x) * 40 * a)
+    outcome = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, Round(huge, HALF))], [x]), rescalable_casts=())
+    assert isinstance(outcome, Refusal)
+    assert round_to(1e300, "float16") == pytest.approx(1e300, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [([[0, 1], [1, 0]], -1), ([[1, 2, 3], [0, 0, 1], [0, 0, 2]], 0), ([[0, 0, 2], [0, 3, 0], [4, 0, 0]], -24)],
+)
+def test_a_determinant_with_vanishing_columns(rows: list[list[int]], expected: int) -> None:
+    assert determinant(mpmath.matrix(rows)) == expected
