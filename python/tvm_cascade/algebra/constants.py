@@ -1,4 +1,7 @@
-"""Numbers under exponentials as symbols: computer algebra takes exp(1.4427·x) for a power of exp(x/10000)."""
+"""Long numbers as symbols: computer algebra takes exp(1.4427·x) for a power of exp(x/10000).
+
+So too beside logarithms and under waves: 10000·log N for the log of a power, sin(10000·x) for a polynomial in sin x.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ LARGEST_PLAIN = 16
 
 
 class NamedConstants:
-    """Positive symbols for the numbers, small fractions apart, that stand under exponentials."""
+    """Positive symbols for long numbers that stand under exponentials, or beside logarithms and waves."""
 
     def __init__(self) -> None:
         self.values: dict[sp.Symbol, sp.Rational] = {}
@@ -23,8 +26,10 @@ class NamedConstants:
         """The cascade over symbols."""
         names: dict[sp.Expr, sp.Expr] = {}
         for reduction in cascade.reductions:
-            for exponential in reduction.element.atoms(sp.exp):
-                names.update(self._names(exponential.args[0]))
+            whole = reduction.element.has(sp.log, sp.sin, sp.cos)
+            read = [reduction.element] if whole else [e.args[0] for e in reduction.element.atoms(sp.exp)]
+            for expression in read:
+                names.update(self._names(expression))
         # Everywhere, not under exponentials alone: max x·k must still be seen to bound exp(x·k − max).
         reductions = [Reduction(r.result, r.reducer, r.element.xreplace(names)) for r in cascade.reductions]
         return Cascade(reductions, cascade.elements)

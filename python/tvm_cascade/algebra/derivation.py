@@ -15,6 +15,9 @@ from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
+CANCELLED_OPS = 120
+"""Common factors are sought in fractions of up to so many operations: beyond, that may take minutes."""
+
 
 class Refused(Exception):
     """Carries a refusal out of a law; never leaves `derive`."""
@@ -196,5 +199,6 @@ class Derivation:
             value = value.subs(done.result, self.finish[self.plain(done.result)])
         sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
         if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
-            return sp.cancel(value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True))
+            scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
+            return sp.cancel(scaled) if sp.count_ops(scaled) <= CANCELLED_OPS else scaled
         return value.subs(LENGTH, COUNT)

@@ -10,7 +10,7 @@ from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.laws import LAWS
-from tvm_cascade.algebra.prove import UndefinedError, prove
+from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 
@@ -69,4 +69,6 @@ def derive(
         prove(fold)
     except UndefinedError as undefined:
         return Refusal(str(cascade.results[-1]), Reason("undefined", str(undefined)))
+    except UnverifiedError as unverified:
+        return Refusal(str(cascade.results[-1]), Reason("unverified", str(unverified)))
     return fold

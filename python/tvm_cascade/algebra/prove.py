@@ -4,7 +4,9 @@
 2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference, and finished from there.
 3. finish(merge over any split) = the cascade's own definition.
 
-Evaluation is at 60 digits (mpmath); an error above 1e-25 of the largest term fails the obligation.
+Evaluation is in mpmath; an error above 1e-25 of the largest term fails the obligation. Digits are 60, and more where
+that does not suffice: exponentials of exponentials cancel thousands of them. Only a difference at digits that span
+every value on the way is one of the fold; where those are too many, nearer data are drawn.
 """
 
 from __future__ import annotations
@@ -26,6 +28,15 @@ from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 
 DIGITS = 60
+MOST_DIGITS = 2000
+"""Values that span more than that are not evaluated again."""
+
+EVALUATIONS = 4
+"""At growing digits: with them, values may turn out to span more."""
+
+LARGEST_EXPONENT = 100_000
+"""exp of more is out of range: computing on with it would take for ever."""
+
 ATTEMPTS = 8
 ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
 """Odds of truth values, and the sign of real numbers, round by round: a conjunction must hold now and then, and a
@@ -51,6 +62,44 @@ class UndefinedError(Exception):
     """The definition is not real and finite at any point that was tried: there is nothing to compare a fold with."""
 
 
+class UnverifiedError(Exception):
+    """The fold's values span more than MOST_DIGITS digits wherever it was tried and differs from the definition."""
+
+
+class _Differs(Exception):
+    """An obligation fails at some digits: `result` is `found` rather than `wanted`."""
+
+    def __init__(self, obligation: str, result: sp.Symbol, found: mpmath.mpf, wanted: mpmath.mpf) -> None:
+        super().__init__(obligation)
+        self.obligation, self.result, self.found, self.wanted = obligation, result, found, wanted
+
+    def error(self, fold: Fold) -> FoldError:
+        """What `prove` raises."""
+        return FoldError(
+            f"{self.obligation}: {self.result} = {mpmath.nstr(self.wanted, 12)}",
+            mpmath.nstr(self.found, 12),
+            f"fold of {', '.join(map(str, fold.cascade.results))}",
+            "this is a defect of tvm-cascade; please report the program",
+        )
+
+
+def _exponential(exponent: mpmath.mpf) -> mpmath.mpf:
+    """exp, within a range.
+
+    Raises
+    ------
+    OverflowError
+        Beyond it.
+    """
+    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
+    return mpmath.exp(exponent)
+
+
+NO_VALUE = (TypeError, ValueError, ArithmeticError)
+"""What evaluation raises where an expression has no real value, or none that can be computed with."""
+
+
 @dataclass(frozen=True)
 class State:
     """A fold's state with numbers in it; `count` positions folded, none when empty."""
@@ -60,21 +109,30 @@ class State:
 
 
 class Evaluator:
-    """Runs a fold on numbers: lift, merge and finish as they are written, at DIGITS digits."""
+    """Runs a fold on numbers: lift, merge and finish as they are written, at mpmath's digits.
+
+    Attributes
+    ----------
+    span : decimal orders between 1 and the value so far that is farthest from it.
+    """
 
     def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int) -> None:
         self.fold, self.parameters, self.length = fold, dict(parameters), length
         self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
+        self.span = 0
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
         """The expression's value where its symbols have the given values."""
         if expression not in self._compiled:
             bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
-            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, "mpmath")
+            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, [{"exp": _exponential}, "mpmath"])
         symbols, function = self._compiled[expression]
         known = {**self.parameters, LENGTH: mpmath.mpf(self.length), **at}
-        return mpmath.mpf(function(*(known[s] for s in symbols)))
+        value = mpmath.mpf(function(*(known[s] for s in symbols)))
+        if value and mpmath.isfinite(value):
+            self.span = max(self.span, abs(int(mpmath.mag(value))) // 3)
+        return value
 
     def lift(self, element: Values) -> State:
         """The state of one position; its references are those of its own partial results."""
@@ -122,7 +180,9 @@ class Evaluator:
         stay = mpmath.mpf(int(reference.scale)) if held is None else held
         try:
             value = self.value(reference.value, at)
-        except (ZeroDivisionError, ValueError, TypeError):
+        except OverflowError:
+            raise
+        except NO_VALUE:
             if not reference.guarded:
                 raise
             return stay
@@ -209,6 +269,8 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     ------
     FoldError
         Naming the obligation, the result and the values that differ.
+    UndefinedError, UnverifiedError
+        Where no data were found on which that can be told.
     """
     most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
@@ -223,21 +285,59 @@ def _selection_of(reduction: Reduction) -> Selection | None:
 
 
 def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int) -> None:
-    evaluator, rows, expected = _drawn(fold, source, length, odds, sign)
+    """The obligations on the first data drawn on which the digits suffice."""
+    drawn = False
+    for attempt in range(ATTEMPTS):
+        data = _drawn(fold, source, length, odds, sign, attempt)
+        if data is None:
+            continue
+        drawn = True
+        if _decided(*data, source.randrange(1 << 30)):
+            return
+    names = ", ".join(map(str, fold.cascade.results))
+    raise UnverifiedError(names) if drawn else UndefinedError(names)
+
+
+def _decided(evaluator: Evaluator, rows: list[Values], seed: int) -> bool:
+    """Whether the obligations hold; False where that would take more than MOST_DIGITS to tell.
+
+    Raises
+    ------
+    FoldError
+        Where they fail at digits that span all values.
+    """
+    digits = DIGITS
+    for _ in range(EVALUATIONS):
+        with mpmath.workdps(digits):
+            try:
+                _check_obligations(evaluator, rows, random.Random(seed), evaluator.definition(rows))
+                return True
+            except _Differs as differs:
+                if digits >= (needed := DIGITS + 2 * evaluator.span):  # twice: a product of two values has it twice
+                    raise differs.error(evaluator.fold) from None
+            except OverflowError:
+                return False
+        if needed > MOST_DIGITS:
+            return False
+        digits = needed
+    return False
+
+
+def _check_obligations(evaluator: Evaluator, rows: list[Values], source: random.Random, expected: Values) -> None:
     _check_monoids(evaluator, rows)
     _check_shift(evaluator, rows, source)
-    _same(fold, ANYWHERE, evaluator.finish(_held(evaluator, rows, source, expected)), expected)
+    _same(ANYWHERE, evaluator.finish(_held(evaluator, rows, source, expected)), expected)
     lifted = [evaluator.lift(row) for row in rows]
     serial = State(0, {})
     for state in lifted:
         serial = evaluator.merge(serial, state)
-    _same(fold, GROUPED, evaluator.finish(serial), expected)
+    _same(GROUPED, evaluator.finish(serial), expected)
     shuffled = list(lifted)
     source.shuffle(shuffled)
     while len(shuffled) > 1:
         k = source.randrange(len(shuffled) - 1)
         shuffled[k : k + 2] = [evaluator.merge(shuffled[k + 1], shuffled[k])]
-    _same(fold, GROUPED, evaluator.finish(shuffled[0]), expected)
+    _same(GROUPED, evaluator.finish(shuffled[0]), expected)
 
 
 def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
@@ -245,7 +345,7 @@ def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
     at = {r.symbol: mpmath.mpf(1) for r in evaluator.fold.references}
     for component in (c for c in evaluator.fold.components if c.reducer.whole is None):
         combine, identity = component.reducer.combine, component.reducer.identity
-        lifts = [sp.Float(evaluator.value(component.lift, {**at, **row}), DIGITS) for row in (rows * 3)[:3]]
+        lifts = [sp.Float(evaluator.value(component.lift, {**at, **row}), mpmath.mp.dps) for row in (rows * 3)[:3]]
         if not all(value.is_finite for value in lifts):
             continue
         a, b, c = lifts
@@ -255,8 +355,8 @@ def _check_monoids(evaluator: Evaluator, rows: list[Values]) -> None:
             IDENTITY: (combine(identity, a), a),
         }
         for obligation, (left, right) in pairs.items():
-            values = ({component.symbol: mpmath.mpf(sp.Float(side, DIGITS)._mpf_)} for side in (left, right))
-            _same(evaluator.fold, obligation, *values)
+            values = ({component.symbol: mpmath.mpf(sp.Float(side, mpmath.mp.dps)._mpf_)} for side in (left, right))
+            _same(obligation, *values)
 
 
 def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
@@ -276,7 +376,7 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
         scope[reference.step] = new[reference.symbol] - old[reference.symbol]
     for component in (c for c in fold.components if c.symbol in after):
         found = {component.symbol: evaluator.value(component.shift, scope)}
-        _same(fold, SHIFT, found, {component.symbol: after[component.symbol]})
+        _same(SHIFT, found, {component.symbol: after[component.symbol]})
 
 
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
@@ -293,28 +393,25 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
 
 
 def _drawn(
-    fold: Fold, source: random.Random, length: int, odds: float, sign: int
-) -> tuple[Evaluator, list[Values], Values]:
-    """Random parameters and rows at which the definition is real and finite, with its value there."""
-    for attempt in range(ATTEMPTS):
-        reach = REACHES[attempt // 2]
-        low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
-        evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length)
-        logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
-        truth = odds if logical else None
-        rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
-        if low < 0:
-            rows = [{e: value if e.is_nonnegative else sign * value for e, value in row.items()} for row in rows]
-        if odds < 1 and any(_selection_of(r) is not None for r in fold.cascade.reductions):
-            rows = [{e: source.choice(rows[:TIES])[e] for e in row} for row in rows]
-        rows = [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
-        try:
-            expected = evaluator.definition(rows)
-        except (TypeError, ValueError, ZeroDivisionError):
-            continue
-        if all(mpmath.isfinite(value) for value in expected.values()):
-            return evaluator, rows, expected
-    raise UndefinedError(", ".join(map(str, fold.cascade.results)))
+    fold: Fold, source: random.Random, length: int, odds: float, sign: int, attempt: int
+) -> tuple[Evaluator, list[Values]] | None:
+    """Random parameters and rows; None where the definition is not real and finite there."""
+    reach = REACHES[attempt // 2]
+    low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
+    evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length)
+    logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
+    truth = odds if logical else None
+    rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]
+    if low < 0:
+        rows = [{e: value if e.is_nonnegative else sign * value for e, value in row.items()} for row in rows]
+    if odds < 1 and any(_selection_of(r) is not None for r in fold.cascade.reductions):
+        rows = [{e: source.choice(rows[:TIES])[e] for e in row} for row in rows]
+    rows = [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
+    try:
+        expected = evaluator.definition(rows)
+    except NO_VALUE:
+        return None
+    return (evaluator, rows) if all(mpmath.isfinite(value) for value in expected.values()) else None
 
 
 def _parameters(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
@@ -332,13 +429,8 @@ def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: f
     return mpmath.mpf(source.randint(int(low * 1000), int(reach * 1000))) / 997
 
 
-def _same(fold: Fold, obligation: str, found: Values, expected: Values) -> None:
+def _same(obligation: str, found: Values, expected: Values) -> None:
     scale = max([abs(v) for v in expected.values() if mpmath.isfinite(v)] + [mpmath.mpf(1)])
     for result, value in expected.items():
         if not abs(found[result] - value) <= TOLERANCE * scale:
-            raise FoldError(
-                f"{obligation}: {result} = {mpmath.nstr(value, 12)}",
-                mpmath.nstr(found[result], 12),
-                f"fold of {', '.join(map(str, fold.cascade.results))}",
-                "this is a defect of tvm-cascade; please report the program",
-            )
+            raise _Differs(obligation, result, found[result], value)

@@ -16,6 +16,7 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Handle, exponents, factor_in
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.algebra.sampling import varies_numerically
 from tvm_cascade.algebra.sum_law import Held, in_exponent_units, reference_of
 
 
@@ -65,7 +66,10 @@ def _moves(
     """For each tracked handle a reference and the rate k at which body(u) grows as exp(k·u); None if it does not."""
     rates = []
     for handle in tracked:
-        rate = sp.simplify(sp.diff(body, handle.symbol) / body)
+        rate = sp.diff(body, handle.symbol) / body
+        if varies_numerically(rate, list(rate.free_symbols)):
+            return None
+        rate = sp.simplify(rate)
         if not rate.is_number or not exponents(body, handle.symbol, derivation.elements):
             return None
         rates.append(rate)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import mpmath
 import sympy as sp
+from sympy.polys.matrices import DomainMatrix
 
 from tvm_cascade.algebra.cascade import Round
 
@@ -276,9 +277,14 @@ def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -
     if basis.pivots is None:
         return None
     square = at_old[:, list(basis.pivots)]
-    solution = (at_new[:, list(basis.pivots)] * square.inv()).applyfunc(lambda e: in_steps(e, moves))
+    solution = (at_new[:, list(basis.pivots)] * _inverse(square)).applyfunc(lambda e: in_steps(e, moves))
     residue = (solution.subs(steps) * at_old - at_new).applyfunc(lambda e: sp.simplify(sp.expand(e)))
     return solution if residue.is_zero_matrix else None
+
+
+def _inverse(square: sp.Matrix) -> sp.Matrix:
+    """The inverse, over the field of fractions of what stands in the matrix: sp.Matrix.inv grows without end."""
+    return DomainMatrix.from_Matrix(square).to_field().inv().to_Matrix().applyfunc(sp.simplify)
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:

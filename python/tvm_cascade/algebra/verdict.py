@@ -37,6 +37,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the cascade is not real and finite at any point that was tried, so nothing can be proved of a fold",
         "check the divisions, roots and constants of the elements",
     ),
+    "unverified": (
+        Verdict.UNKNOWN,
+        "a fold was derived, but on all data that were tried its values go beyond the digits that it is proved with",
+        "scale the elements, or the results that stand under exponentials",
+    ),
     "not_monotone": (
         Verdict.REFUSED,
         "max and min pass only through maps that are monotone or convex in one part of the element",
