@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 import tvm_cascade
+from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError, OptionError
@@ -63,7 +64,7 @@ def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attentio
     assert list(dict.fromkeys(sections)) == ["lift", "reference (running)", "merge", "finish"]
     assert [f.left for f in group.formulas if f.section == "finish"] == list(group.buffers)
     assert group.gauges == {"row_max": "running", "1/row_sum": "deferred"}
-    assert len(group.obligations) == 4
+    assert len(group.obligations) == len(OBLIGATIONS)
 
 
 def test_a_fused_group_says_what_it_saves(attention: Explanation) -> None:
