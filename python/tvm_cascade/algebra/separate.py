@@ -135,7 +135,8 @@ def _derivatives(
 ) -> Basis:
     """The function with as many of its derivatives as are independent of those before; `cautious`: at every u."""
     at = {handle: sp.Rational(random.Random(k).randint(30, 97), 31) for k, handle in enumerate(handles)}
-    chosen = _Rows(at, cautious)
+    scales = _scales(row, handles)
+    chosen = _Rows(at, scales, cautious)
     chosen.take(function, row)
     pending, tried = [(function, row)], 0
     while pending and chosen.rank <= RANK_LIMIT and tried < CANDIDATES:
@@ -149,18 +150,34 @@ def _derivatives(
                 pending.append(candidate)
     generators = list(row)
     matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
-    return Basis(tuple(chosen.functions), tuple(generators), matrix, _invertible_columns(matrix, handles))
+    pivots = _invertible_columns(matrix, handles, scales)
+    return Basis(tuple(chosen.functions), tuple(generators), matrix, pivots)
 
 
-def _unsigned(expression: sp.Expr, handles: Sequence[sp.Symbol]) -> sp.Expr:
-    """The expression over references, which may have a sign that their quantities never have."""
-    return expression.xreplace({u: sp.Symbol(f"_{u}", real=True) for u in handles})
+def _over_references(expression: sp.Expr, handles: Sequence[sp.Symbol], scales: frozenset[sp.Symbol]) -> sp.Expr:
+    """The expression over references, which may have a sign that their quantities never have; scales are not zero."""
+    facts = {u: {"nonzero": True} if u in scales else {} for u in handles}
+    return expression.xreplace({u: sp.Symbol(f"_{u}", real=True, **facts[u]) for u in handles})
 
 
-def _invertible_columns(matrix: sp.Matrix, handles: Sequence[sp.Symbol]) -> tuple[int, ...] | None:
+def _scales(row: Row, handles: Sequence[sp.Symbol]) -> frozenset[sp.Symbol]:
+    """Handles of which a power is a factor of the whole function: references to such never move to zero."""
+    weights = list(row.values())
+    found = set()
+    for handle in handles:
+        _, power = weights[0].as_independent(handle, as_Add=False)
+        plain = power.as_base_exp()[0] == handle and power.as_base_exp()[1].is_number
+        if plain and not any(sp.cancel(weight / power).has(handle) for weight in weights):
+            found.add(handle)
+    return frozenset(found)
+
+
+def _invertible_columns(
+    matrix: sp.Matrix, handles: Sequence[sp.Symbol], scales: frozenset[sp.Symbol]
+) -> tuple[int, ...] | None:
     """Columns in which the matrix can be inverted whatever the references are."""
     for columns in itertools.islice(itertools.combinations(range(matrix.cols), matrix.rows), MINORS):
-        if _unsigned(sp.simplify(matrix[:, list(columns)].det()), handles).is_nonzero:
+        if _over_references(sp.simplify(matrix[:, list(columns)].det()), handles, scales).is_nonzero:
             return columns
     return None
 
@@ -168,8 +185,8 @@ def _invertible_columns(matrix: sp.Matrix, handles: Sequence[sp.Symbol]) -> tupl
 class _Rows:
     """Independent functions by their coordinates; a cautious choice keeps an echelon form on pivots never zero."""
 
-    def __init__(self, at: dict[sp.Symbol, sp.Rational], cautious: bool) -> None:
-        self.at, self.cautious = at, cautious
+    def __init__(self, at: dict[sp.Symbol, sp.Rational], scales: frozenset[sp.Symbol], cautious: bool) -> None:
+        self.at, self.scales, self.cautious = at, scales, cautious
         self.functions: list[sp.Expr] = []
         self.rows: list[Row] = []
         self._echelon: list[tuple[sp.Expr, Row]] = []
@@ -188,13 +205,16 @@ class _Rows:
         """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
         if self.cautious:
             left = self._eliminated(row)
-            pivot = next((g for g, weight in left.items() if _unsigned(weight, list(self.at)).is_nonzero), None)
+            pivot = next((g for g, weight in left.items() if self._never_zero(weight)), None)
             if pivot is None and self.rows:
                 return
             if pivot is not None:
                 self._echelon.append((pivot, left))
         self.functions.append(function)
         self.rows.append(row)
+
+    def _never_zero(self, weight: sp.Expr) -> bool:
+        return bool(_over_references(weight, list(self.at), self.scales).is_nonzero)
 
     def _eliminated(self, row: Row) -> Row:
         left = dict(row)
