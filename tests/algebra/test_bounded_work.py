@@ -47,3 +47,9 @@ def test_an_element_that_rounds_out_of_every_range_is_refused() -> None:
 )
 def test_a_determinant_with_vanishing_columns(rows: list[list[int]], expected: int) -> None:
     assert determinant(mpmath.matrix(rows)) == expected
+
+
+def test_an_element_that_is_nothing_but_its_rounding_error_is_refused() -> None:
+    error = (Round(x, HALF) - x) ** 2
+    outcome = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, error * sp.exp(x - a))], [x]))
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "rounding_rank"

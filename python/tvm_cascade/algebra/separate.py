@@ -164,7 +164,7 @@ def _scales(row: Row, handles: Sequence[sp.Symbol]) -> frozenset[sp.Symbol]:
     """Handles of which a power is a factor of the whole function: references to such never move to zero."""
     weights = list(row.values())
     found = set()
-    for handle in handles:
+    for handle in handles if weights else ():
         _, power = weights[0].as_independent(handle, as_Add=False)
         plain = power.as_base_exp()[0] == handle and power.as_base_exp()[1].is_number
         if plain and not any(sp.cancel(weight / power).has(handle) for weight in weights):
