@@ -124,6 +124,11 @@ class AtomTable:
         names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 
+    @property
+    def leaves(self) -> dict[sp.Symbol, ir.Expr]:
+        """The TIR expression of every leaf symbol that forms have been written in."""
+        return {symbol: key.key for key, symbol in self._leaves.items()}  # type: ignore[attr-defined]
+
     def form(self, expression: ir.Expr) -> sp.Expr:
         """The SymPy form over leaf symbols; what has no algebra is a leaf itself."""
         kind = type(expression)

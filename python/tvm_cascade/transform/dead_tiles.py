@@ -64,7 +64,7 @@ def dead_positions(group: Group) -> DeadPositions | None:
             continue
         conditions = absorbing(group.fold, values)
         if conditions is not None:
-            slacks += _slacks(comparison)
+            slacks += slacks_of(comparison)
             absorbed += [condition for condition in conditions if condition not in absorbed]
     return DeadPositions(tuple(slacks), tuple(absorbed)) if slacks else None
 
@@ -168,7 +168,7 @@ def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
     return None
 
 
-def _slacks(comparison: ir.Expr) -> list[ir.Expr]:
+def slacks_of(comparison: ir.Expr) -> list[ir.Expr]:
     """Integers that are all at least 0 exactly where a comparison holds."""
     less, more = comparison.a, comparison.b
     if isinstance(comparison, prim.EQ):

@@ -453,11 +453,7 @@ class LoopEmitter:
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
         new, old = (tirx.Var(f"{reference.symbol}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
-        if reference.guarded:
-            value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
-        if reference.move is Move.LAZY:
-            near = tirx.LE(tirx.abs(prim.Sub(value, stay)), tirx.const(LAZY_DISTANCE, dtype))
-            value = tirx.Select(tirx.And(tirx.Not(first), near), stay, value)
+        value = next_reference(reference, value, stay, first, dtype)
         # The first tile moves nothing: its state is the identity, and its step is zero by definition.
         statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
         step = self.slots.table[reference.step]
@@ -496,6 +492,16 @@ class LoopEmitter:
         """A component is called after its result; further ones are numbered."""
         name = str(component.symbol)
         return name.removesuffix("_0") if name == f"{component.owner}_0" else name
+
+
+def next_reference(reference: Reference, value: ir.Expr, stay: ir.Expr, first: ir.Expr, dtype: str) -> ir.Expr:
+    """Where a reference goes: to `value`, unless that cannot be used or is near enough to where it stands, `stay`."""
+    if reference.guarded:
+        value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
+    if reference.move is Move.LAZY:
+        near = tirx.LE(tirx.abs(prim.Sub(value, stay)), tirx.const(LAZY_DISTANCE, dtype))
+        value = tirx.Select(tirx.And(tirx.Not(first), near), stay, value)
+    return value
 
 
 def cut_off(step: ir.Expr, rate: float | None, dtype: str) -> ir.Expr:

@@ -1,0 +1,89 @@
+"""How a stream kernel is cut and staged: chosen from the shape, within what the hardware has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Stream
+
+SHARED_BYTES = 227 * 1024
+"""Shared memory that one block may have on Hopper."""
+
+REGISTERS = 240
+"""Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
+
+_OVERHEAD_REGISTERS = 34
+_ROWS_PER_WARP_GROUP = 64
+_BOX = 64
+"""Columns of a 16-bit operand in one swizzle box of 128 bytes."""
+
+
+def padded(columns: int) -> int:
+    """Columns of a 16-bit operand, filled up to whole swizzle boxes."""
+    return -(-columns // _BOX) * _BOX
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """Tile sizes and stages.
+
+    Attributes
+    ----------
+    columns : positions of the cascade axis in a tile; a multiple of 16.
+    consumers : warp groups of 64 rows each.
+    stages : tiles of each right operand in flight.
+    ping_pong : the consumers take turns with the tensor cores.
+    """
+
+    columns: int = 128
+    consumers: int = 2
+    stages: int = 2
+    ping_pong: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.consumers * _ROWS_PER_WARP_GROUP
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: the producer's warp group and the consumers'."""
+        return 128 * (self.consumers + 1)
+
+    def registers(self, stream: Stream) -> int:
+        """Registers that a consumer thread holds: scores, packed weights and accumulators."""
+        widths = sum(p.value.width for p in stream.products)
+        weights = len({str(p.component.lift / p.symbol) for p in stream.products})
+        return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
+
+    def shared_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the operands."""
+        right = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
+        return 2 * (self.rows * padded(stream.depth) + self.stages * self.columns * right) + 1024
+
+    def fits(self, stream: Stream) -> bool:
+        """Whether the hardware has what it takes."""
+        return self.registers(stream) <= REGISTERS and self.shared_bytes(stream) <= SHARED_BYTES
+
+
+def choose_config(program: TileProgram) -> StreamConfig:
+    """The widest tile that fits.
+
+    Raises
+    ------
+    Unfit
+        Where none does.
+    """
+    stream = program.stream
+    widest = max((p.value.width for p in stream.products), default=0)
+    if widest > 256 or stream.depth > 256:
+        raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
+    if any(p.value.width % 8 for p in stream.products) or stream.depth % 8:
+        raise Unfit("the operands' rows are no multiple of 8 elements")
+    for columns in (128, 112, 96, 80, 64) if program.element.masks else (176, 160, 128, 112, 96, 80, 64):
+        config = StreamConfig(columns=columns)
+        if config.fits(stream):
+            return config
+    raise Unfit("no tile of 64 positions or more fits into registers and shared memory")

@@ -1,0 +1,165 @@
+"""What an accumulator register holds once its score has been mapped: r, with the element that the fold reads = gain·r + offset.
+
+    select(j ≤ i, s·k, −inf)            r = s, gain k; masked registers are set to −inf/k
+    50·tanh(s·k)                        r = tanh(s·k), gain 50
+    s·k + slope·(j − i)                 r is the whole, gain 1
+
+Gain and offset are left to the lifts, where they fold into multiplications that are there anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import loads_of, uses
+from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
+from tvm_cascade.tile.operand import Unfit
+
+REGISTER = sp.Symbol("r", real=True)
+"""The register of a position."""
+
+SCORE = sp.Symbol("score", real=True)
+"""The product of the two operands, as the tensor cores leave it."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Positions whose element is a constant: where `condition` is not as `keeps` says, r = `value`."""
+
+    condition: ir.Expr
+    keeps: bool
+    value: sp.Expr
+
+
+@dataclass(frozen=True)
+class Element:
+    """The fold's element as a map of a register.
+
+    Attributes
+    ----------
+    symbol : the element in the fold's lifts.
+    map : r in terms of `SCORE` and the leaves; `SCORE` itself where nothing is to be done.
+    gain, offset : numbers, with element = gain·r + offset.
+    masks : applied to r in order.
+    leaves : the TIR expressions of the other symbols of `map`, over the frame's variables.
+    """
+
+    symbol: sp.Symbol
+    map: sp.Expr
+    gain: sp.Expr
+    offset: sp.Expr
+    masks: tuple[Mask, ...]
+    leaves: dict[sp.Symbol, ir.Expr]
+
+    @property
+    def value(self) -> sp.Expr:
+        """The element in terms of the register."""
+        return self.gain * REGISTER + self.offset
+
+    def register_of(self, value: sp.Expr) -> sp.Expr:
+        """The register's value where the element has a value."""
+        return (value - self.offset) / self.gain
+
+
+def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...], factor: sp.Expr) -> Element:
+    """The one element that is computed from a score.
+
+    Parameters
+    ----------
+    atoms : all of the cascade's.
+    score : the buffer of the scores.
+    factor : what every score is multiplied by before anything else.
+
+    Raises
+    ------
+    Unfit
+        Where there is no such element, or there are several.
+    """
+    reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
+    if len(reading) != 1:
+        raise Unfit(f"{len(reading)} different elements are computed from {score.name}; the kernel keeps one")
+    if reading[0].indicator:
+        raise Unfit(f"a condition on {score.name}")
+    dropped, kept = _without_masks(reading[0].expression, score)
+    table = AtomTable(axis)
+    form = table.form(kept)
+    scores = [s for s, e in table.leaves.items() if isinstance(e, ir.TensorLoad) and e.source.same_as(score)]
+    leaves = {s: e for s, e in table.leaves.items() if s in form.free_symbols and s not in scores}
+    if len(scores) != 1 or any(load.source.same_as(score) for e in leaves.values() for load in loads_of(e)):
+        raise Unfit(f"{kept} is no elementary function of {score.name}")
+    form = form.xreplace({scores[0]: factor * SCORE})
+    gain, offset, inner = _affine(form)
+    element = Element(reading[0].symbol, inner, gain, offset, (), leaves)
+    masks = tuple(Mask(c, keeps, element.register_of(_number(value))) for c, keeps, value in dropped)
+    return Element(reading[0].symbol, inner, gain, offset, masks, leaves)
+
+
+def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
+    """(gain, offset, r) with form = gain·r + offset, so that r costs least."""
+    slope = form.diff(SCORE)
+    rest = sp.expand(form - slope * SCORE)
+    if slope.is_number and slope.is_nonzero and rest.is_number:
+        return slope, rest, SCORE
+    offset, varying = form.as_independent(*form.free_symbols, as_Add=True)
+    gain, inner = varying.as_coeff_Mul()
+    return gain, offset, inner
+
+
+def _without_masks(expression: ir.Expr, score: tirx.Var) -> tuple[list[tuple[ir.Expr, bool, ir.Expr]], ir.Expr]:
+    """Selections between the score and something else, taken outward: f(select(c, s, m)) is f(s) or f(m)."""
+    dropped: list[tuple[ir.Expr, bool, ir.Expr]] = []
+    while (found := _selection(expression, score)) is not None:
+        condition, chosen, other = _parts(found)
+        keeps = _reads(chosen, score)
+        if keeps and _reads(other, score):
+            raise Unfit(f"{found} maps the score in two ways")
+        dropped.append((condition, keeps, _replaced(expression, found, other if keeps else chosen)))
+        expression = _replaced(expression, found, chosen if keeps else other)
+    return dropped, expression
+
+
+def _selection(expression: ir.Expr, score: tirx.Var) -> ir.Expr | None:
+    """The outermost selection that has the score in a branch."""
+    found: list[ir.Expr] = []
+
+    def note(node: ir.Expr) -> None:
+        parts = selection_of(node)
+        if parts and any(_reads(part, score) for part in parts[1:]):
+            found.append(node)
+
+    tvm_ffi.structural_walk(expression, [(ir.Call, note), (prim.Select, note)], order="pre")
+    return found[0] if found else None
+
+
+def _parts(selection: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
+    parts = selection_of(selection)
+    assert parts is not None
+    return parts
+
+
+def _replaced(expression: ir.Expr, old: ir.Expr, new: ir.Expr) -> ir.Expr:
+    kind = type(old)
+    return tvm_ffi.structural_map(expression, (kind, lambda node: new if tvm_ffi.structural_equal(node, old) else node))
+
+
+def _reads(expression: ir.Expr, buffer: tirx.Var) -> bool:
+    return any(load.source.same_as(buffer) for load in loads_of(expression))
+
+
+def _number(expression: ir.Expr) -> sp.Expr:
+    form = AtomTable(()).form(expression)
+    if form.free_symbols and form.has(sp.oo, -sp.oo):
+        form = form.subs({s: 0 for s in form.free_symbols})  # an infinity plus anything finite
+    if not form.is_number or form is sp.nan:
+        raise Unfit(f"masked positions have the value {expression}, which is no constant")
+    return form
+
+
+def varies(expression: ir.Expr, position: tirx.Var) -> bool:
+    """Whether an expression depends on the position."""
+    return uses(expression, [position])

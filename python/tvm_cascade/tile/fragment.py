@@ -1,0 +1,97 @@
+"""The steps of a tile program over the registers of a warp group: symbols as TIR, per row and per register.
+
+A thread has two rows of every accumulator and, in every eight columns, two neighbours (`tile.hopper.wgmma`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import dtype_of, loads_of, substitute
+from tvm_cascade.tile.binary import Clamped, Exp2
+from tvm_cascade.transform.printer import Printer
+
+DTYPE = "float32"
+"""In which everything between two products is computed."""
+
+ROWS = (0, 1)
+NEIGHBOURS = (0, 1)
+COLUMNS_PER_STEP = 8
+
+Bind = Callable[[sp.Symbol], ir.Expr]
+
+
+def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:
+    """Where an accumulator keeps a thread's element."""
+    return step * 4 + 2 * row + neighbour
+
+
+class TilePrinter(Printer):
+    """Also writes what only tiles have."""
+
+    def __call__(self, expression: sp.Expr) -> ir.Expr:
+        """The TIR expression."""
+        if isinstance(expression, Exp2):
+            return tirx.exp2(self(expression.args[0]))
+        if isinstance(expression, Clamped):
+            return tirx.min(self(expression.args[0]), tirx.max_value(self.dtype))
+        return super().__call__(expression)
+
+
+class Symbols(Mapping[sp.Symbol, ir.Expr]):
+    """Symbols by the first of several tables that knows them; entries are made when they are asked for."""
+
+    def __init__(self, *tables: Mapping[sp.Symbol, ir.Expr] | Mapping[sp.Symbol, Callable[[], ir.Expr]]) -> None:
+        self.tables = tables
+
+    def __getitem__(self, symbol: sp.Symbol) -> ir.Expr:
+        for table in self.tables:
+            if symbol in table:
+                found = table[symbol]
+                return found if isinstance(found, ir.Expr) else found()
+        raise KeyError(symbol)
+
+    def __iter__(self) -> Iterator[sp.Symbol]:
+        return iter(dict.fromkeys(s for table in self.tables for s in table))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def write(expression: sp.Expr, symbols: Symbols, conditions: Mapping[sp.Symbol, ir.Expr] | None = None) -> ir.Expr:
+    """A SymPy expression as TIR."""
+    return TilePrinter(symbols, DTYPE, conditions or {})(expression)
+
+
+def rebound(expression: ir.Expr, buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
+    """The expression with its loads from the kernel's own parameters."""
+
+    def replace(load: ir.TensorLoad) -> ir.Expr:
+        own = next((new for old, new in buffers.items() if old.same_as(load.source)), None)
+        return load if own is None else tirx.BufferLoad(own, list(load.indices))
+
+    return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+
+
+def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
+    """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
+
+    Exact as long as the integer is below 2²⁴. None where the expression is not of that kind.
+    """
+    if not dtype_of(expression).startswith("int") or loads_of(expression):
+        return None
+    analyzer = sym.Analyzer()
+    zero = tirx.const(0, dtype_of(position))
+    rest = analyzer.simplify(substitute(expression, {position: zero}))
+    slope = analyzer.simplify(substitute(expression, {position: zero + 1}) - rest)
+    linear = analyzer.simplify(expression - rest - slope * position)
+    if not (isinstance(slope, prim.IntImm) and isinstance(linear, prim.IntImm) and int(linear) == 0):
+        return None
+    start = substitute(expression, {position: base})
+    return start.astype(DTYPE) + (tirx.const(int(slope), "int32") * offset).astype(DTYPE)

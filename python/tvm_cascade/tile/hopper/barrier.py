@@ -1,0 +1,66 @@
+"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when all have read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.hopper.script import put, ptx, registers, when
+
+
+class Barriers:
+    """`count` barriers, each of which completes a phase after `arrivals` arrivals and the bytes that were announced."""
+
+    def __init__(self, pool: Any, count: int, arrivals: int) -> None:
+        self.count, self.arrivals = count, arrivals
+        self.buffer = pool.alloc((count,), "uint64", align=8)
+
+    def initialise(self) -> None:
+        """Said by one thread, before any other use and a barrier of the whole block."""
+        for k in range(self.count):
+            ptx("mbarrier.init.shared.b64", self.buffer.ptr_to([k]), T.uint32(self.arrivals))
+
+    def pointer(self, stage: ir.Expr | int) -> ir.Expr:
+        """The address of a stage's barrier."""
+        return self.buffer.ptr_to([stage])
+
+    def announce(self, stage: ir.Expr | int, size: int) -> None:
+        """Arrive, and say how many bytes copies will bring before the phase completes."""
+        ptx("mbarrier.arrive.expect_tx.shared.b64", self.pointer(stage), T.uint32(size))
+
+    def arrive(self, stage: ir.Expr | int) -> None:
+        """Arrive."""
+        ptx("mbarrier.arrive.shared.b64", self.pointer(stage), T.uint32(1))
+
+    def wait(self, stage: ir.Expr | int, parity: ir.Expr | int) -> None:
+        """Wait until the phase of this parity has completed."""
+        T.evaluate(T.cuda.mbarrier_wait(self.pointer(stage), parity))
+
+
+class Ring:
+    """A position in a ring of stages: which stage is next, and in which phase."""
+
+    def __init__(self, name: str, stages: int, parity: int) -> None:
+        self.stages = stages
+        self._state = registers(name, 2, "int32")
+        put(self._state, 0, T.int32(0))
+        put(self._state, 1, T.int32(parity))
+
+    @property
+    def stage(self) -> ir.Expr:
+        """The stage."""
+        return self._state[0]
+
+    @property
+    def parity(self) -> ir.Expr:
+        """The parity of its phase."""
+        return self._state[1]
+
+    def advance(self) -> None:
+        """On to the next stage."""
+        put(self._state, 0, self._state[0] + 1)
+        with when(self._state[0] == self.stages):
+            put(self._state, 0, T.int32(0))
+            put(self._state, 1, self._state[1] ^ 1)

@@ -1,0 +1,60 @@
+"""Statements of a TIRx function, written from Python: thin names over TVM's own builder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+
+@contextmanager
+def when(condition: ir.Expr) -> Iterator[None]:
+    """`if condition:` around what is written within."""
+    with T.If(condition), T.Then():
+        yield
+
+
+@contextmanager
+def branches(condition: ir.Expr) -> Iterator[tuple[Any, Any]]:
+    """`if condition: … else: …`, as the frames of the two branches."""
+    with T.If(condition):
+        yield T.Then(), T.Else()
+
+
+def named(name: str, value: Any) -> Any:
+    """The value, under a name in the function's text; c′ is called c_next, Δc is called step_c."""
+    plain = name.replace("'", "_next").replace("Δ", "step_")
+    IRBuilder.name("".join(c if c.isalnum() and c.isascii() else "_" for c in plain), value)
+    return value
+
+
+def bind(name: str, value: ir.Expr) -> tirx.Var:
+    """A variable with a value."""
+    return named(name, T.Bind(value))
+
+
+def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
+    """buffer[index] = value."""
+    T.buffer_store(buffer, value, [index])
+
+
+def registers(name: str, count: int, dtype: str = "float32") -> Any:
+    """An array of a thread's own, which must be indexed by constants or unrolled loops alone."""
+    return named(name, T.alloc_local((count,), dtype))
+
+
+def ptx(instruction: str, *operands: Any) -> None:
+    """One instruction of the PTX table."""
+    T.evaluate(T.ptx[instruction](*operands))
+
+
+def all_of(conditions: Sequence[ir.Expr]) -> ir.Expr:
+    """The conjunction; true of none."""
+    found: ir.Expr = tirx.const(True, "bool")
+    for condition in conditions:
+        found = tirx.And(found, condition)
+    return found

@@ -1,0 +1,96 @@
+"""Products by warp groups (wgmma): accumulators of 64 rows in registers, right operands in swizzled shared memory.
+
+A thread of lane q in warp w holds, of a 64×N accumulator, rows 16·w + q/4 and 8 below it, and in every eight columns
+the two from 2·(q mod 4) on: register 4·(column/8) + 2·(lower row) + (second column).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.script import ptx
+
+PTX_DTYPE = {"float16": "f16", "bfloat16": "bf16"}
+
+_UNIT = 16
+"""Bytes that descriptors count in."""
+
+_ATOM_ROWS = 8
+_DEPTH = 16
+"""Elements of 16 bits that one instruction sums over."""
+
+_SWIZZLE_128B = 3
+
+
+class SharedMatrix:
+    """A tile [rows, columns] in boxes of 128 bytes a row.
+
+    Parameters
+    ----------
+    rows : of the tile.
+    transposed : products sum over its rows; over its columns otherwise.
+    """
+
+    def __init__(self, pointer: ir.Expr, rows: int, transposed: bool, name: str) -> None:
+        self.rows, self.transposed = rows, transposed
+        self.descriptor = T.alloc_local((1,), "uint64")
+        leading = rows * BOX_BYTES // _UNIT if transposed else 1
+        stride = _ATOM_ROWS * BOX_BYTES // _UNIT
+        T.evaluate(
+            T.cuda.wgmma.encode_matrix_descriptor(
+                T.address_of(self.descriptor[0]), pointer, leading, stride, _SWIZZLE_128B
+            )
+        )
+
+    def at(self, step: int | ir.Expr, offset_bytes: ir.Expr | int = 0) -> ir.Expr:
+        """The descriptor of the part that a step of 16 elements sums over, in the tile `offset_bytes` further on."""
+        if self.transposed:
+            units = step * (_DEPTH * BOX_BYTES // _UNIT)
+        else:
+            per_box = BOX_BYTES // (_DEPTH * 2)
+            units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (_DEPTH * 2 // _UNIT)
+        return self.descriptor[0] + T.cast(units, "uint64") + T.cast(offset_bytes, "uint64") // T.uint64(_UNIT)
+
+
+def fence() -> None:
+    """Registers written before are seen by the products after."""
+    ptx("wgmma.fence.sync.aligned")
+
+
+def commit() -> None:
+    """The products since the last commit are one group."""
+    ptx("wgmma.commit_group.sync.aligned")
+
+
+def wait(pending: int) -> None:
+    """Wait until at most so many groups are under way."""
+    ptx("wgmma.wait_group.sync.aligned", pending)
+
+
+def multiply_shared(accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, steps: int, dtype: str,
+                    offset_bytes: ir.Expr | int) -> None:
+    """accumulator = left @ rightᵀ, both in shared memory."""
+    kind = PTX_DTYPE[dtype]
+    for step in range(steps):
+        ptx(
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
+            *[accumulator[k] for k in range(columns // 2)],
+            left.at(step), right.at(step, offset_bytes), step != 0, 1, 1, 0, 0,
+        )  # fmt: skip
+
+
+def multiply_registers(accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str,
+                       offset_bytes: ir.Expr | int) -> None:
+    """accumulator += left @ right, with the left operand in registers, two 16-bit elements in each."""
+    kind = PTX_DTYPE[dtype]
+    for step in range(steps):
+        ptx(
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
+            *[accumulator[k] for k in range(columns // 2)],
+            *[left[step * 4 + k] for k in range(4)],
+            right.at(step, offset_bytes), True, 1, 1, 1,
+        )  # fmt: skip

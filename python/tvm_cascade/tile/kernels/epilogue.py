@@ -1,0 +1,167 @@
+"""The end of a kernel: results from the final state, maps of them, and their stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import substitute
+from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, rebound, write
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.script import bind, ptx, registers, when
+from tvm_cascade.tile.operand import OPERAND_DTYPES, Operand, Unfit
+from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.program import TileProgram
+
+_GROUP_ROWS = 64
+_WARP_GROUP = 128
+_STORED = 4
+"""The first named barrier of the consumers' stores."""
+
+
+class Epilogue:
+    """Emits what becomes of the state once every tile is folded in."""
+
+    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
+        self.program, self.stream, self.config, self.buffers = program, program.stream, config, buffers
+        self.tiled = {o.buffer: self._copies(o) for o in self.stream.outputs if self._is_tiled(o)}
+
+    def _is_tiled(self, output: Output) -> bool:
+        """Whether the output is stored by bulk copies."""
+        return self._free(output) is not None and str(output.buffer.ty.dtype) in OPERAND_DTYPES
+
+    def _free(self, output: Output) -> tirx.Var | None:
+        return next((p.free for p in self.stream.products if output.runs_along(p.free)), None)
+
+    def _copies(self, output: Output) -> TensorMap:
+        row = next(
+            (d for d, index in enumerate(output.indices) if isinstance(index, ir.Var) and index.same_as(self.stream.row)),
+            None,
+        )
+        free = self._free(output)
+        if row is None or not (isinstance(output.indices[-1], ir.Var) and output.indices[-1].same_as(free)):
+            raise Unfit(f"{output.buffer.name} is not stored in rows along {self.stream.row.name}")
+        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
+        return TensorMap(Operand(output.buffer, output.indices, row), own, _GROUP_ROWS)
+
+    def allocate(self, pool: Any, left_tile: Any, left_boxes: int) -> None:
+        """Shared memory for the stores: that of the left operand, which nobody reads any more, where it is enough."""
+        boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
+        box = BOX_BYTES // 2
+        enough = boxes <= left_boxes
+        self.staging = left_tile if enough else pool.alloc((boxes, self.config.rows, box), "float16", align=1024)
+
+    def emit(self, consumer: Any) -> None:
+        """Finishes the rows, then stores every output."""
+        self.consumer, self.rows = consumer, consumer.rows
+        self._finish_rows()
+        for output in self.stream.outputs:
+            if output.buffer in self.tiled:
+                self._store_tile(output)
+            elif self._free(output) is not None:
+                self._store_elements(output)
+            else:
+                self._store_rows(output)
+
+    def _finish_rows(self) -> None:
+        """Results with a value per row, and what finishing the others needs once per row."""
+        products = {p.component.symbol for p in self.stream.products}
+        self.finish: dict[sp.Symbol, sp.Expr] = {}
+        wide: set[sp.Symbol] = set(products)
+        for result, expression in self.stream.fold.finish.items():
+            if not expression.free_symbols & wide:
+                for r in ROWS:
+                    self.rows.set(result, r, write(expression, self.rows.row_symbols(r)))
+                continue
+            wide.add(result)
+            self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
+
+    def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
+        """The expression with reciprocals that are the same for a whole row computed once."""
+        for power in sorted(expression.atoms(sp.Pow), key=str):
+            if power.exp == -1 and not power.free_symbols & products:
+                symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
+                for r in ROWS:
+                    self.rows.set(symbol, r, write(power, self.rows.row_symbols(r)))
+                expression = expression.xreplace({power: symbol})
+        return expression
+
+    def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
+        """What is stored at a row, and at a register of the accumulators."""
+        symbols = self.rows.row_symbols(row)
+        if index is not None:
+            symbols = Symbols({s: a[index] for s, a in self.consumer.accumulators.items()}, symbols)
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            member = member_at(self.stream.group, load)
+            if member is None:
+                return load
+            return write(self.finish.get(member.result, member.result), symbols)
+
+        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        free = self._free(output)
+        places = self._places(row) | ({free: column} if free is not None and column is not None else {})
+        return rebound(substitute(value, places), self.buffers)
+
+    def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
+        return {**self.consumer.kernel.batch, self.stream.row: self.rows.place.rows[row]}
+
+    def _in_range(self, row: int) -> ir.Expr:
+        return self.rows.place.rows[row] < self.stream.extent(self.stream.row)
+
+    def _store_rows(self, output: Output) -> None:
+        """One lane of the four that share a row stores its value."""
+        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
+        for r in ROWS:
+            with when(tirx.And(self.consumer.kernel.lane % 4 == 0, self._in_range(r))):
+                indices = [substitute(i, self._places(r)) for i in output.indices]
+                T.buffer_store(own, self._value(output, r, None, None), indices)
+
+    def _store_elements(self, output: Output) -> None:
+        """Every thread stores its own elements."""
+        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
+        product = next(p for p in self.stream.products if output.runs_along(p.free))
+        for r in ROWS:
+            with when(self._in_range(r)), T.unroll(product.value.width // 8) as j:
+                for e in NEIGHBOURS:
+                    column = j * 8 + self.rows.place.lane_column + e
+                    indices = [substitute(i, {**self._places(r), product.free: column}) for i in output.indices]
+                    T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
+
+    def _store_tile(self, output: Output) -> None:
+        """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
+        kernel, copies = self.consumer.kernel, self.tiled[output.buffer]
+        product = next(p for p in self.stream.products if output.runs_along(p.free))
+        kind = wgmma.PTX_DTYPE[copies.operand.dtype]
+        first = self.consumer.index * _GROUP_ROWS
+        words = registers("stored", 4, "uint32")
+        row = bind("stored_row", first + kernel.warp * 16 + kernel.lane % 16)
+        for step in range(-(-product.value.width // 16)):
+            for q in range(4):
+                j, r = step * 2 + q // 2, q % 2
+                if j * 8 < product.value.width:
+                    pair = [self._narrow(output, r, j, e) for e in reversed(NEIGHBOURS)]
+                    ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
+            chunk = (step % 4) * 2 + kernel.lane // 16
+            target = self.staging.ptr_to([step // 4, row, (chunk ^ (kernel.lane % 8)) * 8])
+            ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
+        ptx("fence.proxy.async.shared::cta")
+        ptx("bar.sync", T.cast(_STORED + self.consumer.index, "uint32"), T.uint32(_WARP_GROUP))
+        with when(kernel.warp == 0), when(T.cuda.elect_sync()):
+            copies.store(
+                lambda box: self.staging.ptr_to([box, first, 0]), self.consumer.first_row, kernel.fixed(copies.operand)
+            )
+            ptx("cp.async.bulk.commit_group")
+            ptx("cp.async.bulk.wait_group", 0)
+
+    def _narrow(self, output: Output, row: int, j: int, e: int) -> ir.Expr:
+        """A stored value in float32: the store itself rounds it."""
+        column = j * 8 + self.rows.place.lane_column + e
+        value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
+        return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)

@@ -1,0 +1,109 @@
+"""Which tiles of the cascade axis a tile of rows has to visit, and which of those need no mask.
+
+An integer that must not be negative at a live position (`slack`), c·l + g(row), gives by its sign and the extremes of
+g over the rows a first or a last tile:
+
+    j ≤ i                 slack i − j        tiles up to the last row's; whole up to the first row's
+    i − j < window        slack j − i + w−1  tiles from the first row's; whole from the last row's
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import substitute, uses
+from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.tile.element import Mask
+from tvm_cascade.transform.dead_tiles import greatest, slacks_of
+
+_COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
+
+
+@dataclass(frozen=True)
+class TileRange:
+    """Tiles [first, end)."""
+
+    first: ir.Expr
+    end: ir.Expr
+
+    def within(self, other: TileRange) -> TileRange:
+        """The tiles that are in both."""
+        return TileRange(tirx.max(self.first, other.first), tirx.min(self.end, other.end))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Consecutive rows: `first` and how many there are; `variable` is theirs in slacks."""
+
+    variable: tirx.Var
+    first: ir.Expr
+    count: int
+
+
+def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
+    """The integers none of which is negative where a mask keeps a position; None where it is no such condition."""
+    if not mask.keeps:
+        return None
+    pending, found = [mask.condition], []
+    while pending:
+        condition = pending.pop()
+        if isinstance(condition, prim.And) or call_name(condition) == "bitwise_and":
+            pending += [condition.a, condition.b] if isinstance(condition, prim.And) else list(condition.args)
+        elif isinstance(condition, _COMPARISONS) and str(condition.a.ty.dtype).startswith("int"):
+            found += slacks_of(condition)
+        else:
+            return None
+    return tuple(found)
+
+
+def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr) -> TileRange:
+    """The tiles that hold a live position of any of the rows; more than those where a slack cannot be solved."""
+    found = TileRange(tirx.const(0, "int32"), tiles)
+    for slack in slacks:
+        solved = _solved(slack, position)
+        most = None if solved is None else _greatest(solved[1], rows)
+        if solved is None or most is None:
+            continue
+        if solved[0] > 0:
+            found = found.within(TileRange(tirx.floordiv(-most, tile), tiles))
+        else:
+            found = found.within(TileRange(tirx.const(0, "int32"), tirx.floordiv(most, tile) + 1))
+    return found
+
+
+def whole_tiles(
+    slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr
+) -> TileRange | None:
+    """The tiles all of whose positions are live in all the rows; None where that is not known."""
+    found = TileRange(tirx.const(0, "int32"), tiles)
+    for slack in slacks:
+        solved = _solved(slack, position)
+        least = None if solved is None else _greatest(-solved[1], rows)
+        if solved is None or least is None:
+            return None
+        if solved[0] > 0:
+            found = found.within(TileRange(tirx.floordiv(least + (tile - 1), tile), tiles))
+        else:
+            found = found.within(TileRange(tirx.const(0, "int32"), tirx.floordiv(1 - least, tile)))
+    return found
+
+
+def _solved(slack: ir.Expr, position: tirx.Var) -> tuple[int, ir.Expr] | None:
+    """(±1, g) with slack = ±l + g; None for any other slack."""
+    analyzer = sym.Analyzer()
+    zero = tirx.const(0, str(position.ty.dtype))
+    rest = analyzer.simplify(substitute(slack, {position: zero}))
+    for sign in (1, -1):
+        difference = analyzer.simplify(slack - rest - position * sign)
+        if isinstance(difference, prim.IntImm) and int(difference) == 0 and not uses(rest, [position]):
+            return sign, rest
+    return None
+
+
+def _greatest(value: ir.Expr, rows: Rows) -> ir.Expr | None:
+    if not uses(value, [rows.variable]):
+        return value
+    return greatest(value, {rows.variable: (rows.first, rows.first + (rows.count - 1))})

@@ -1,0 +1,100 @@
+"""Matrix operands of a tile program: two dimensions of a tensor that a tile runs over, the others at fixed places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import dtype_of, uses
+
+OPERAND_DTYPES = ("float16", "bfloat16")
+"""Dtypes of operands that the tensor cores multiply into float32."""
+
+COPY_ALIGNMENT = 16
+"""Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
+
+
+class Unfit(Exception):
+    """A program is not of a skeleton's shape; the message says why, in the user's own buffer names."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor read or written tile by tile: tensor[…, row, …, column].
+
+    Attributes
+    ----------
+    buffer : the tensor; its last dimension is contiguous.
+    indices : where it is accessed, in the frame's variables and the column's own.
+    row : the dimension that the tile's rows run along.
+    """
+
+    buffer: tirx.Var
+    indices: tuple[ir.Expr, ...]
+    row: int
+
+    @property
+    def dtype(self) -> str:
+        """Of its elements."""
+        return dtype_of(self.buffer)
+
+    @property
+    def width(self) -> int:
+        """Extent of its contiguous dimension."""
+        return int(self.buffer.ty.shape[-1])
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The dimensions that a tile does not run along."""
+        return tuple(d for d in range(len(self.indices) - 1) if d != self.row)
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
+
+
+def read_operand(load: ir.TensorLoad, row: tirx.Var, column: tirx.Var) -> Operand:
+    """The operand that a load is, with rows along one variable and contiguous columns along another.
+
+    Raises
+    ------
+    Unfit
+        Where the load is not of this form, or bulk tensor copies cannot fetch it.
+    """
+    text = str(load)
+    if not (isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(column)):
+        raise Unfit(f"{text}: the last dimension does not run along {column.name}")
+    rows = [d for d, index in enumerate(load.indices[:-1]) if uses(index, [row])]
+    if len(rows) != 1 or not load.indices[rows[0]].same_as(row):
+        raise Unfit(f"{text}: no one dimension runs along {row.name}")
+    if any(uses(index, [column]) for index in load.indices[:-1]):
+        raise Unfit(f"{text}: a second dimension runs along {column.name}")
+    operand = Operand(load.source, tuple(load.indices), rows[0])
+    last = load.source.ty.shape[-1]
+    if not isinstance(last, prim.IntImm):
+        raise Unfit(f"{text}: the contiguous dimension has a symbolic extent")
+    if len(load.indices) > 5:
+        raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
+    return operand
+
+
+def check_matrix_input(operand: Operand) -> None:
+    """Whether the tensor cores take an operand.
+
+    Raises
+    ------
+    Unfit
+        Where they do not.
+    """
+    if operand.dtype not in OPERAND_DTYPES:
+        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(OPERAND_DTYPES)}")
+    if operand.width * 2 % COPY_ALIGNMENT:
+        raise Unfit(f"{operand}: rows of {operand.width * 2} bytes are no multiple of {COPY_ALIGNMENT}")
+
+
+def plain_value(expression: ir.Expr) -> ir.TensorLoad | None:
+    """The load of which an expression is the plain value, whatever it is widened to."""
+    while isinstance(expression, prim.Cast) and dtype_of(expression) == "float32":
+        expression = expression.value
+    return expression if isinstance(expression, ir.TensorLoad) else None

@@ -1,0 +1,94 @@
+"""What a kernel writes: the caller's tensors, as maps of a group's results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, substitute, variables_of
+from tvm_cascade.analysis.extract import Group, Member
+from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.tile.operand import Unfit
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor that the kernel writes.
+
+    Attributes
+    ----------
+    buffer : the caller's tensor.
+    indices : where an element goes, in the frame's variables.
+    value : what is stored, over the frame's variables, loads of results, and inputs.
+    """
+
+    buffer: tirx.Var
+    indices: tuple[ir.Expr, ...]
+    value: ir.Expr
+
+    def runs_along(self, var: tirx.Var) -> bool:
+        """Whether it has a value for every point of a variable."""
+        return any(isinstance(index, ir.Var) and index.same_as(var) for index in self.indices)
+
+
+def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
+    """Every tensor that the function writes, and the results that they are computed from.
+
+    Raises
+    ------
+    Unfit
+        Where one of them is not a map of the group's results and of inputs.
+    """
+    if program.opaque:
+        raise Unfit("the function has a nest that cannot be read")
+    written = [stage for stage in program.stages if program.is_param(stage.buffer)]
+    outputs = [_read_output(program, group, stage) for stage in written]
+    results: list[sp.Symbol] = []
+    for output in outputs:
+        results += [m.result for load in loads_of(output.value) if (m := member_at(group, load)) and m.result not in results]
+    _check_inputs(program, group)
+    return tuple(outputs), results
+
+
+def member_at(group: Group, load: ir.TensorLoad) -> Member | None:
+    """The member whose result a load reads."""
+    return next((m for m in group.members if not m.is_slice and m.stage.buffer.same_as(load.source)), None)
+
+
+def _read_output(program: Program, group: Group, stage: Stage) -> Output:
+    name = stage.buffer.name
+    if not plain_indices(stage):
+        raise Unfit(f"{name} is not written at its own plain indices")
+    member = next((m for m in group.members if m.stage is stage), None)
+    if member is not None:
+        return Output(stage.buffer, member.dims, tirx.BufferLoad(stage.buffer, list(member.dims)))
+    if stage.reducer is not None:
+        raise Unfit(f"{name} is a reduction outside the cascade")
+    value = Inliner(program)(stage.value, stage.extents)
+    places: dict[tirx.Var, ir.Expr] = {}
+    for load in loads_of(value):
+        member = member_at(group, load)
+        if member is None and not _is_input(program, load):
+            raise Unfit(f"{name} reads {load.source.name}, which is computed outside the cascade")
+        for index, dim in zip(load.indices, member.dims if member else (), strict=bool(member)):
+            if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
+                places[index] = dim
+    missing = [v for v in variables_of(value) + list(stage.spatial) if not any(v.same_as(key) for key in places)]
+    if missing:
+        raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
+    return Output(stage.buffer, tuple(substitute(i, places) for i in stage.indices), substitute(value, places))
+
+
+def _is_input(program: Program, load: ir.TensorLoad) -> bool:
+    return program.is_param(load.source) and program.writer(load.source) is None
+
+
+def _check_inputs(program: Program, group: Group) -> None:
+    """Elements may read inputs, and reductions that the kernel computes itself."""
+    for atom in group.atoms.atoms.values():
+        for load in loads_of(atom.expression):
+            stage = program.writer(load.source)
+            if stage is not None and stage.reducer is None:
+                raise Unfit(f"{load.source.name} is written at indices that cannot be followed")

@@ -1,0 +1,290 @@
+"""The tile program: what one tile of the cascade axis does to the state of its rows, as data.
+
+A tile program says what is computed, in which order and at which level (per register, per row, per accumulator); it
+does not say how data moves or who computes it: that is a skeleton's (`tile.kernels`). It prints as text:
+
+    registers  r = score, element = 0.125·r
+    reduce     row_max_0: max over r, across lanes, then 0.125·p
+    …
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import sympy as sp
+from tvm import ir
+
+from tvm_cascade.algebra.fold import Component, Reference, formula
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
+from tvm_cascade.tile.binary import in_base_two
+from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.transform.elements import plan_elements
+from tvm_cascade.transform.shifts import plan_shifts, update_order
+
+PARTIAL = sp.Symbol("p", real=True)
+"""What a reduction over a tile gives, before its outer map."""
+
+LARGEST_SCALED = 2.0e38
+"""Elements up to this may be multiplied by log₂e in float32."""
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """partial = outer(⊕ over the tile's positions of lift).
+
+    Attributes
+    ----------
+    across_lanes : every lane that shares the row gets the whole; otherwise each keeps its own part until the end.
+    """
+
+    component: sp.Symbol
+    reducer: Reducer
+    lift: sp.Expr
+    outer: sp.Expr
+    across_lanes: bool
+
+    def __str__(self) -> str:
+        lanes = ", across lanes" if self.across_lanes else ""
+        then = "" if self.outer == PARTIAL else f", then {formula(self.outer)}"
+        return f"reduce     {self.component}: {self.reducer} over {formula(self.lift)}{lanes}{then}"
+
+
+@dataclass(frozen=True)
+class Combine:
+    """component = shift ⊕ partial."""
+
+    component: sp.Symbol
+    reducer: Reducer
+    shift: sp.Expr
+
+    def __str__(self) -> str:
+        return f"combine    {self.component} = {formula(self.shift)} {self.reducer} partial"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A reference moves to its value; its step is what it moved by."""
+
+    reference: Reference
+
+    def __str__(self) -> str:
+        return f"move       {self.reference.symbol} to {formula(self.reference.value)}"
+
+
+@dataclass(frozen=True)
+class RowValue:
+    """A value per row and tile. `of_move`: a factor of shifts, which reads what references were before their moves."""
+
+    symbol: sp.Symbol
+    expression: sp.Expr
+    of_move: bool = False
+
+    def __str__(self) -> str:
+        return f"row        {self.symbol} = {formula(self.expression)}"
+
+
+@dataclass(frozen=True)
+class ElementValue:
+    """A value per register; `in_place` where the register itself is not needed any more."""
+
+    symbol: sp.Symbol
+    expression: sp.Expr
+    in_place: bool = False
+
+    def __str__(self) -> str:
+        place = ", in place" if self.in_place else ""
+        return f"element    {self.symbol} = {formula(self.expression)}{place}"
+
+
+Step = Reduce | Combine | Move | RowValue | ElementValue
+
+
+@dataclass(frozen=True)
+class Accumulate:
+    """accumulator = shift + weight @ V, by the tensor cores; the weight is rounded to V's dtype."""
+
+    product: Product
+    weight: sp.Symbol
+    shift: sp.Expr
+
+    def __str__(self) -> str:
+        symbol = self.product.component.symbol
+        return f"accumulate {symbol} = {formula(self.shift)} + {self.weight} @ {self.product.value}"
+
+
+@dataclass(frozen=True)
+class TileProgram:
+    """What happens to one tile.
+
+    Attributes
+    ----------
+    steps : in order; afterwards the accumulations.
+    row_inputs, position_inputs : symbols that stand for inputs, once a row or once a position, as TIR over the frame.
+    conditions : symbols that are 1 where a condition holds and 0 elsewhere.
+    across_lanes : components of rows that every lane holds whole.
+    remembered : components and references whose value before the tile's own moves is read.
+    """
+
+    stream: Stream
+    element: Element
+    steps: tuple[Step, ...]
+    accumulations: tuple[Accumulate, ...]
+    row_inputs: dict[sp.Symbol, ir.Expr]
+    position_inputs: dict[sp.Symbol, ir.Expr]
+    conditions: dict[sp.Symbol, ir.Expr]
+    across_lanes: frozenset[sp.Symbol]
+    remembered: frozenset[sp.Symbol]
+    decay: dict[sp.Symbol, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        stream, element = self.stream, self.element
+        lines = [f"score      {stream.left} @ {stream.right}ᵀ", f"registers  r = {formula(element.map)}"]
+        lines += [f"mask       r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
+        lines += [str(step) for step in (*self.steps, *self.accumulations)]
+        lines += [f"finish     {result} = {formula(e)}" for result, e in stream.fold.finish.items()]
+        lines += [f"store      {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
+        return "\n".join(lines)
+
+
+def build_program(stream: Stream) -> TileProgram:
+    """The tile program of a group of the stream shape.
+
+    Raises
+    ------
+    Unfit
+        Where its elements or shifts are not of a form that tiles in registers take.
+    """
+    atoms = list(stream.group.atoms.atoms.values())
+    element = read_element(atoms, stream.score, stream.group.frame.axis, stream.factor)
+    return _Builder(stream, element).run()
+
+
+class _Builder:
+    def __init__(self, stream: Stream, element: Element) -> None:
+        self.stream, self.element, self.fold = stream, element, stream.fold
+        values = {product.symbol for product in stream.products}
+        atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol != element.symbol and a.symbol not in values]
+        inputs = {a.symbol: a.expression for a in atoms if not a.indicator} | element.leaves
+        self.position_inputs = {s: e for s, e in inputs.items() if varies(e, stream.position)}
+        self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
+        self.conditions = {a.symbol: a.expression for a in atoms if a.indicator}
+        self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
+        plan = plan_elements(self.fold.components, [], stream.dims)
+        self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
+        self.shifts = plan_shifts(self.fold, stream.dims)
+        self.across = self._across_lanes()
+        self.steps: list[Step] = []
+        self.safe = all(not m.value.is_finite or abs(float(element.gain * m.value)) < LARGEST_SCALED for m in element.masks)
+
+    def run(self) -> TileProgram:
+        units = list(self.fold.units)
+        while units:
+            unit = units.pop(0)
+            if isinstance(unit, Reference):
+                self._move(unit)
+                continue
+            run = list(unit)
+            while units and isinstance(units[0], tuple):
+                run += units.pop(0)
+            self._row_components([c for c in run if c in self.stream.row_components])
+        accumulations = tuple(self._accumulate(product) for product in self.stream.products)
+        self._reuse_registers()
+        return TileProgram(
+            self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
+            self.conditions, frozenset(self.across), self.shifts.remembered, self.shifts.decay,
+        )  # fmt: skip
+
+    def _across_lanes(self) -> set[sp.Symbol]:
+        """Components that must be whole in every lane: references read them, or their shift is not linear in them."""
+        rows = self.stream.row_components
+        symbols = {c.symbol for c in rows}
+        read = {s for r in self.fold.references for s in r.value.free_symbols & symbols}
+        whole = {c.symbol for c in rows if c.symbol in read or not (c.reducer is SUM and _is_linear(c.shift, symbols))}
+        whole -= {c.symbol for c in rows if c.symbol not in read and not c.moves}  # what stays put can wait, whatever ⊕ is
+        while True:  # a shift that mixes components needs them held alike
+            mixed = {s for c in rows if c.moves for s in c.shift.free_symbols & symbols if c.symbol in whole}
+            mixed |= {c.symbol for c in rows if c.moves and c.shift.free_symbols & symbols & whole}
+            if mixed <= whole:
+                return whole
+            whole |= mixed
+
+    def _move(self, reference: Reference) -> None:
+        self.steps.append(Move(reference))
+        for coefficient in self.shifts.coefficients:
+            if coefficient.home == reference.symbol:
+                self.steps.append(RowValue(coefficient.symbol, coefficient.expression, of_move=True))
+
+    def _row_components(self, components: list[Component]) -> None:
+        for component in components:
+            lift = self._lowered(self.lifts[component.symbol])
+            reducer, inner, outer = _outward(component.reducer, lift)
+            self.steps.append(Reduce(component.symbol, reducer, inner, outer, component.symbol in self.across))
+        for together in update_order(components, self.shifts.shifts):
+            for component in together:
+                shift = self.shifts.shifts[component.symbol]
+                self.steps.append(Combine(component.symbol, component.reducer, shift))
+
+    def _accumulate(self, product: Product) -> Accumulate:
+        weight = self._lowered(sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One}))
+        if not weight.is_Symbol or weight == REGISTER:
+            weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
+        shift = self.shifts.shifts[product.component.symbol]
+        rows = {c.symbol for c in self.stream.row_components}
+        if shift.free_symbols & rows or self.shifts.remembered & {p.component.symbol for p in self.stream.products}:
+            raise Unfit(f"{product.component.owner}: moving its reference needs more than a factor a row")
+        return Accumulate(product, weight, shift)
+
+    def _lowered(self, expression: sp.Expr) -> sp.Expr:
+        """A lift over registers; the temporaries that it needs are computed first."""
+        for temporary in list(self.temporaries):
+            if temporary.symbol in expression.free_symbols:
+                self.temporaries.remove(temporary)
+                self._element_value(temporary.symbol, self._lowered(temporary.expression))
+        expression = expression.xreplace({self.element.symbol: self.element.value})
+        return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
+
+    def _element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
+        self.moving.add(symbol)
+        self.steps.append(ElementValue(symbol, expression))
+        return symbol
+
+    def _hoisted(self, expression: sp.Expr) -> sp.Symbol:
+        known = next((s.symbol for s in self.steps if isinstance(s, RowValue) and s.expression == expression), None)
+        if known is None:
+            known = sp.Symbol(f"h_{sum(isinstance(s, RowValue) for s in self.steps)}", real=True)
+            self.steps.append(RowValue(known, expression))
+        return known
+
+    def _reuse_registers(self) -> None:
+        """The last value per register takes the register's place, where nothing reads the register after it."""
+        last = max((k for k, s in enumerate(self.steps) if isinstance(s, ElementValue)), default=None)
+        if last is None:
+            return
+        later = self.steps[last + 1 :]
+        if not any(isinstance(s, Reduce) and s.lift.has(REGISTER) for s in later):
+            step = self.steps[last]
+            assert isinstance(step, ElementValue)
+            self.steps[last] = ElementValue(step.symbol, step.expression, in_place=True)
+
+
+def _is_linear(expression: sp.Expr, symbols: set[sp.Symbol]) -> bool:
+    """Whether an expression is linear and homogeneous in symbols, so that it may be applied to parts of a sum."""
+    read = sorted(expression.free_symbols & symbols, key=str)
+    if not expression.is_polynomial(*read):
+        return False
+    return bool(read) and all(sum(m) == 1 for m in sp.Poly(expression, *read).monoms())
+
+
+def _outward(reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
+    """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
+    slope = lift.diff(REGISTER)
+    if reducer not in (MAX, MIN) or not slope.is_number or slope == 0:
+        return reducer, lift, PARTIAL
+    offset = sp.expand(lift - slope * REGISTER)
+    if not offset.is_number:
+        return reducer, lift, PARTIAL
+    swapped = {MAX: MIN, MIN: MAX}[reducer] if slope < 0 else reducer
+    return swapped, REGISTER, slope * PARTIAL + offset

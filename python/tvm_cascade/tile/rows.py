@@ -1,0 +1,301 @@
+"""A warp group's share of a tile program: the state of its rows in registers, and the steps that fold a tile into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.analysis.domain import identity_of, loads_of, substitute
+from tvm_cascade.tile.element import REGISTER, SCORE
+from tvm_cascade.tile.fragment import (
+    COLUMNS_PER_STEP,
+    DTYPE,
+    NEIGHBOURS,
+    ROWS,
+    Symbols,
+    as_number,
+    rebound,
+    register_index,
+    write,
+)
+from tvm_cascade.tile.hopper.script import put, registers
+from tvm_cascade.tile.program import (
+    PARTIAL,
+    Combine,
+    ElementValue,
+    Move,
+    Reduce,
+    RowValue,
+    TileProgram,
+)
+from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
+
+_QUAD = (2, 1)
+"""Lane distances over which a row's four lanes exchange values."""
+
+_ALL_LANES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a thread's registers lie in the frame.
+
+    Attributes
+    ----------
+    batch : the values of the batch variables.
+    rows : the thread's two rows.
+    lane_column : the thread's first column in every eight.
+    buffers : the program's tensors -> the kernel's own parameters.
+    """
+
+    batch: dict[tirx.Var, ir.Expr]
+    rows: tuple[ir.Expr, ir.Expr]
+    lane_column: ir.Expr
+    buffers: Mapping[tirx.Var, Any]
+
+
+@dataclass
+class RowFold:
+    """Emits the fold of one warp group.
+
+    Attributes
+    ----------
+    scores : the registers of a tile's scores, which become weights in place.
+    columns : positions of a tile.
+    values : registers of everything that has a value per row, two each.
+    elements : registers of what has a value per position beside the scores.
+    """
+
+    program: TileProgram
+    place: Place
+    scores: Any
+    columns: int
+    values: dict[sp.Symbol, Any] = field(default_factory=dict)
+    elements: dict[sp.Symbol, Any] = field(default_factory=dict)
+
+    @property
+    def fold(self) -> Any:
+        """What is computed."""
+        return self.program.stream.fold
+
+    def start(self) -> None:
+        """The identity, and what rows read of the inputs."""
+        for symbol, expression in self.program.row_inputs.items():
+            for r in ROWS:
+                value = self._input(expression, {self.program.stream.row: self._row_in_bounds(r)})
+                self._set(symbol, r, tirx.Cast(DTYPE, value) if str(value.ty.dtype) != DTYPE else value)
+        for component in self.program.stream.row_components:
+            for r in ROWS:
+                self._set(component.symbol, r, identity_of(component.reducer, DTYPE))
+        for reference in self.fold.references:
+            for r in ROWS:
+                self._set(reference.moved, r, tirx.const(int(reference.scale), DTYPE))
+
+    def map_scores(self, tile: ir.Expr) -> None:
+        """r of every score."""
+        if self.program.element.map == SCORE:
+            return
+        self._each(lambda j, r, e: put(
+            self.scores, register_index(j, r, e),
+            write(self.program.element.map, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
+        ))  # fmt: skip
+
+    def mask(self, tile: ir.Expr, condition: ir.Expr, keeps: bool, value: sp.Expr) -> None:
+        """r = value wherever the condition is not as a mask keeps it."""
+        constant = tirx.const(float(value), DTYPE)
+
+        def one(j: ir.Expr, r: int, e: int) -> None:
+            holds = self._position_input(condition, tile, j, r, e)
+            where = register_index(j, r, e)
+            kept = (self.scores[where], constant) if keeps else (constant, self.scores[where])
+            put(self.scores, where, tirx.Select(holds, *kept))
+
+        self._each(one)
+
+    def step(self, tile: ir.Expr, first: bool) -> None:
+        """Folds a tile of registers into the rows' state, but for the products."""
+        for symbol in sorted(self.program.remembered, key=str):
+            current = self._current(symbol)
+            for r in ROWS:
+                self._set(_old(symbol), r, self.values[current][r])
+        for step in self.program.steps:
+            if isinstance(step, Reduce):
+                self._reduce(step, tile)
+            elif isinstance(step, Combine):
+                self._combine(step, tile)
+            elif isinstance(step, Move):
+                self._move(step.reference, tile, first)
+            elif isinstance(step, RowValue):
+                for r in ROWS:
+                    self._set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
+            else:
+                self._element(step, tile)
+
+    def across_lanes(self) -> None:
+        """Every lane gets the whole of what each kept a part of."""
+        for component in self.program.stream.row_components:
+            if component.symbol not in self.program.across_lanes:
+                for r in ROWS:
+                    whole = self._exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name])
+                    self._set(component.symbol, r, whole)
+
+    def weight(self, symbol: sp.Symbol, index: ir.Expr | int) -> ir.Expr:
+        """A weight's register."""
+        return self.elements.get(symbol, self.scores)[index]
+
+    def row_symbols(self, row: int) -> Symbols:
+        """Everything that has a value per row, after the last tile."""
+        return self._row(row, None, before=False)
+
+    def write_accumulator(
+        self, shift: sp.Expr, row: int, tile: ir.Expr, accumulators: Mapping[sp.Symbol, ir.Expr]
+    ) -> ir.Expr:
+        """The shift of a product's component at one register of the accumulators."""
+        return write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
+
+    def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
+        """Gives a row's value a register."""
+        self._set(symbol, row, value)
+
+    def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
+        """Something for every register of the tile."""
+        with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
+            for r in ROWS:
+                for e in NEIGHBOURS:
+                    emit(j, r, e)
+
+    def _reduce(self, step: Reduce, tile: ir.Expr) -> None:
+        combine = COMBINE[step.reducer.name]
+        parts = self._array(sp.Symbol("parts"), len(ROWS) * len(NEIGHBOURS))
+        for k in range(len(ROWS) * len(NEIGHBOURS)):
+            put(parts, k, identity_of(step.reducer, DTYPE))
+
+        def one(j: ir.Expr, r: int, e: int) -> None:
+            lift = write(step.lift, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
+            put(parts, 2 * r + e, combine(parts[2 * r + e], lift))
+
+        self._each(one)
+        for r in ROWS:
+            whole = combine(parts[2 * r], parts[2 * r + 1])
+            if step.across_lanes:
+                self._set(_partial(step.component), r, whole)
+                whole = self._exchanged(self.values[_partial(step.component)][r], combine)
+            inner = Symbols({PARTIAL: whole}, self._row(r, tile, before=False))
+            self._set(_partial(step.component), r, write(step.outer, inner))
+
+    def _exchanged(self, value: ir.Expr, combine: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
+        for distance in _QUAD:
+            name = T.Bind(value)
+            other = T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), name, distance, 32, 32)
+            value = combine(name, other)
+        return value
+
+    def _combine(self, step: Combine, tile: ir.Expr) -> None:
+        for r in ROWS:
+            shifted = write(step.shift, self._before(step.component, r, tile))
+            partial = self.values[_partial(step.component)][r]
+            self._set(step.component, r, COMBINE[step.reducer.name](shifted, partial))
+
+    def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
+        for r in ROWS:
+            stay = self.values[reference.moved][r]
+            value = write(reference.value, self._row(r, tile, before=False))
+            new = T.Bind(next_reference(reference, value, stay, tirx.const(first, "bool"), DTYPE))
+            old = T.Bind(new if first else stay)
+            self._set(reference.step, r, cut_off(new - old, self.program.decay.get(reference.symbol), DTYPE))
+            self._set(reference.moved, r, new)
+
+    def _element(self, step: ElementValue, tile: ir.Expr) -> None:
+        target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
+
+        def one(j: ir.Expr, r: int, e: int) -> None:
+            symbols = self._at(tile, j, r, e, REGISTER)
+            put(target, register_index(j, r, e), write(step.expression, symbols, self._conditions(tile, j, r, e)))
+
+        self._each(one)
+        self.elements[step.symbol] = target
+
+    def _row(self, row: int, tile: ir.Expr | None, before: bool) -> Symbols:
+        """Symbols with a value per row: references where they have moved to, or where they were (`before`)."""
+        known: dict[sp.Symbol, Any] = {s: (lambda s=s: self.values[s][row]) for s in self.values}
+        for reference in self.fold.references:
+            where = _old(reference.symbol) if before and _old(reference.symbol) in self.values else reference.moved
+            known[reference.symbol] = lambda where=where: self.values[where][row]
+        return Symbols(known, self._counts(tile, before))
+
+    def _before(self, component: sp.Symbol, row: int, tile: ir.Expr) -> Symbols:
+        """What a component's shift reads: others as they were before the tile."""
+        remembered = {s for s in self.program.remembered if s != component}
+        old = {s: (lambda s=s: self.values[_old(s)][row]) for s in remembered}
+        return Symbols(old, self._row(row, tile, before=True))
+
+    def _counts(self, tile: ir.Expr | None, before: bool) -> dict[sp.Symbol, Any]:
+        """n, with tiles visited from the last to the first, and N."""
+        length = self._length()
+        counts: dict[sp.Symbol, Any] = {LENGTH: lambda: tirx.Cast(DTYPE, length)}
+        if tile is not None:
+            start = (tile + 1 if before else tile) * self.columns
+            counts[COUNT] = lambda: tirx.Cast(DTYPE, tirx.max(length - start, 0))
+        return counts
+
+    def _length(self) -> ir.Expr:
+        extent = self.program.stream.extent(self.program.stream.position)
+        return tirx.const(extent, "int32") if isinstance(extent, int) else tirx.Cast("int32", extent)
+
+    def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
+        """Symbols at one register."""
+        index = register_index(j, r, e)
+        here: dict[sp.Symbol, Any] = {register: self.scores[index]}
+        here.update({s: (lambda a=array: a[index]) for s, array in self.elements.items()})
+        for symbol, expression in self.program.position_inputs.items():
+            here[symbol] = lambda x=expression: self._position_input(x, tile, j, r, e)
+        return Symbols(here, self._row(r, tile, before=False))
+
+    def _conditions(self, tile: ir.Expr, j: ir.Expr, r: int, e: int) -> dict[sp.Symbol, ir.Expr]:
+        return {s: self._position_input(x, tile, j, r, e) for s, x in self.program.conditions.items()}
+
+    def _position_input(self, expression: ir.Expr, tile: ir.Expr, j: ir.Expr, r: int, e: int) -> ir.Expr:
+        """An input at a position; what lies outside of the tensors is read at their last row or position."""
+        stream = self.program.stream
+        base, offset = tile * self.columns + self.place.lane_column, j * COLUMNS_PER_STEP + e
+        number = as_number(expression, stream.position, base, offset)
+        if number is not None:
+            return self._input(number, {stream.row: self.place.rows[r]})
+        at, row = base + offset, self.place.rows[r]
+        if loads_of(expression):
+            at, row = tirx.min(at, self._length() - 1), self._row_in_bounds(r)
+        return self._input(expression, {stream.position: at, stream.row: row})
+
+    def _row_in_bounds(self, r: int) -> ir.Expr:
+        extent = self.program.stream.extent(self.program.stream.row)
+        return tirx.min(self.place.rows[r], extent - 1)
+
+    def _input(self, expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        return rebound(substitute(expression, {**self.place.batch, **values}), self.place.buffers)
+
+    def _current(self, symbol: sp.Symbol) -> sp.Symbol:
+        return next((r.moved for r in self.fold.references if r.symbol == symbol), symbol)
+
+    def _array(self, symbol: sp.Symbol, count: int, table: dict[sp.Symbol, Any] | None = None) -> Any:
+        table = self.values if table is None else table
+        if symbol not in table:
+            table[symbol] = registers(str(symbol), count)
+        return table[symbol]
+
+    def _set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
+        put(self._array(symbol, len(ROWS)), row, value)
+
+
+def _old(symbol: sp.Symbol) -> sp.Symbol:
+    return sp.Symbol(f"{symbol}_old", real=True)
+
+
+def _partial(symbol: sp.Symbol) -> sp.Symbol:
+    return sp.Symbol(f"{symbol}_tile", real=True)

@@ -1,0 +1,206 @@
+"""The stream shape: a product of two matrices, folded along its columns, with components that are products again.
+
+    score[i, l] = Σ_d A[i, d]·B[l, d]
+    T = ⊕ over l of lift(score[i, l], …)              a row component, one value a row
+    T[f] = Σ over l of w(score[i, l], …)·V[l, f]      a product component
+
+Nothing here goes by name: the shape is read off the index maps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.domain import Program, loads_of, uses
+from tvm_cascade.analysis.expression import AtomTable
+from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, plain_value, read_operand
+from tvm_cascade.tile.output import Output, read_outputs
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.producers import Producer, find_producers
+
+
+@dataclass(frozen=True)
+class Product:
+    """A component that is a matrix product: Σ over l of weight(i, l)·value[l, f].
+
+    Attributes
+    ----------
+    component : of the fold.
+    symbol : of the value V in the component's lift.
+    value : the operand V.
+    free : the frame's variable of its columns.
+    """
+
+    component: Component
+    symbol: sp.Symbol
+    value: Operand
+    free: tirx.Var
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A group that has the stream shape; its fold is restricted to what the outputs read.
+
+    Attributes
+    ----------
+    row, position, inner : variables of rows, of the cascade axis, and of the score's own reduction.
+    batch : the other variables that rows are indexed by, in order.
+    left, right : the operands A and B.
+    score : the buffer of A·B; `factor` multiplies every element of it.
+    products : the components that are matrix products.
+    """
+
+    program: Program
+    group: Group
+    dims: Dims
+    row: tirx.Var
+    position: tirx.Var
+    inner: tirx.Var
+    batch: tuple[tirx.Var, ...]
+    left: Operand
+    right: Operand
+    score: tirx.Var
+    factor: sp.Expr
+    products: tuple[Product, ...]
+    outputs: tuple[Output, ...]
+
+    @property
+    def fold(self) -> Fold:
+        """What is computed."""
+        return self.group.fold
+
+    def extent(self, var: tirx.Var) -> Extent:
+        """Extent of a variable of the frame."""
+        return lookup(self.group.frame.extents, var)
+
+    @property
+    def depth(self) -> int:
+        """How many products each score sums."""
+        return self.left.width
+
+    @property
+    def row_components(self) -> tuple[Component, ...]:
+        """The components with one value a row."""
+        products = {product.component.symbol for product in self.products}
+        return tuple(c for c in self.fold.components if c.symbol not in products)
+
+
+def read_stream(program: Program, group: Group) -> Stream:
+    """The stream shape of a group.
+
+    Raises
+    ------
+    Unfit
+        Where the group does not have it, or the function has more to do than the group and maps of its results.
+    """
+    outputs, results = read_outputs(program, group)
+    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
+    if any(component.parts for component in group.fold.components):
+        raise Unfit("a reduction of tuples keeps its tuples in order")
+    if len(group.frame.axis) != 1:
+        raise Unfit("the cascade axis is more than one loop")
+    producers = find_producers(program, group, set())
+    if len(producers) != 1:
+        raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
+    producer, position = producers[0], group.frame.axis[0]
+    factor, loads = _factors_of(producer)
+    left, right = sorted(loads, key=lambda load: uses_variable(load, position))
+    dims = Dims(group)
+    rows = [v for v in producer.variables.values() if not v.same_as(position)]
+    products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
+    row = _row_variable(left, [right, *(p.value for p in products)], rows, group)
+    operands = read_operand(left, row, producer.stage.reduce[0]), read_operand(right, position, producer.stage.reduce[0])
+    _check_operands(operands, products, position, group)
+    batch = tuple(v for v in rows if not v.same_as(row))
+    score = producer.stage.buffer
+    inner = producer.stage.reduce[0]
+    return Stream(
+        program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs
+    )
+
+
+def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:
+    """Whether any index of a load runs along a variable."""
+    return any(uses(index, [var]) for index in load.indices)
+
+
+def _factors_of(producer: Producer) -> tuple[sp.Expr, list[ir.TensorLoad]]:
+    """The constant factor and the two loads whose product a producer sums, over the frame's variables."""
+    name = producer.stage.buffer.name
+    if producer.stage.reducer is not SUM or len(producer.stage.reduce) != 1:
+        raise Unfit(f"{name} is no sum over one loop")
+    table = AtomTable(())
+    factor, symbols = table.form(producer.element).as_coeff_mul()
+    loads = [plain_value(table.leaves[s]) for s in symbols if s in table.leaves]
+    if len(symbols) != 2 or len(loads) != 2 or any(load is None for load in loads):
+        raise Unfit(f"{name} sums {producer.element}, which is no product of two tensors")
+    if not factor.is_number:
+        raise Unfit(f"{name}: the factor {factor} is no number")
+    placed = [_in_frame(load, producer) for load in loads if load is not None]
+    return factor, placed
+
+
+def _in_frame(load: ir.TensorLoad, producer: Producer) -> ir.TensorLoad:
+    from tvm_cascade.analysis.domain import substitute
+
+    return substitute(load, dict(producer.variables))
+
+
+def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var]) -> Product | None:
+    """The component as a matrix product; None where it has one value a row."""
+    free = [v for v in dims.of(component.lift) if not any(v.same_as(r) for r in rows)]
+    if not free:
+        return None
+    name, position = str(component.owner), group.frame.axis[0]
+    factors = [f for f in sp.Mul.make_args(component.lift) if any(v.same_as(free[0]) for v in dims.of(f))]
+    if len(free) > 1 or len(factors) != 1 or component.reducer is not SUM:
+        raise Unfit(f"{name} is no product of row values and one tensor along one free axis")
+    atom = next((a for a in group.atoms.atoms.values() if a.symbol == factors[0]), None)
+    load = None if atom is None else plain_value(atom.expression)
+    if atom is None or load is None:
+        raise Unfit(f"{name}: {factors[0]} is no plain tensor")
+    value = read_operand(load, position, free[0])
+    return Product(component, atom.symbol, value, free[0])
+
+
+def _row_variable(
+    left: ir.TensorLoad, others: list[ir.TensorLoad | Operand], rows: list[tirx.Var], group: Group
+) -> tirx.Var:
+    """The variable that the left operand alone runs along; the longest where there are several."""
+    shared = [index for other in others for index in other.indices]
+    alone = [v for v in rows if uses_variable(left, v) and not any(uses(index, [v]) for index in shared)]
+    alone = [v for v in alone if more_than_one(lookup(group.frame.extents, v))]
+    if not alone:
+        raise Unfit(f"no axis of {left.source.name} is missing in the other operands: there is no matrix product")
+
+    def length(var: tirx.Var) -> float:
+        extent = lookup(group.frame.extents, var)
+        return extent if isinstance(extent, int) else float("inf")
+
+    return max(alone, key=length)
+
+
+def _check_operands(
+    operands: tuple[Operand, Operand], products: tuple[Product, ...], position: tirx.Var, group: Group
+) -> None:
+    every = [*operands, *(product.value for product in products)]
+    for operand in every:
+        check_matrix_input(operand)
+        if operand.dtype != operands[0].dtype:
+            raise Unfit(f"{operand} is {operand.dtype}, {operands[0]} is {operands[0].dtype}")
+    if operands[0].width != operands[1].width:
+        raise Unfit(f"{operands[0]} and {operands[1]} have rows of different length")
+    inputs = [load for a in group.atoms.atoms.values() for load in loads_of(a.expression)]
+    for product in products:
+        count = sum(load.source.same_as(product.value.buffer) for load in inputs)
+        if count > 1 and not product.value.buffer.same_as(operands[1].buffer):
+            raise Unfit(f"{product.value.buffer.name} is read in two ways")
