@@ -35,12 +35,26 @@ class StreamConfig:
     consumers : warp groups of 64 rows each.
     stages : tiles of each right operand in flight.
     ping_pong : the consumers take turns with the tensor cores.
+    blocks : of a persistent kernel, each of which does tiles of rows in turn; 0 for one block a tile of rows.
+    own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     """
 
     columns: int = 128
     consumers: int = 2
     stages: int = 2
     ping_pong: bool = True
+    blocks: int = 0
+    own_staging: bool = False
+
+    @property
+    def producer_registers(self) -> int:
+        """Of a thread of the producer's warp group."""
+        return 24 if self.consumers < 3 else 32
+
+    @property
+    def consumer_registers(self) -> int:
+        """Of a consumer thread, with what 64 Ki leave beside the producer's."""
+        return REGISTERS if self.consumers < 3 else 160
 
     @property
     def rows(self) -> int:
@@ -61,11 +75,13 @@ class StreamConfig:
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands."""
         right = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
-        return 2 * (self.rows * padded(stream.depth) + self.stages * self.columns * right) + 1024
+        staged = max((padded(p.value.width) for p in stream.products), default=0)
+        left = padded(stream.depth) + (staged if self.own_staging or staged > padded(stream.depth) else 0)
+        return 2 * (self.rows * left + self.stages * self.columns * right) + 1024
 
     def fits(self, stream: Stream) -> bool:
         """Whether the hardware has what it takes."""
-        return self.registers(stream) <= REGISTERS and self.shared_bytes(stream) <= SHARED_BYTES
+        return self.registers(stream) <= self.consumer_registers and self.shared_bytes(stream) <= SHARED_BYTES
 
 
 def choose_config(program: TileProgram) -> StreamConfig:

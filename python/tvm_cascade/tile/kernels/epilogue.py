@@ -21,7 +21,7 @@ from tvm_cascade.tile.program import TileProgram
 
 _GROUP_ROWS = 64
 _WARP_GROUP = 128
-_STORED = 4
+_STORED = 8
 """The first named barrier of the consumers' stores."""
 
 
@@ -51,11 +51,14 @@ class Epilogue:
         return TensorMap(Operand(output.buffer, output.indices, row), own, _GROUP_ROWS)
 
     def allocate(self, pool: Any, left_tile: Any, left_boxes: int) -> None:
-        """Shared memory for the stores: that of the left operand, which nobody reads any more, where it is enough."""
+        """Shared memory for the stores: their own where there is room, else that of the left operand."""
         boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
-        box = BOX_BYTES // 2
-        enough = boxes <= left_boxes
-        self.staging = left_tile if enough else pool.alloc((boxes, self.config.rows, box), "float16", align=1024)
+        self.own_staging = self.config.own_staging or boxes > left_boxes
+        if self.own_staging and boxes:
+            shape = (boxes, self.config.rows, BOX_BYTES // 2)
+            self.staging = pool.alloc(shape, self.stream.left.dtype, align=1024)
+        else:
+            self.staging = left_tile
 
     def emit(self, consumer: Any) -> None:
         """Finishes the rows, then stores every output."""
@@ -68,6 +71,19 @@ class Epilogue:
                 self._store_elements(output)
             else:
                 self._store_rows(output)
+        if not self.own_staging:
+            with when(self._is_storing()):
+                ptx("cp.async.bulk.wait_group.read", 0)
+                consumer.left_is_read()
+
+    def drain(self, consumer: Any) -> None:
+        """Before the block ends, its copies must have read what they store."""
+        with when(tirx.And(consumer.kernel.warp == 0, consumer.kernel.lane == 0)):
+            ptx("cp.async.bulk.wait_group", 0)
+
+    def _is_storing(self) -> ir.Expr:
+        """The one thread of a group that starts its copies."""
+        return tirx.And(self.consumer.kernel.warp == 0, self.consumer.kernel.lane == 0)
 
     def _finish_rows(self) -> None:
         """Results with a value per row, and what finishing the others needs once per row."""
@@ -110,7 +126,7 @@ class Epilogue:
         return rebound(substitute(value, places), self.buffers)
 
     def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
-        return {**self.consumer.kernel.batch, self.stream.row: self.rows.place.rows[row]}
+        return {**self.consumer.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
         return self.rows.place.rows[row] < self.stream.extent(self.stream.row)
@@ -140,6 +156,11 @@ class Epilogue:
         product = next(p for p in self.stream.products if output.runs_along(p.free))
         kind = wgmma.PTX_DTYPE[copies.operand.dtype]
         first = self.consumer.index * _GROUP_ROWS
+        barrier = T.cast(_STORED + self.consumer.index, "uint32")
+        if self.own_staging:  # the copies of the rows before may still read it
+            with when(self._is_storing()):
+                ptx("cp.async.bulk.wait_group.read", 0)
+            ptx("bar.sync", barrier, T.uint32(_WARP_GROUP))
         words = registers("stored", 4, "uint32")
         row = bind("stored_row", first + kernel.warp * 16 + kernel.lane % 16)
         for step in range(-(-product.value.width // 16)):
@@ -152,13 +173,13 @@ class Epilogue:
             target = self.staging.ptr_to([step // 4, row, (chunk ^ (kernel.lane % 8)) * 8])
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_STORED + self.consumer.index, "uint32"), T.uint32(_WARP_GROUP))
-        with when(kernel.warp == 0), when(T.cuda.elect_sync()):
+        ptx("bar.sync", barrier, T.uint32(_WARP_GROUP))
+        with when(self._is_storing()):
             copies.store(
-                lambda box: self.staging.ptr_to([box, first, 0]), self.consumer.first_row, kernel.fixed(copies.operand)
-            )
+                lambda box: self.staging.ptr_to([box, first, 0]), self.consumer.first_row,
+                kernel.fixed(copies.operand, self.consumer.work.batch),
+            )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
-            ptx("cp.async.bulk.wait_group", 0)
 
     def _narrow(self, output: Output, row: int, j: int, e: int) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""

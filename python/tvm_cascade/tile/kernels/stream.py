@@ -14,6 +14,9 @@ with the exponentials of the next. Everything between the products comes from th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
@@ -22,9 +25,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.domain import substitute
+from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.tile.config import StreamConfig, padded
 from tvm_cascade.tile.element import Mask
-from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
+from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS, rebound
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
@@ -37,9 +41,26 @@ from tvm_cascade.tile.rows import Place, RowFold
 
 _WARP_GROUP = 128
 _GROUP_ROWS = 64
-_PRODUCER_REGISTERS, _CONSUMER_REGISTERS = 24, 240
-_TURN, _STORED = 2, 4
-"""The first named barriers of the consumers' turns, and of their stores."""
+_TURN = 2
+"""The first named barrier of the consumers' turns."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One tile of rows.
+
+    Attributes
+    ----------
+    first_row : of the tile.
+    batch : where it is in the batch.
+    tiles : of the cascade axis that are visited.
+    turn : how many the block has done before.
+    """
+
+    first_row: ir.Expr
+    batch: dict[tirx.Var, ir.Expr]
+    tiles: TileRange
+    turn: ir.Expr
 
 
 class StreamKernel:
@@ -78,26 +99,47 @@ class StreamKernel:
         self.epilogue = Epilogue(self.program, config, self.buffers)
 
     def _places(self) -> None:
-        """Blocks run over tiles of rows fastest, so that neighbours share the right operands in the L2 cache."""
-        stream, rows = self.stream, self.config.rows
-        self.row_tiles = (stream.extent(stream.row) + (rows - 1)) // rows
-        blocks = tirx.const(1, "int32") * self.row_tiles
+        """Blocks and threads. A persistent kernel has one block a multiprocessor, others one a tile of rows."""
+        stream, config = self.stream, self.config
+        self.row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
+        self.works = self.row_tiles
         for var in stream.batch:
-            blocks = blocks * stream.extent(var)
-        block = named("block", T.cta_id([blocks]))
-        groups = self.config.consumers + 1
-        self.group = named("group", T.warpgroup_id([groups]))
+            self.works = self.works * stream.extent(var)
+        blocks = tirx.min(self.works, config.blocks) if config.blocks else self.works
+        self.blocks = blocks
+        self.block = named("block", T.cta_id([blocks]))
+        self.group = named("group", T.warpgroup_id([config.consumers + 1]))
         self.warp = named("warp", T.warp_id_in_wg([4]))
         self.lane = named("lane", T.lane_id([32]))
-        self.thread = named("thread", T.thread_id([_WARP_GROUP * groups]))
-        row_tile, rest = block % self.row_tiles, block // self.row_tiles
+        self.thread = named("thread", T.thread_id([config.threads]))
+
+    @contextmanager
+    def each_work(self) -> Iterator[Work]:
+        """What is written within is done for every tile of rows that the block has."""
+        if not self.config.blocks:
+            yield self._work(self.block, tirx.const(0, "int32"))
+            return
+        count = (self.works - self.block + (self.blocks - 1)) // self.blocks
+        with T.serial(count) as turn:
+            yield self._work(bind("work", self.block + turn * self.blocks), turn)
+
+    def _work(self, index: ir.Expr, turn: ir.Expr) -> Work:
+        """Tiles of rows run fastest, so that blocks that run together share the right operands in the L2 cache."""
+        stream, config = self.stream, self.config
+        row_tile, rest = index % self.row_tiles, index // self.row_tiles
         if self.skip:  # the tiles of rows with most to do come first
             row_tile = self.row_tiles - 1 - row_tile
-        self.first_row = bind("first_row", row_tile * rows)
-        self.batch: dict[tirx.Var, ir.Expr] = {}
+        first_row = bind("first_row", row_tile * config.rows)
+        batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(stream.batch):
-            self.batch[var] = bind(var.name, rest % stream.extent(var))
+            batch[var] = bind(var.name, rest % stream.extent(var))
             rest = rest // stream.extent(var)
+        tiles = self.tile_count()
+        slacks = tuple(self.placed(slack, batch) for slack in self.skip)
+        visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
+        first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
+        end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
+        return Work(first_row, batch, TileRange(first, end), turn)
 
     def _shared(self) -> None:
         stream, config = self.stream, self.config
@@ -111,74 +153,80 @@ class StreamKernel:
             for m in self.values
         ]
         self.epilogue.allocate(pool, self.left_tile, self.left.boxes)
-        self.left_full = Barriers(pool, 1, 1)
+        self.left_full, self.left_empty = Barriers(pool, 1, 1), Barriers(pool, 1, config.consumers)
         self.right_full, self.value_full = Barriers(pool, config.stages, 1), Barriers(pool, config.stages, 1)
         consumers = config.consumers
         self.right_empty = Barriers(pool, config.stages, consumers)
         self.value_empty = Barriers(pool, config.stages, consumers)
         pool.commit()
         with when(self.thread == 0):
-            for barriers in (self.left_full, self.right_full, self.value_full, self.right_empty, self.value_empty):
+            for barriers in self._barriers():
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
         T.evaluate(T.cuda.cta_sync())
 
+    def _barriers(self) -> list[Barriers]:
+        filled = [self.left_full, self.right_full, self.value_full]
+        return [*filled, self.left_empty, self.right_empty, self.value_empty]
+
     def _roles(self) -> None:
-        tiles = self._tile_count()
-        rows = Rows(self.stream.row, self.first_row, self.config.rows)
-        visited = live_tiles(self._placed(self.skip), self.stream.position, rows, self.config.columns, tiles)
-        first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
-        end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
-        self.visited = TileRange(first, end)
         with branches(self.group == 0) as (producer, consumer):
             with producer:
-                ptx("setmaxnreg.dec.sync.aligned.u32", _PRODUCER_REGISTERS)
+                ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
                 with when(self.warp == 0), when(T.cuda.elect_sync()):
                     self._produce()
             with consumer:
-                ptx("setmaxnreg.inc.sync.aligned.u32", _CONSUMER_REGISTERS)
+                ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
                 _Consumer(self).run()
 
-    def _tile_count(self) -> ir.Expr:
-        length = self.stream.extent(self.stream.position)
-        count = (length + (self.config.columns - 1)) // self.config.columns
-        return tirx.const(count, "int32") if isinstance(count, int) else T.cast(count, "int32")
+    def tile_count(self) -> ir.Expr:
+        """Tiles of the cascade axis."""
+        return _whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
 
-    def _placed(self, expressions: tuple[ir.Expr, ...]) -> tuple[ir.Expr, ...]:
-        """Expressions over the frame at the block's own place in the batch."""
-        from tvm_cascade.tile.fragment import rebound
+    def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        """An expression over the frame at a place in the batch."""
+        return rebound(substitute(expression, dict(batch)), self.buffers)
 
-        return tuple(rebound(substitute(e, dict(self.batch)), self.buffers) for e in expressions)
-
-    def fixed(self, operand: Operand) -> dict[int, ir.Expr]:
+    def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
         """The places of the dimensions that a tile of an operand does not run along."""
-        return {d: substitute(operand.indices[d], dict(self.batch)) for d in operand.fixed}
+        return {d: self.placed(operand.indices[d], batch) for d in operand.fixed}
 
     def _produce(self) -> None:
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()
-        self.left_full.announce(0, self.left.boxes * self.left.box_bytes)
-        left = self.fixed(self.stream.left)
-        self.left.load(lambda box: self.left_tile.ptr_to([box, 0, 0]), self.first_row, left, self.left_full.pointer(0))
         ring = Ring("produced", self.config.stages, 1)
-        with T.serial(self.visited.end - self.visited.first) as step:
-            row = (self.visited.end - 1 - step) * self.config.columns
-            self.right_empty.wait(ring.stage, ring.parity)
-            self.right_full.announce(ring.stage, self.right.boxes * self.right.box_bytes)
-            target = self.right_tiles
-            self.right.load(
-                lambda box: target.ptr_to([ring.stage, box, 0, 0]), row, self.fixed(self.stream.right),
-                self.right_full.pointer(ring.stage),
+        with self.each_work() as work:
+            self.left_empty.wait(0, (work.turn & 1) ^ 1)
+            self.left_full.announce(0, self.left.boxes * self.left.box_bytes)
+            self.left.load(
+                lambda box: self.left_tile.ptr_to([box, 0, 0]), work.first_row,
+                self.fixed(self.stream.left, work.batch), self.left_full.pointer(0),
             )  # fmt: skip
-            if self.values:
-                self.value_empty.wait(ring.stage, ring.parity)
-                self.value_full.announce(ring.stage, sum(m.boxes * m.box_bytes for m in self.values))
-                for copies, tiles in zip(self.values, self.value_tiles, strict=True):
-                    copies.load(
-                        lambda box, tiles=tiles: tiles.ptr_to([ring.stage, box, 0, 0]), row,
-                        self.fixed(copies.operand), self.value_full.pointer(ring.stage),
-                    )  # fmt: skip
-            ring.advance()
+            with T.serial(work.tiles.end - work.tiles.first) as step:
+                row = (work.tiles.end - 1 - step) * self.config.columns
+                self._copy([(self.right, self.right_tiles)], self.right_full, self.right_empty, ring, row, work)
+                if self.values:
+                    pairs = list(zip(self.values, self.value_tiles, strict=True))
+                    self._copy(pairs, self.value_full, self.value_empty, ring, row, work)
+                ring.advance()
+
+    def _copy(
+        self, pairs: list[tuple[TensorMap, Any]], full: Barriers, empty: Barriers, ring: Ring, row: ir.Expr, work: Work
+    ) -> None:
+        """Copies of a tile of each tensor into the next stage, as soon as that is empty."""
+        empty.wait(ring.stage, ring.parity)
+        full.announce(ring.stage, sum(copies.boxes * copies.box_bytes for copies, _ in pairs))
+        for copies, tiles in pairs:
+            fixed = self.fixed(copies.operand, work.batch)
+
+            def target(box: int, tiles: Any = tiles) -> ir.Expr:
+                return tiles.ptr_to([ring.stage, box, 0, 0])
+
+            copies.load(target, row, fixed, full.pointer(ring.stage))
+
+
+def _whole(count: Extent) -> ir.Expr:
+    return tirx.const(count, "int32") if isinstance(count, int) else T.cast(count, "int32")
 
 
 class _Consumer:
@@ -196,10 +244,6 @@ class _Consumer:
         weights = dict.fromkeys(a.weight for a in self.program.accumulations)
         self.packed = {w: registers(f"{w}_packed", self.columns // 4, "uint32") for w in weights}
         self._descriptors()
-        self.first_row = bind("first_own_row", kernel.first_row + self.index * _GROUP_ROWS)
-        upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
-        place = Place(kernel.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns)
         self.right, self.value = Ring("right", self.config.stages, 0), Ring("value", self.config.stages, 0)
 
     def _descriptors(self) -> None:
@@ -212,43 +256,71 @@ class _Consumer:
         ]
 
     def run(self) -> None:
-        """From the first score to the last store."""
+        """Every tile of rows that the block has."""
+        if self.config.ping_pong:
+            with when(self.index == 0):
+                ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * _WARP_GROUP))
+        with self.kernel.each_work() as work:
+            self._place(work)
+            self._stream(work)
+        self.kernel.epilogue.drain(self)
+
+    def _place(self, work: Work) -> None:
+        kernel = self.kernel
+        self.work = work
+        self.first_row = bind("first_own_row", work.first_row + self.index * _GROUP_ROWS)
+        upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
+        place = Place(work.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
+        self.rows = RowFold(self.program, place, self.scores, self.columns)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
         self.rows.start()
         self._whole_range()
-        if self.config.ping_pong:
-            with when(self.index == 0):
-                ptx("bar.arrive", T.uint32(_TURN), T.uint32(_WARP_GROUP * self.config.consumers))
-        visited = self.kernel.visited
-        self.kernel.left_full.wait(0, 0)
-        self.kernel.right_full.wait(self.right.stage, self.right.parity)
+
+    def _stream(self, work: Work) -> None:
+        """From the first score to the last store."""
+        kernel, tiles = self.kernel, work.tiles
+        kernel.left_full.wait(0, work.turn & 1)
+        kernel.right_full.wait(self.right.stage, self.right.parity)
         self._start_scores()
         wgmma.wait(0)
-        self._release(self.kernel.right_empty, self.right)
-        self._fold(visited.end - 1, first=True)
-        with T.serial(visited.end - visited.first - 1) as step:
-            self._tile(bind("tile", visited.end - 2 - step))
+        self._release(kernel.right_empty, self.right)
+        self._fold_rows(tiles.end - 1, first=True)
+        self._pack()
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
+        if kernel.epilogue.own_staging:
+            self._left_read()
         if self.accumulators:
-            self.kernel.value_full.wait(self.value.stage, self.value.parity)
+            kernel.value_full.wait(self.value.stage, self.value.parity)
             self._start_products()
         self.rows.across_lanes()
         wgmma.wait(0)
-        self.kernel.epilogue.emit(self)
+        if self.accumulators:
+            self._release(kernel.value_empty, self.value)
+        kernel.epilogue.emit(self)
+
+    def left_is_read(self) -> None:
+        """The left operand's memory may be written again; said by one thread of the group."""
+        self.kernel.left_empty.arrive(0)
+
+    def _left_read(self) -> None:
+        with when(tirx.And(self.kernel.lane == 0, self.kernel.warp == 0)):
+            self.left_is_read()
 
     def _tile(self, tile: ir.Expr) -> None:
         """Scores of this tile and products of the one before, overlapped."""
-        threads = _WARP_GROUP * self.config.consumers
+        both, following = T.uint32(2 * _WARP_GROUP), (self.index + 1) % self.config.consumers
         self.kernel.right_full.wait(self.right.stage, self.right.parity)
         if self.config.ping_pong:
-            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), T.uint32(threads))
+            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), both)
         self._start_scores()
         if self.accumulators:
             self.kernel.value_full.wait(self.value.stage, self.value.parity)
             self._start_products()
         if self.config.ping_pong:
-            ptx("bar.arrive", T.cast(_TURN + 1 - self.index, "uint32"), T.uint32(threads))
+            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), both)
         wgmma.wait(1 if self.accumulators else 0)
         self._release(self.kernel.right_empty, self.right)
         self._fold_rows(tile, first=False)
@@ -286,10 +358,6 @@ class _Consumer:
             empty.arrive(ring.stage)
         ring.advance()
 
-    def _fold(self, tile: ir.Expr, first: bool) -> None:
-        self._fold_rows(tile, first)
-        self._pack()
-
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
         self.rows.map_scores(tile)
         if self.kernel.masks:
@@ -306,12 +374,12 @@ class _Consumer:
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
-        tiles = self.kernel._tile_count()
+        tiles = self.kernel.tile_count()
         rows = Rows(self.stream.row, self.first_row, _GROUP_ROWS)
         self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.kernel.masks:
             slacks = mask_slacks(mask)
-            placed = None if slacks is None else self.kernel._placed(slacks)
+            placed = None if slacks is None else tuple(self.kernel.placed(s, self.work.batch) for s in slacks)
             found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
             self.whole = None if found is None or self.whole is None else self.whole.within(found)
         if self.whole is not None and self.kernel.masks:
