@@ -88,6 +88,18 @@ def find_cascades(
     return _Search(program, rescalable_casts, only, reference).run()
 
 
+def lone_reductions(
+    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
+) -> list[Group]:
+    """Every reduction that reads no other along its axis, as a cascade of one: its fold is the reduction itself.
+
+    Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
+    """
+    search = _Search(program, rescalable_casts, None, reference)
+    found = [search.group((k,)) for k in range(len(search.reductions))]
+    return [group for group in found if isinstance(group, Group)]
+
+
 class _Search:
     def __init__(
         self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None, reference: str
@@ -151,7 +163,7 @@ class _Search:
             return
         indices = tuple(sorted({k for e in (*same_axis, later) for k in self.group_of[e]}))
         names = tuple(self.reductions[k].stage.buffer.name for k in indices)
-        outcome = self._cycle(indices) or self._beside_opaque(indices) or self._group(indices)
+        outcome = self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
         if isinstance(outcome, Reason):
             self.refusals.append(Candidate(names, outcome))
             return
@@ -201,7 +213,8 @@ class _Search:
                 pending += self.reads[k]
         return found
 
-    def _group(self, indices: tuple[int, ...]) -> Group | Reason:
+    def group(self, indices: tuple[int, ...]) -> Group | Reason:
+        """The cascade of some reductions, or why they are none."""
         variants = variants_of([self.reductions[k] for k in indices])
         for variant in variants:
             if not plain_indices(variant.stage):

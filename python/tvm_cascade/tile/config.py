@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tvm_cascade.tile.live import mask_slacks
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
@@ -14,7 +15,16 @@ SHARED_BYTES = 227 * 1024
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-_OVERHEAD_REGISTERS = 34
+MULTIPROCESSORS = 132
+"""Of an H100 or H200 SXM. A persistent kernel runs right on any number, and best where this is it."""
+
+_TILE_OVERHEAD = 8
+"""Positions whose products take as long as the fixed part of a tile."""
+
+_HIDING = {2: 1.08, 3: 1.0}
+"""Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
+
+_OVERHEAD_REGISTERS = 32
 _ROWS_PER_WARP_GROUP = 64
 _BOX = 64
 """Columns of a 16-bit operand in one swizzle box of 128 bytes."""
@@ -34,6 +44,7 @@ class StreamConfig:
     columns : positions of the cascade axis in a tile; a multiple of 16.
     consumers : warp groups of 64 rows each.
     stages : tiles of each right operand in flight.
+    left_stages : tiles of the left operand in flight; more than one pays in a persistent kernel alone.
     ping_pong : the consumers take turns with the tensor cores.
     blocks : of a persistent kernel, each of which does tiles of rows in turn; 0 for one block a tile of rows.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
@@ -42,6 +53,7 @@ class StreamConfig:
     columns: int = 128
     consumers: int = 2
     stages: int = 2
+    left_stages: int = 1
     ping_pong: bool = True
     blocks: int = 0
     own_staging: bool = False
@@ -76,7 +88,9 @@ class StreamConfig:
         """Bytes of shared memory for the operands."""
         right = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
         staged = max((padded(p.value.width) for p in stream.products), default=0)
-        left = padded(stream.depth) + (staged if self.own_staging or staged > padded(stream.depth) else 0)
+        left = self.left_stages * padded(stream.depth) + (
+            staged if self.own_staging or staged > padded(stream.depth) else 0
+        )
         return 2 * (self.rows * left + self.stages * self.columns * right) + 1024
 
     def fits(self, stream: Stream) -> bool:
@@ -98,8 +112,37 @@ def choose_config(program: TileProgram) -> StreamConfig:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
     if any(p.value.width % 8 for p in stream.products) or stream.depth % 8:
         raise Unfit("the operands' rows are no multiple of 8 elements")
-    for columns in (128, 112, 96, 80, 64) if program.element.masks else (176, 160, 128, 112, 96, 80, 64):
-        config = StreamConfig(columns=columns)
-        if config.fits(stream):
-            return config
-    raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
+    fitting = [c for c in _candidates(program) if c.fits(stream)]
+    if not fitting:
+        raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
+    return min(fitting, key=lambda config: _waste(config, stream))
+
+
+def _candidates(program: TileProgram) -> list[StreamConfig]:
+    """Configurations from the most to the least preferred of those that waste alike."""
+    stream = program.stream
+    length = stream.extent(stream.position)
+    skips = any(mask_slacks(mask) for mask in program.element.masks)
+    narrow = max(stream.depth, *(p.value.width for p in stream.products), 0) <= _BOX
+    found = []
+    for columns in (128, 112, 160, 176, 96, 80, 64):
+        few = isinstance(length, int) and length <= 2 * columns
+        for consumers in (3, 2) if narrow and not few else (2,):
+            for stages, left_stages, own in ((4, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
+                blocks = 0 if skips else MULTIPROCESSORS
+                left_stages = left_stages if blocks else 1
+                found.append(StreamConfig(columns, consumers, stages, left_stages, not few, blocks, own))
+    return found
+
+
+def _waste(config: StreamConfig, stream: Stream) -> float:
+    """Positions and rows that are computed beside those that are asked for, and what a tile costs by itself."""
+    share = 1.0
+    for var, tile, fixed in ((stream.position, config.columns, _TILE_OVERHEAD), (stream.row, config.rows, 0)):
+        extent = stream.extent(var)
+        if isinstance(extent, int):
+            tiles = -(-extent // tile)
+            share *= tiles * (tile + fixed) / extent
+        else:
+            share *= (tile + fixed) / tile
+    return share * _HIDING[config.consumers]

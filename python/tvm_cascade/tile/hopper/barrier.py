@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when all have read it."""
+"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when it is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.hopper.script import put, ptx, registers, when
+from tvm_cascade.tile.hopper.script import ptx, put, registers, when
 
 
 class Barriers:
