@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_cascade.tile.live import mask_slacks
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
@@ -23,6 +22,9 @@ _TILE_OVERHEAD = 8
 
 _HIDING = {2: 1.08, 3: 1.0}
 """Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
+
+_STARVED = 1.5
+"""Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
 _ROWS_PER_WARP_GROUP = 64
@@ -122,16 +124,13 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
     """Configurations from the most to the least preferred of those that waste alike."""
     stream = program.stream
     length = stream.extent(stream.position)
-    skips = any(mask_slacks(mask) for mask in program.element.masks)
     narrow = max(stream.depth, *(p.value.width for p in stream.products), 0) <= _BOX
     found = []
     for columns in (128, 112, 160, 176, 96, 80, 64):
         few = isinstance(length, int) and length <= 2 * columns
         for consumers in (3, 2) if narrow and not few else (2,):
             for stages, left_stages, own in ((4, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
-                blocks = 0 if skips else MULTIPROCESSORS
-                left_stages = left_stages if blocks else 1
-                found.append(StreamConfig(columns, consumers, stages, left_stages, not few, blocks, own))
+                found.append(StreamConfig(columns, consumers, stages, left_stages, not few, MULTIPROCESSORS, own))
     return found
 
 
@@ -145,4 +144,10 @@ def _waste(config: StreamConfig, stream: Stream) -> float:
             share *= tiles * (tile + fixed) / extent
         else:
             share *= (tile + fixed) / tile
-    return share * _HIDING[config.consumers]
+    return share * _HIDING[config.consumers] * (_STARVED if _is_short(config, stream) else 1.0)
+
+
+def _is_short(config: StreamConfig, stream: Stream) -> bool:
+    """Whether rows end before a pipeline of so few stages has filled."""
+    length = stream.extent(stream.position)
+    return isinstance(length, int) and length <= 4 * config.columns and config.stages < 4

@@ -23,7 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.domain import substitute
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.fragment import rebound
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
@@ -31,6 +31,7 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when
 from tvm_cascade.tile.kernels.consumer import Consumer
 from tvm_cascade.tile.kernels.epilogue import Epilogue
+from tvm_cascade.tile.kernels.scheduler import CACHE_BYTES, Item, Scheduler
 from tvm_cascade.tile.kernels.work import Work
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
@@ -81,35 +82,31 @@ class StreamKernel:
     def _places(self) -> None:
         """Blocks and threads. A persistent kernel has one block a multiprocessor, others one a tile of rows."""
         stream, config = self.stream, self.config
-        self.row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
-        self.works = self.row_tiles
-        for var in stream.batch:
-            self.works = self.works * stream.extent(var)
-        blocks = tirx.min(self.works, config.blocks) if config.blocks else self.works
-        self.blocks = blocks
-        self.block = named("block", T.cta_id([blocks]))
+        row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
+        places = _whole(product(stream.extent(var) for var in stream.batch))
+        self.scheduler = Scheduler(row_tiles, places, config.blocks, self._section(places) if self.skip else None)
+        self.block = named("block", T.cta_id([self.scheduler.grid]))
         self.group = named("group", T.warpgroup_id([config.consumers + 1]))
         self.warp = named("warp", T.warp_id_in_wg([4]))
         self.lane = named("lane", T.lane_id([32]))
         self.thread = named("thread", T.thread_id([config.threads]))
 
+    def _section(self, places: ir.Expr) -> ir.Expr:
+        """Places whose right operands fit into the cache together."""
+        row = 2 * (self.stream.depth + sum(p.value.width for p in self.stream.products))
+        length = _whole(self.stream.extent(self.stream.position))
+        fitting = tirx.const(CACHE_BYTES // row, "int32") // tirx.max(length, 1)
+        return tirx.max(tirx.min(fitting, places), 1)
+
     @contextmanager
     def each_work(self) -> Iterator[Work]:
         """What is written within is done for every tile of rows that the block has."""
-        if not self.config.blocks:
-            yield self._work(self.block, tirx.const(0, "int32"))
-            return
-        count = (self.works - self.block + (self.blocks - 1)) // self.blocks
-        with T.serial(count) as turn:
-            yield self._work(bind("work", self.block + turn * self.blocks), turn)
+        with self.scheduler.each(self.block) as item:
+            yield self._work(item)
 
-    def _work(self, index: ir.Expr, turn: ir.Expr) -> Work:
-        """Tiles of rows run fastest, so that blocks that run together share the right operands in the L2 cache."""
+    def _work(self, item: Item) -> Work:
         stream, config = self.stream, self.config
-        row_tile, rest = index % self.row_tiles, index // self.row_tiles
-        if self.skip:  # the tiles of rows with most to do come first
-            row_tile = self.row_tiles - 1 - row_tile
-        first_row = bind("first_row", row_tile * config.rows)
+        first_row, rest = bind("first_row", item.row_tile * config.rows), item.place
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(stream.batch):
             batch[var] = bind(var.name, rest % stream.extent(var))
@@ -119,7 +116,7 @@ class StreamKernel:
         visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
-        return Work(first_row, batch, TileRange(first, end), turn)
+        return Work(first_row, batch, TileRange(first, end), item.turn)
 
     def _shared(self) -> None:
         stream, config = self.stream, self.config
