@@ -20,7 +20,7 @@ MULTIPROCESSORS = 132
 _TILE_OVERHEAD = 8
 """Positions whose products take as long as the fixed part of a tile."""
 
-_HIDING = {2: 1.08, 3: 1.0}
+_HIDING = {2: 1.2, 3: 1.0}
 """Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
 
 _STARVED = 1.5
@@ -46,9 +46,9 @@ class StreamConfig:
     columns : positions of the cascade axis in a tile; a multiple of 16.
     consumers : warp groups of 64 rows each.
     stages : tiles of each right operand in flight.
-    left_stages : tiles of the left operand in flight; more than one pays in a persistent kernel alone.
+    left_stages : tiles of the left operand in flight.
     ping_pong : the consumers take turns with the tensor cores.
-    blocks : of a persistent kernel, each of which does tiles of rows in turn; 0 for one block a tile of rows.
+    blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     """
 
@@ -57,7 +57,7 @@ class StreamConfig:
     stages: int = 2
     left_stages: int = 1
     ping_pong: bool = True
-    blocks: int = 0
+    blocks: int = MULTIPROCESSORS
     own_staging: bool = False
 
     @property
@@ -150,4 +150,4 @@ def _waste(config: StreamConfig, stream: Stream) -> float:
 def _is_short(config: StreamConfig, stream: Stream) -> bool:
     """Whether rows end before a pipeline of so few stages has filled."""
     length = stream.extent(stream.position)
-    return isinstance(length, int) and length <= 4 * config.columns and config.stages < 4
+    return isinstance(length, int) and length <= 2 * config.columns and config.stages < 4

@@ -1,10 +1,10 @@
 """Which tiles of rows a block does, and in which order: persistent blocks, balanced where the tiles are uneven.
 
-Work runs over tiles of rows and over *places* (points of the batch). Where every tile of rows takes as long, tiles of
-rows run fastest: blocks that run together then share the right operands in the L2 cache. Where masks make them uneven,
-the longest come first, in sections of as many places as the cache holds, and blocks are dealt work there and back:
+Work runs over tiles of rows and over *places* (points of the batch), tiles of rows fastest: blocks that run together
+then share the right operands in the L2 cache. Where masks make tiles uneven, a block does them in pairs, the p-th from
+the end and then the p-th from the start of the same place, which together take as long as any other pair:
 
-    turn 0   block 0 1 2 3        turn 1   block 3 2 1 0
+    even     row tiles 0, 1, 2, 3, …          uneven     (n−1, 0), (n−2, 1), (n−3, 2), …
 """
 
 from __future__ import annotations
@@ -16,25 +16,15 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.hopper.script import bind
-
-CACHE_BYTES = 32 << 20
-"""The part of the L2 cache of an H100 or H200 that right operands may fill."""
+from tvm_cascade.tile.hopper.script import bind, when
 
 
 @dataclass(frozen=True)
 class Item:
-    """One tile of rows at one place.
-
-    Attributes
-    ----------
-    row_tile, place : which.
-    turn : how many the block has done before.
-    """
+    """One tile of rows at one place."""
 
     row_tile: ir.Expr
     place: ir.Expr
-    turn: ir.Expr
 
 
 @dataclass(frozen=True)
@@ -44,44 +34,42 @@ class Scheduler:
     Attributes
     ----------
     row_tiles, places : how many there are of each.
-    blocks : of a persistent kernel; 0 for one block a tile of rows.
-    section : places that are worked on together where tiles of rows are uneven; None where they are even.
+    blocks : that are launched, at most.
+    uneven : tiles of rows take longer the further down they are.
     """
 
     row_tiles: ir.Expr
     places: ir.Expr
     blocks: int
-    section: ir.Expr | None
+    uneven: bool
 
     @property
-    def items(self) -> ir.Expr:
-        """How much work there is."""
-        return self.row_tiles * self.places
+    def per_place(self) -> ir.Expr:
+        """Shares of work at one place."""
+        return (self.row_tiles + 1) // 2 if self.uneven else self.row_tiles
+
+    @property
+    def shares(self) -> ir.Expr:
+        """All shares of work."""
+        return self.per_place * self.places
 
     @property
     def grid(self) -> ir.Expr:
         """Blocks that are launched."""
-        return tirx.min(self.items, self.blocks) if self.blocks else self.items
+        return tirx.min(self.shares, self.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
-        """What is written within is done for every item that a block has."""
-        if not self.blocks:
-            yield self._item(block, tirx.const(0, "int32"))
-            return
-        rounds, rest = self.items // self.grid, self.items % self.grid
-        with T.serial(rounds + T.cast(self._seat(block, rounds) < rest, "int32")) as turn:
-            yield self._item(bind("item", turn * self.grid + self._seat(block, turn)), turn)
-
-    def _seat(self, block: ir.Expr, turn: ir.Expr) -> ir.Expr:
-        """A block's place among the others in a turn."""
-        return block if self.section is None else tirx.Select(turn % 2 == 0, block, self.grid - 1 - block)
-
-    def _item(self, index: ir.Expr, turn: ir.Expr) -> Item:
-        if self.section is None:
-            return Item(index % self.row_tiles, index // self.row_tiles, turn)
-        whole = self.section * self.row_tiles
-        first = bind("first_place", index // whole * self.section)
-        here = bind("places_here", tirx.min(self.section, self.places - first))
-        within = bind("within", index % whole)
-        return Item(self.row_tiles - 1 - within // here, first + within % here, turn)
+        """What is written within is done for every tile of rows that a block has."""
+        turns = (self.shares - block + (self.grid - 1)) // self.grid
+        with T.serial(turns * 2 if self.uneven else turns) as step:
+            turn = step // 2 if self.uneven else step
+            share = bind("share", block + turn * self.grid)
+            index, place = bind("index", share % self.per_place), share // self.per_place
+            if not self.uneven:
+                yield Item(index, place)
+                return
+            other = self.row_tiles - 1 - index
+            row_tile = bind("row_tile", tirx.Select(step % 2 == 0, other, index))
+            with when(tirx.Or(step % 2 == 0, index != other)):  # the middle one of an odd number is its own pair
+                yield Item(row_tile, place)

@@ -31,7 +31,7 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when
 from tvm_cascade.tile.kernels.consumer import Consumer
 from tvm_cascade.tile.kernels.epilogue import Epilogue
-from tvm_cascade.tile.kernels.scheduler import CACHE_BYTES, Item, Scheduler
+from tvm_cascade.tile.kernels.scheduler import Item, Scheduler
 from tvm_cascade.tile.kernels.work import Work
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
@@ -80,23 +80,16 @@ class StreamKernel:
         self.epilogue = Epilogue(self.program, config, self.buffers)
 
     def _places(self) -> None:
-        """Blocks and threads. A persistent kernel has one block a multiprocessor, others one a tile of rows."""
+        """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
         row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = _whole(product(stream.extent(var) for var in stream.batch))
-        self.scheduler = Scheduler(row_tiles, places, config.blocks, self._section(places) if self.skip else None)
+        self.scheduler = Scheduler(row_tiles, places, config.blocks, uneven=bool(self.skip))
         self.block = named("block", T.cta_id([self.scheduler.grid]))
         self.group = named("group", T.warpgroup_id([config.consumers + 1]))
         self.warp = named("warp", T.warp_id_in_wg([4]))
         self.lane = named("lane", T.lane_id([32]))
         self.thread = named("thread", T.thread_id([config.threads]))
-
-    def _section(self, places: ir.Expr) -> ir.Expr:
-        """Places whose right operands fit into the cache together."""
-        row = 2 * (self.stream.depth + sum(p.value.width for p in self.stream.products))
-        length = _whole(self.stream.extent(self.stream.position))
-        fitting = tirx.const(CACHE_BYTES // row, "int32") // tirx.max(length, 1)
-        return tirx.max(tirx.min(fitting, places), 1)
 
     @contextmanager
     def each_work(self) -> Iterator[Work]:
@@ -116,7 +109,7 @@ class StreamKernel:
         visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
-        return Work(first_row, batch, TileRange(first, end), item.turn)
+        return Work(first_row, batch, TileRange(first, end))
 
     def _shared(self) -> None:
         stream, config = self.stream, self.config

@@ -24,10 +24,8 @@ class Work:
     first_row : of the tile.
     batch : where it is in the batch.
     tiles : of the cascade axis that are visited.
-    turn : how many the block has done before.
     """
 
     first_row: ir.Expr
     batch: dict[tirx.Var, ir.Expr]
     tiles: TileRange
-    turn: ir.Expr
