@@ -13,7 +13,6 @@ from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
-from tvm_cascade.transform.dead_tiles import dead_positions
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,4 @@ def build_kernel(program: Program, group: Group, name: str, config: StreamConfig
     chosen = config or choose_config(tile_program)
     if not chosen.fits(tile_program.stream):
         raise Unfit(f"{chosen} needs more registers or shared memory than there are")
-    dead = dead_positions(tile_program.stream.group)
-    skip = dead.slacks if dead is not None and not dead.absorbed else ()
-    return Kernel(StreamKernel(tile_program, chosen, skip).build(name), tile_program, chosen)
+    return Kernel(StreamKernel(tile_program, chosen).build(name), tile_program, chosen)

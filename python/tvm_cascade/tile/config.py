@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
@@ -22,6 +26,9 @@ _TILE_OVERHEAD = 8
 
 _HIDING = {2: 1.2, 3: 1.0}
 """Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
+
+_ROW_TILE_OVERHEAD = 64
+"""Positions whose products take as long as the fixed part of a tile of rows."""
 
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
@@ -117,7 +124,7 @@ def choose_config(program: TileProgram) -> StreamConfig:
     fitting = [c for c in _candidates(program) if c.fits(stream)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
-    return min(fitting, key=lambda config: _waste(config, stream))
+    return min(fitting, key=lambda config: _cost(config, program))
 
 
 def _candidates(program: TileProgram) -> list[StreamConfig]:
@@ -134,20 +141,32 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
     return found
 
 
-def _waste(config: StreamConfig, stream: Stream) -> float:
-    """Positions and rows that are computed beside those that are asked for, and what a tile costs by itself."""
-    share = 1.0
-    for var, tile, fixed in ((stream.position, config.columns, _TILE_OVERHEAD), (stream.row, config.rows, 0)):
-        extent = stream.extent(var)
-        if isinstance(extent, int):
-            tiles = -(-extent // tile)
-            share *= tiles * (tile + fixed) / extent
-        else:
-            share *= (tile + fixed) / tile
-    return share * _HIDING[config.consumers] * (_STARVED if _is_short(config, stream) else 1.0)
+def _cost(config: StreamConfig, program: TileProgram) -> float:
+    """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
+    stream = program.stream
+    length, rows = stream.extent(stream.position), stream.extent(stream.row)
+    places = product(stream.extent(var) for var in stream.batch)
+    tile = config.consumers * (config.columns + _TILE_OVERHEAD) * _HIDING[config.consumers]
+    if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
+        return tile / (config.columns * config.rows)
+    tiles, row_tiles = -(-length // config.columns), -(-rows // config.rows)
+    visited = np.full(row_tiles, tiles)
+    if program.uneven:
+        visited = np.minimum(np.ceil(np.arange(1, row_tiles + 1) * config.rows * length / rows / config.columns), tiles)
+    row_costs = tile * visited + config.consumers * _ROW_TILE_OVERHEAD
+    shares = _shares(row_costs, program.uneven)
+    turns = np.arange(len(shares) * places)
+    busiest = np.bincount(turns % config.blocks, weights=np.tile(shares, places)).max()
+    starved = length <= 2 * config.columns and config.stages < 4
+    return float(busiest) * (_STARVED if starved else 1.0)
 
 
-def _is_short(config: StreamConfig, stream: Stream) -> bool:
-    """Whether rows end before a pipeline of so few stages has filled."""
-    length = stream.extent(stream.position)
-    return isinstance(length, int) and length <= 2 * config.columns and config.stages < 4
+def _shares(row_costs: NDArray[np.float64], uneven: bool) -> NDArray[np.float64]:
+    """The cost of each share of work at one place, as the scheduler deals them."""
+    if not uneven:
+        return row_costs
+    half = (len(row_costs) + 1) // 2
+    pairs = row_costs[::-1][:half] + row_costs[:half]
+    if len(row_costs) % 2:
+        pairs[-1] = row_costs[half - 1]
+    return pairs

@@ -22,6 +22,7 @@ from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.shifts import plan_shifts, update_order
 
@@ -127,6 +128,8 @@ class TileProgram:
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
     remembered : components and references whose value before the tile's own moves is read.
+    decay : see `ShiftPlan`.
+    skip : integers, over the frame, none of which is negative at a position that any state would notice.
     """
 
     stream: Stream
@@ -139,6 +142,12 @@ class TileProgram:
     across_lanes: frozenset[sp.Symbol]
     remembered: frozenset[sp.Symbol]
     decay: dict[sp.Symbol, float] = field(default_factory=dict)
+    skip: tuple[ir.Expr, ...] = ()
+
+    @property
+    def uneven(self) -> bool:
+        """Whether tiles of rows have different numbers of tiles to visit."""
+        return bool(self.skip)
 
     def __str__(self) -> str:
         stream, element = self.stream, self.element
@@ -197,7 +206,7 @@ class _Builder:
         self._reuse_registers()
         return TileProgram(
             self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay,
+            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(),
         )  # fmt: skip
 
     def _across_lanes(self) -> set[sp.Symbol]:
@@ -240,6 +249,10 @@ class _Builder:
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
         return Accumulate(product, weight, shift)
+
+    def _skip(self) -> tuple[ir.Expr, ...]:
+        dead = dead_positions(self.stream.group)
+        return dead.slacks if dead is not None and not dead.absorbed else ()
 
     def _check_range(self, product: Product) -> None:
         """A weight is rounded to its operand's dtype, and must not overflow there."""

@@ -39,16 +39,11 @@ from tvm_cascade.tile.program import TileProgram
 
 
 class StreamKernel:
-    """Emits the kernel of a tile program.
+    """Emits the kernel of a tile program."""
 
-    Parameters
-    ----------
-    skip : integers none of which is negative at a position that any state would notice.
-    """
-
-    def __init__(self, program: TileProgram, config: StreamConfig, skip: tuple[ir.Expr, ...]) -> None:
+    def __init__(self, program: TileProgram, config: StreamConfig) -> None:
         self.program, self.config, self.stream = program, config, program.stream
-        self.masks, self.skip = program.element.masks, skip
+        self.masks = program.element.masks
         length = self.stream.extent(self.stream.position)
         self.ragged = not (isinstance(length, int) and length % config.columns == 0)
         self.buffers: dict[tirx.Var, Any] = {}
@@ -84,7 +79,7 @@ class StreamKernel:
         stream, config = self.stream, self.config
         row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = _whole(product(stream.extent(var) for var in stream.batch))
-        self.scheduler = Scheduler(row_tiles, places, config.blocks, uneven=bool(self.skip))
+        self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven)
         self.block = named("block", T.cta_id([self.scheduler.grid]))
         self.group = named("group", T.warpgroup_id([config.consumers + 1]))
         self.warp = named("warp", T.warp_id_in_wg([4]))
@@ -105,7 +100,7 @@ class StreamKernel:
             batch[var] = bind(var.name, rest % stream.extent(var))
             rest = rest // stream.extent(var)
         tiles = self.tile_count()
-        slacks = tuple(self.placed(slack, batch) for slack in self.skip)
+        slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
         visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
