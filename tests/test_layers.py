@@ -52,12 +52,13 @@ ALLOWED: dict[str, set[str]] = {
     "testing": USERS,
     "bench": USERS | {"testing"},
     "cli_arguments": USERS | {"testing", "bench"},
+    "cli_check": COMMAND,
     "cli_env": COMMAND,
     "cli_explain": COMMAND,
     "cli_fuzz": COMMAND,
     "cli_numerics": COMMAND,
     "cli_run": COMMAND,
-    "cli": COMMAND | {"cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
+    "cli": COMMAND | {"cli_check", "cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
     "__main__": {"cli"},
 }
 
