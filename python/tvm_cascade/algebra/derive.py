@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.constants import NamedConstants
@@ -72,3 +73,9 @@ def derive(
     except UnverifiedError as unverified:
         return Refusal(str(cascade.results[-1]), Reason("unverified", str(unverified)))
     return fold
+
+
+@lru_cache(maxsize=256)
+def remembered(cascade: Cascade, rescalable_casts: tuple[str, ...], move: str) -> Fold | Refusal:
+    """`derive`, once for each cascade: a model asks for the same one in every layer, and a tuner at every size."""
+    return derive(cascade, rescalable_casts, move)

@@ -11,7 +11,7 @@ import sympy as sp
 from tvm import ir
 
 from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS, derive
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
@@ -234,7 +234,7 @@ class _Search:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        fold = derive(Cascade(reductions, varying), self.rescalable_casts, self.reference)
+        fold = remembered(Cascade(reductions, varying), tuple(self.rescalable_casts), self.reference)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)

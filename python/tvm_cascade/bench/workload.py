@@ -30,6 +30,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "tokens": 32,
     "hidden": 192,
     "columns": 48,
+    "experts": 32,
     "rows": 4,
     "length": 4096,
 }

@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Fold, formula
 from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.algebra.prove import prove
+from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -127,7 +127,7 @@ def _group(function: str, decision: Decision) -> GroupReport:
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
-        prove(group.fold),
+        OBLIGATIONS,
     )
 
 
