@@ -190,8 +190,9 @@ class Fold:
         return rows
 
     def __str__(self) -> str:
-        width = max(len(section) for section, *_ in self.formulas())
-        return "\n".join(f"{section:<{width}}  {left} = {formula(right)}" for section, left, right in self.formulas())
+        rows = self.formulas()
+        width = max(len(section) for section, *_ in rows)
+        return "\n".join(f"{section:<{width}}  {left} = {formula(right)}" for section, left, right in rows)
 
     def latex(self) -> str:
         """The formulas as one LaTeX `aligned` block."""
@@ -208,7 +209,7 @@ class Fold:
 def _of_side(expression: sp.Expr, fold: Fold, side: int) -> sp.Expr:
     """The expression with the state's symbols marked as those of the first or the second state."""
     names = [c.symbol for c in fold.components] + [s for r in fold.references for s in (r.symbol, r.step)] + [COUNT]
-    return expression.subs({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names}, simultaneous=True)
+    return expression.xreplace({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names})
 
 
 def _merged(fold: Fold, unit: tuple[Component, ...]) -> list[tuple[sp.Expr, sp.Expr]]:
