@@ -15,8 +15,7 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.prove import prove
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
 from tvm_cascade.algebra.verdict import CODES, Refusal
-
-from ..algebra.numeric_fold import Numbers, definition, fold_split
+from tvm_cascade.testing.numeric_fold import Numbers, NumericFold, definition
 
 ELEMENTS = (element("x"), element("y"), element("r", positive=True))
 RESULTS = result("d0 d1 d2")
@@ -80,7 +79,7 @@ def test_derive_gives_a_proved_fold_or_a_refusal(source: Cascade) -> None:
     if not all(np.isfinite(value) and abs(value) < 1e100 for value in expected.values()):
         return
     for cuts in ([], [3], [1, 2, 7]):
-        found = fold_split(outcome, rows, cuts)
+        found = NumericFold(outcome, LENGTH).split(rows, cuts)
         for symbol, value in expected.items():
             scale = 1e-7 * max(1.0, *(abs(v) for v in expected.values()))
             assert found[symbol] == pytest.approx(value, rel=1e-7, abs=scale), (symbol, cuts)

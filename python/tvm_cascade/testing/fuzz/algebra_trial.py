@@ -1,7 +1,7 @@
 """A trial of the algebra: the fold that `derive` gives against the cascade's definition, on numbers at high precision.
 
-The evaluation shares no code with `algebra.prove`: other points, other lengths, other splits, empty segments. What
-differs at DIGITS digits is evaluated again at each of RECHECK_DIGITS before it counts as wrong.
+The evaluation shares nothing with `algebra.prove` but ⊕ itself: other points, other lengths, other splits, empty
+segments. What differs at DIGITS digits is evaluated again at each of RECHECK_DIGITS before it counts as wrong.
 """
 
 from __future__ import annotations
