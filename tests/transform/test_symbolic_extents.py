@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from numpy.typing import NDArray
 from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.evaluate import tolerance
 
 Array = NDArray[Any]
 HEADS, FEATURES, TILE = 2, 16, 16
@@ -91,6 +94,17 @@ CASES: dict[str, tuple[Callable[[str], tirx.PrimFunc], Callable[..., list[Array]
 }
 
 
+@cache
+def unfused(name: str) -> Any:
+    return tvm.compile(CASES[name][0]("int64"), target="llvm")["main"]
+
+
+def run(function: Any, given: list[Array], like: list[Array]) -> list[Array]:
+    tensors = [tvm.runtime.tensor(np.full(e.shape, np.nan, "float32")) for e in like]
+    function(*(tvm.runtime.tensor(array) for array in given), *tensors)
+    return [tensor.numpy() for tensor in tensors]
+
+
 def check(compiled: Any, name: str) -> None:
     _, expected, shapes = CASES[name]
     rng = np.random.default_rng(0)
@@ -98,10 +112,9 @@ def check(compiled: Any, name: str) -> None:
         sizes = {"n": length, "m": 3}
         given = [rng.standard_normal([sizes.get(e, e) for e in shape]).astype("float32") for shape in shapes]
         exact = expected(*given)
-        outputs = [np.full(e.shape, np.nan, "float32") for e in exact]
-        compiled(*given, *outputs)
-        for output, value in zip(outputs, exact, strict=True):
-            np.testing.assert_allclose(output, value, rtol=2e-5, atol=2e-6)
+        found, usual = run(compiled, given, exact), run(unfused(name), given, exact)
+        for output, value, baseline in zip(found, exact, usual, strict=True):
+            tolerance.assert_close(output, value, baseline, length=length, dtype="float32")
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32"])

@@ -32,7 +32,7 @@ from tvm_cascade.options import FuseOptions
 Array = NDArray[Any]
 
 NORMAL = "normal"
-_DROPPED = 8  # one part in so many of the cascade axis is left out
+_DROPPED = 4  # one part in so many of the cascade axis is left out
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 _LIMITS: Mapping[str, int] = {
@@ -40,7 +40,7 @@ _LIMITS: Mapping[str, int] = {
     "heads": 2,
     "kv_heads": 1,
     "queries": 256,
-    "tokens": 16,
+    "tokens": 32,
     "columns": 64,
     "rows": 4,
 }
