@@ -7,36 +7,19 @@ with `rounded` in float32 arithmetic: to nearest, ties to even, subnormal number
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.algebra.rounding import FORMATS, Format
+
 _EXPONENT_BITS = -(1 << 23)  # of a float32: its sign and its exponent
 
 
-@dataclass(frozen=True)
-class Float8:
-    """A float8 type: significant bits, exponent of the smallest subnormal number, largest number, what overflow gives.
-
-    Overflow is what rounds beyond the largest number.
-    """
-
-    bits: int
-    smallest: int
-    largest: float
-    overflow: float
+FLOAT8: dict[str, Format] = {name: kind for name, kind in FORMATS.items() if name.startswith("float8")}
 
 
-FLOAT8: dict[str, Float8] = {
-    "float8_e4m3fn": Float8(4, -9, 448.0, math.nan),
-    "float8_e5m2": Float8(3, -16, 57344.0, math.inf),
-}
-
-
-def rounded(value: ir.Expr, kind: Float8) -> ir.Expr:
+def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
     """A float32 value rounded to a float8 type, in float32."""
     exponent = tirx.bitwise_and(tirx.reinterpret("int32", value), tirx.const(_EXPONENT_BITS, "int32"))
     scale = tirx.abs(tirx.reinterpret("float32", exponent))
