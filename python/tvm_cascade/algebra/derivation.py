@@ -37,6 +37,7 @@ class Derivation:
     finish : each result in the state.
     numbers : symbols that stand for constants.
     move : how running references move where there is a choice.
+    meaning : what symbols are known to stand for: N where it is fixed, elements in terms of others, numbers.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class Derivation:
         rescalable_casts: tuple[str, ...],
         numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
         move: Move = Move.EXACT,
+        meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
     ) -> None:
         self.move = move
         self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
+        self.meaning = {**self.numbers, **(meaning or {})}
         self.elements = cascade.elements
         self.handles = HandleTable()
         self.steps: list[Component | Reference] = []

@@ -27,15 +27,16 @@ of signed masses), the plain mean of x does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, WholePower
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.cascade import LENGTH, Reduction, WholePower
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
+from tvm_cascade.algebra.separate import strip_rounding
 
 
 class Gauge(str, Enum):
@@ -238,3 +239,39 @@ def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.
             return None
         parts.add(rest)
     return parts.pop() if len(parts) == 1 else None
+
+
+def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
+    """The value of a quantity where all elements are equal: N·a for Σ a, a^N for Π a, a for max a."""
+    for k in reversed(range(len(reductions))):
+        if reductions[k].result in value.free_symbols:
+            value = value.subs(reductions[k].result, _of_equal_elements(reductions, k))
+    return value
+
+
+def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
+    reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
+    if reducer.whole is None:
+        return {SUM: LENGTH * element, PROD: element**LENGTH}.get(reducer, element)
+    start = next(i for i in range(k + 1) if reductions[i].reducer.whole == reducer.whole and i + reducer.part == k)
+    block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
+    selection = reducer.whole.selection
+    if selection is not None:
+        return block[reducer.part % selection.per_rank]
+    return reducer.whole.combine(block, block)[reducer.part]
+
+
+def is_location(
+    value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+) -> bool:
+    """Whether a value tells where the data a(x) lie, as their mean, maximum and log Σ exp do, and their total does not.
+
+    Such a value moves with the data: at equal elements it is a(x), up to a number.
+
+    Parameters
+    ----------
+    part : a(x).
+    meaning : what symbols are known to stand for.
+    """
+    away = (at_equal_elements(value, reductions) - part).xreplace(dict(meaning))
+    return not varies_numerically(away, list(away.free_symbols - {LENGTH}))

@@ -36,11 +36,21 @@ REDUCE: dict[str, Callable[[Number, Number], Number]] = {
 IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "and": 1.0, "or": 0.0}
 
 
+LARGEST_EXPONENT = 100_000
+"""At digits, exp of more is an OverflowError: an exponential of it would take for ever."""
+
+
 class Arithmetic:
-    """float64, or mpmath inside `workdps(digits)`, which the caller enters; expressions are compiled once."""
+    """float64, or mpmath inside `workdps(digits)`, which the caller enters; expressions are compiled once.
+
+    Attributes
+    ----------
+    span : decimal orders between 1 and the value so far, at digits, that is farthest from it.
+    """
 
     def __init__(self, digits: int | None = None) -> None:
         self.digits = digits
+        self.span = 0
         self._compiled: dict[sp.Expr, tuple[tuple[sp.Symbol, ...], Callable[..., Number]]] = {}
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
@@ -54,13 +64,16 @@ class Arithmetic:
         if expression not in self._compiled:
             bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
-            module = "numpy" if self.digits is None else "mpmath"
+            module = "numpy" if self.digits is None else [{"exp": _exponential}, "mpmath"]
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module)
         symbols, function = self._compiled[expression]
         if self.digits is None:
             with np.errstate(all="ignore"):
                 return float(function(*(np.float64(at[s]) for s in symbols)))
-        return mpmath.mpf(function(*(at[s] for s in symbols)))
+        value = mpmath.mpf(function(*(at[s] for s in symbols)))
+        if value and mpmath.isfinite(value):
+            self.span = max(self.span, abs(int(mpmath.mag(value))) * 3 // 10)
+        return value
 
     def number(self, value: Number) -> Number:
         """A number of this arithmetic."""
@@ -69,6 +82,12 @@ class Arithmetic:
     def finite(self, value: Number) -> bool:
         """Whether a number is neither NaN nor infinite."""
         return math.isfinite(value) if self.digits is None else bool(mpmath.isfinite(value))
+
+
+def _exponential(exponent: Number) -> Number:
+    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
+    return mpmath.exp(exponent)
 
 
 class NumericFold:
