@@ -10,7 +10,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
 from tvm_cascade.algebra.counterexample import Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, is_power_of_two
+from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -190,7 +190,9 @@ class Derivation:
         """A reference that stays at zero for ever; no step moves it."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
-        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0)))
+        self._constants.append(
+            Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0), range=Range.WAVES)
+        )
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr, gauge: Gauge) -> sp.Expr:

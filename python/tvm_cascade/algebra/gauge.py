@@ -7,7 +7,8 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 |--------|--------------------------------------------------------|-----------------------------------------------|
 | deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
-| centred  | u is built from sums                                   | u of the predicted results: partial sum · N/n   |
+| centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
+| centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
 
@@ -19,10 +20,12 @@ How often a running reference moves is its *move*, which the user may choose:
 
 Both end away from u, and finish brings the state there.
 
-Range analysis decides between the gauges: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of
-the answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
-kept as an extra component and serves as the reference; where u divides by a result that may pass near zero (a centre
-of signed masses), the plain mean of x does.
+Range analysis decides between the gauges, and a reference says why it was chosen (`Range`): with c running,
+exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the answer. A total or max y, as u of (x − u)², is far from
+the data while it grows or drifts, and what the state lost there does not come back; the mean of x is near them, and
+finish goes from there to u. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of
+the exponent is kept as an extra component and serves as the reference; where u divides by a result that may pass near
+zero (a centre of signed masses), the plain mean of x does.
 """
 
 from __future__ import annotations
@@ -63,6 +66,24 @@ class Move(str, Enum):
 
 LAZY_DISTANCE = 8
 """exp(8) = 2981: a million terms of it stay 28 binary orders below the largest float32."""
+
+
+class Range(str, Enum):
+    """Why lifts keep their digits where they are held at a reference c for u."""
+
+    BOUNDED = "exp(x − c) ≤ 1, for no element so far has a larger exponent than c gives"
+    LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
+    LAZY = f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
+    SCALE = "|x/c| ≤ 1"
+    POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
+    LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
+    MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
+    WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
+    PREDICTED = "elements at c are as they are at u, as far as partial results tell u"
+    DEFERRED = "a factor of the whole: applied once, at the end, and no element is held at it"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 def is_power_of_two(value: sp.Expr) -> bool:

@@ -11,10 +11,12 @@ from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
     Move,
+    Range,
     bounded_by_results,
     exponents,
     factor_in,
     is_location,
+    is_power_of_two,
     may_be_singular,
     may_cancel,
     only_in_waves,
@@ -37,7 +39,13 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
         # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
         return derivation.refer(
-            (handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True, guarded=True
+            (handle, "bound", largest),
+            handle.value,
+            Gauge.RUNNING,
+            largest,
+            auxiliary=True,
+            guarded=True,
+            range=Range.LARGEST,
         )
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value)
@@ -46,7 +54,13 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         # The total weight in the denominator is zero where no position that counts has been met.
         weighted = not mean.has(COUNT)
         return derivation.refer(
-            (handle, "mean", mean), handle.value, Gauge.CENTRED, mean, auxiliary=True, guarded=weighted
+            (handle, "mean", mean),
+            handle.value,
+            Gauge.CENTRED,
+            mean,
+            auxiliary=True,
+            guarded=weighted,
+            range=Range.MEAN,
         )
     gauge = tracking_gauge(handle, done)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
@@ -60,8 +74,32 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         )
         value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
     return derivation.refer(
-        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale, move=move
+        (handle, "scale" if scale else ""),
+        handle.value,
+        gauge,
+        value,
+        guarded=guarded,
+        scale=scale,
+        move=move,
+        range=_range(derivation, handle, function, move, scale),
     )
+
+
+def _range(derivation: Derivation, handle: Handle, function: sp.Expr, move: Move, scale: bool) -> Range:
+    """Why lifts keep their digits with the quantity at the partial results."""
+    if scale:
+        return Range.POWER_OF_TWO if move is Move.POWER_OF_TWO or is_power_of_two(handle.value) else Range.SCALE
+    if exponents(function, handle.symbol, derivation.elements):
+        return Range.LAZY if move is Move.LAZY else Range.BOUNDED
+    return Range.PREDICTED if _part(derivation, handle, function) is None else Range.LOCATION
+
+
+def _part(derivation: Derivation, handle: Handle, function: sp.Expr) -> sp.Expr | None:
+    """The a(x) where the function reads a(x) − u and no exponential of it, and a(x) reads no result itself."""
+    part = translated_part(function, handle.symbol, derivation.elements)
+    if part is None or part.has(*(h.symbol for h in derivation.handles)):
+        return None
+    return None if exponents(function, handle.symbol, derivation.elements) else part
 
 
 def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> sp.Expr | None:
@@ -72,8 +110,8 @@ def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function
     good where weights are alike; it serves where they read results themselves, or u divides by their sum.
     """
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
-    part = translated_part(function, handle.symbol, elements)
-    if part is None or part.has(*handles):
+    part = _part(derivation, handle, function)
+    if part is None:
         return None
     cancels = may_cancel(handle.value, derivation.results)
     if not cancels and is_location(handle.value, part, derivation.done, derivation.meaning):

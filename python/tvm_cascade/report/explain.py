@@ -11,7 +11,7 @@ import tvm
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Fold, formula
-from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.prove import prove
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.errors import InputError
@@ -122,7 +122,7 @@ def _group(function: str, decision: Decision) -> GroupReport:
         ),
         _latex(group.fold),
         _gauges(group.fold),
-        {formula(_shortened(r.tracks)): group.fold.range_of(r) for r in group.fold.references},
+        _ranges(group.fold),
         numbers.passes_before if numbers else None,
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
@@ -141,6 +141,13 @@ def _gauges(fold: Fold) -> dict[str, str]:
     moving = {str(reference.tracks): str(reference.gauge) for reference in fold.references}
     deferred = {str(quantity): str(Gauge.DEFERRED) for quantities in fold.deferred.values() for quantity in quantities}
     return {**moving, **deferred}
+
+
+def _ranges(fold: Fold) -> dict[str, str]:
+    """By quantity; one that is deferred in one reduction and held at a reference in another has the reference's."""
+    deferred = {q: str(Range.DEFERRED) for quantities in fold.deferred.values() for q in quantities}
+    held = {r.tracks: str(r.range) for r in fold.references}
+    return {formula(_shortened(quantity)): argument for quantity, argument in {**deferred, **held}.items()}
 
 
 def _latex(fold: Fold) -> str:
