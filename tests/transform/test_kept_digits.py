@@ -60,10 +60,17 @@ def differences_from_a_total_and_from_its_squares() -> tirx.PrimFunc:
 def differences_from_an_exponential_of_a_total() -> tirx.PrimFunc:
     x = array("x")
     s = fold("s", lambda i, j: x[i, j])
-    level = lambda i: te.exp(s[i] / te.max(s[i] * s[i], number(1)))  # noqa: E731
-    return program(
-        x, y, fold("out", lambda i, j: (x[i, j] / number(64) - level(i)) * (x[i, j] - s[i] / number(LENGTH)))
-    )
+
+    def from_level(i: Expr, j: Expr) -> Expr:
+        return x[i, j] / number(64) - te.exp(s[i] / te.max(s[i], number(1)))
+
+    return program(x, fold("out", lambda i, j: from_level(i, j) * (x[i, j] - s[i] / number(LENGTH))))
+
+
+def fourth_powers_in_another_unit() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: y[i, j] * y[i, j])
+    return program(x, y, fold("out", lambda i, j: te.power(x[i, j] * number(1.4426950408889634) - s[i], number(4))))
 
 
 def differences_from_a_softmax_moment() -> tirx.PrimFunc:
@@ -80,6 +87,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range]] = {
     "squares about the maximum of something else": (squares_about_the_maximum_of_something_else, Range.MEAN),
     "differences from a total and from its squares": (differences_from_a_total_and_from_its_squares, Range.MEAN),
     "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.MEAN),
+    "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
 }
 
