@@ -221,12 +221,22 @@ def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr
 def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]) -> sp.Expr:
     """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
     final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
+    final = _nested(final, [r.step for r in references if r.free or r.gauge is Gauge.DEFERRED])
     for reference, handle in zip(references, tracked, strict=True):
         if reference.free or reference.gauge is Gauge.DEFERRED:
             final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
         else:
             final = final.subs({reference.moved: reference.symbol, reference.step: 0})
     return final
+
+
+def _nested(final: sp.Expr, steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """E·(a + Δ·(b + Δ·c)), E the exponential: where Δ is out of range the highest power decides, not ∞ − ∞."""
+    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps))) if steps else sp.Integer(1)
+    rest = sp.expand(sp.powsimp(sp.expand(final / exponential)))
+    if not steps or rest.has(sp.exp) or not rest.is_polynomial(*steps) or not rest.is_Add:
+        return final
+    return exponential * sp.horner(rest, *steps)
 
 
 def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
