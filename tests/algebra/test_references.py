@@ -81,6 +81,21 @@ def test_elements_are_known_by_what_they_stand_for() -> None:
     assert held(*apart) == [Range.MEAN]
 
 
+def test_the_mean_that_a_line_needs_is_that_of_least_squares() -> None:
+    fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, (y - a * x) ** 2)], [x, y, w]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    lifts = {component.symbol: component.lift for component in fold.components}
+    assert sp.simplify(reference.value.subs(lifts) - y / x) == 0
+    assert {x * y, x**2} <= set(lifts.values())
+
+
+def test_a_sum_of_lines_moves_nothing() -> None:
+    fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, weight * (y - a * x))], [x, y, w, weight]))
+    assert isinstance(fold, Fold)
+    assert not any(component.moves for component in fold.components)
+
+
 @pytest.mark.parametrize(
     ("reductions", "move", "expected"),
     [

@@ -18,7 +18,7 @@ from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
 from .running import Arrays, Unfused, read
 
 KINDS = ["normal", "large_offset", "rising", "falling", "late_spike", "alternating_sign"]
@@ -73,6 +73,24 @@ def fourth_powers_in_another_unit() -> tirx.PrimFunc:
     return program(x, y, fold("out", lambda i, j: te.power(x[i, j] * number(1.4426950408889634) - s[i], number(4))))
 
 
+def residues_of_a_line() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, y, fold("out", lambda i, j: te.power(y[i, j] - s[i] * x[i, j], number(2))))
+
+
+def points_of_a_line() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, y, fold("out", lambda i, j: y[i, j] - s[i] * x[i, j]))
+
+
+def softmax_weighted_squares_about_a_total() -> tirx.PrimFunc:
+    x = array("x")
+    m, s = fold("m", lambda i, j: x[i, j], maximum), fold("s", lambda i, j: x[i, j])
+    return program(x, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) * te.power(x[i, j] - s[i], number(2))))
+
+
 def differences_from_a_softmax_moment() -> tirx.PrimFunc:
     x, temperature = array("x"), array("temperature", ROWS)
     m = fold("m", lambda i, j: x[i, j], maximum)
@@ -80,7 +98,7 @@ def differences_from_a_softmax_moment() -> tirx.PrimFunc:
     return program(x, temperature, fold("out", lambda i, j: x[i, j] - d[i]))
 
 
-CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range]] = {
+CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about a total": (squares_about_a_total, Range.MEAN),
     "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
     "squares about the mean of something else": (squares_about_the_mean_of_something_else, Range.MEAN),
@@ -88,6 +106,9 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range]] = {
     "differences from a total and from its squares": (differences_from_a_total_and_from_its_squares, Range.MEAN),
     "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.MEAN),
     "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
+    "residues of a line": (residues_of_a_line, Range.MEAN),
+    "points of a line": (points_of_a_line, None),
+    "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
 }
 
@@ -114,7 +135,8 @@ def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", CASCADES)
 def test_the_last_reference_is_held_where_the_data_lie(name: str) -> None:
     (group,) = unfused(name).groups
-    assert group.fold.references[-1].range is CASCADES[name][1]
+    ranges = [reference.range for reference in group.fold.references]
+    assert (ranges[-1] if ranges else None) is CASCADES[name][1]
 
 
 def test_positions_of_weight_zero_do_not_move_the_reference_away() -> None:
@@ -134,6 +156,16 @@ def test_a_softmax_moment_divided_by_a_parameter_is_held_at_the_maximum() -> Non
              np.array([1, -2, 0.5, 3], "float32")]  # fmt: skip
     for tile, segments in TILINGS:
         func.check(given, tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("power", [2, 3, 4])
+def test_a_total_out_of_range_gives_the_infinity_that_the_elements_give(power: int) -> None:
+    x = array("x")
+    p = fold("p", lambda i, j: te.exp(x[i, j]), product)
+    func = read(program(x, fold("out", lambda i, j: te.power(p[i] - x[i, j], number(power)))))
+    given = [INPUTS["large_offset"](np.random.default_rng(0), (ROWS, LENGTH), "float32")]
+    for tile, segments in TILINGS:
+        np.testing.assert_array_equal(func.fused_results(given, tile=tile, segments=segments)["out"], np.inf)
 
 
 def test_exponentials_that_cancel_are_joined_before_one_overflows() -> None:

@@ -186,12 +186,12 @@ class Derivation:
             self.steps.append(self._references[key])
         return self._references[key]
 
-    def constant(self, tracks: sp.Expr) -> Reference:
+    def constant(self, tracks: sp.Expr, argument: Range) -> Reference:
         """A reference that stays at zero for ever; no step moves it."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
         self._constants.append(
-            Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0), range=Range.WAVES)
+            Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0), range=argument)
         )
         return self._constants[-1]
 

@@ -7,6 +7,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 |--------|--------------------------------------------------------|-----------------------------------------------|
 | deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
+| deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
 | centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
@@ -79,6 +80,7 @@ class Range(str, Enum):
     LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
     MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
+    APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "elements at c are as they are at u, as far as partial results tell u"
     DEFERRED = "a factor of the whole: applied once, at the end, and no element is held at it"
 

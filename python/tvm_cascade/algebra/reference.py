@@ -24,6 +24,7 @@ from tvm_cascade.algebra.gauge import (
     translated_part,
 )
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.algebra.separate import Step, in_steps
 
 
 def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
@@ -48,7 +49,9 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
             range=Range.LARGEST,
         )
     if only_in_waves(function, handle.symbol):
-        return derivation.constant(handle.value)
+        return derivation.constant(handle.value, Range.WAVES)
+    if _line(derivation, handle, function) is not None and sp.diff(function, handle.symbol, 2) == 0:
+        return derivation.constant(handle.value, Range.APART)
     mean = _mean(derivation, reduction, handle, function)
     if mean is not None:
         # The total weight in the denominator is zero where no position that counts has been met.
@@ -102,27 +105,67 @@ def _part(derivation: Derivation, handle: Handle, function: sp.Expr) -> sp.Expr 
     return None if exponents(function, handle.symbol, derivation.elements) else part
 
 
+def _line(derivation: Derivation, handle: Handle, function: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
+    """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does."""
+    lines = [total for total in function.atoms(sp.Add) if total.has(handle.symbol)]
+    if len(lines) != 1 or exponents(function, handle.symbol, derivation.elements):
+        return None
+    total = sp.expand(lines[0])
+    p, q = total.coeff(handle.symbol, 0), total.coeff(handle.symbol, 1)
+    fits = sp.expand(p + q * handle.symbol - total) == 0 and q.has(*derivation.elements)
+    return (p, q) if fits and not (p + q).has(*(h.symbol for h in derivation.handles)) else None
+
+
 def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> sp.Expr | None:
     """The mean of a(x), where the function reads a(x) − u and u at partial results may be far from the data.
 
     Let c be the mean of a(x) by the weights |w| of F = w·(a − u)^k. Then |u − c| and |a − c| are on the whole no larger
     than |a − u|, whatever u is: brought from c to u, F loses no more digits than it does unfused. The plain mean is as
-    good where weights are alike; it serves where they read results themselves, or u divides by their sum.
+    good where weights are alike; it serves where they have no fold, or u divides by their sum. For p + q·u the weights
+    have a factor q², and a is −p/q: the c of least squares.
     """
-    elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
-    part = _part(derivation, handle, function)
+    elements = derivation.elements
+    part, density = _part(derivation, handle, function), sp.Integer(1)
     if part is None:
-        return None
+        line = _line(derivation, handle, function)
+        if line is None:
+            return None
+        part, density = -line[0] / line[1], line[1] ** 2
     cancels = may_cancel(handle.value, derivation.results)
-    if not cancels and is_location(handle.value, part, derivation.done, derivation.meaning):
+    if is_location(handle.value, part, derivation.done, derivation.meaning) and not cancels:
         return None
     apart, varying = part.as_independent(*elements, as_Add=True)
     scale, bare = varying.as_coeff_Mul()
-    weight = sp.Mul(*(f for f in sp.Mul.make_args(function) if f.has(*elements) and not f.has(handle.symbol)))
-    if cancels or weight == 1 or weight.has(*handles):
-        return apart + scale * derivation.component(reduction, SUM, bare) / COUNT
-    total = derivation.component(reduction, SUM, sp.Abs(weight))
-    return apart + scale * derivation.component(reduction, SUM, bare * sp.Abs(weight)) / total
+    varying_factors = (f for f in sp.Mul.make_args(function) if f.has(*elements) and not f.has(handle.symbol))
+    weight = density * sp.Abs(sp.Mul(*varying_factors))
+    folded = None if weight == 1 or (cancels and density == 1) else _weighted(derivation, reduction, weight, bare)
+    if folded is not None:
+        return apart + scale * folded
+    return apart + scale * derivation.component(reduction, SUM, bare) / COUNT if density == 1 else None
+
+
+def _weighted(derivation: Derivation, reduction: Reduction, weight: sp.Expr, part: sp.Expr) -> sp.Expr | None:
+    """Σ weight·part / Σ weight in components; None where the weight reads results other than as exp(x − u)."""
+    read = [h for h in derivation.handles if h.symbol in weight.free_symbols]
+    if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
+        return None
+    references = [reference_of(derivation, reduction, h, weight) for h in read]
+    old, new = ({h.symbol: s for h, s in zip(read, side, strict=True)} for side in _sides(references))
+    ratio = sp.powsimp(sp.expand(weight.subs(new) / weight.subs(old)))
+    ratio = in_steps(ratio, [Step(r.symbol, r.moved, r.step) for r in references])
+    if ratio.has(*derivation.elements):
+        return None
+    totals = []
+    for lift in (sp.cancel(part * weight) if part.has(sp.Pow) else part * weight, weight):
+        held = lift.subs(old)
+        known = derivation.known(SUM, held)
+        symbol = derivation.unused(reduction)
+        totals.append(known or derivation.add(reduction, SUM, held, symbol * ratio))
+    return totals[0] / totals[1]
+
+
+def _sides(references: list[Reference]) -> tuple[list[sp.Symbol], list[sp.Symbol]]:
+    return [r.symbol for r in references], [r.moved for r in references]
 
 
 def _move(derivation: Derivation, gauge: Gauge, function: sp.Expr, handle: Handle, scale: bool) -> Move:
