@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sympy as sp
 import tvm
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.fold import Fold, formula
+from tvm_cascade.algebra.fold import Fold, Reference, formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.prove import prove
 from tvm_cascade.algebra.verdict import Reason
@@ -138,16 +138,21 @@ def _shortened(expression: sp.Expr) -> sp.Expr:
 
 
 def _gauges(fold: Fold) -> dict[str, str]:
-    moving = {str(reference.tracks): str(reference.gauge) for reference in fold.references}
-    deferred = {str(quantity): str(Gauge.DEFERRED) for quantities in fold.deferred.values() for quantity in quantities}
-    return {**moving, **deferred}
+    return _by_quantity(fold, str(Gauge.DEFERRED), lambda reference: str(reference.gauge))
 
 
 def _ranges(fold: Fold) -> dict[str, str]:
-    """By quantity; one that is deferred in one reduction and held at a reference in another has the reference's."""
-    deferred = {q: str(Range.DEFERRED) for quantities in fold.deferred.values() for q in quantities}
-    held = {r.tracks: str(r.range) for r in fold.references}
-    return {formula(_shortened(quantity)): argument for quantity, argument in {**deferred, **held}.items()}
+    return _by_quantity(fold, str(Range.DEFERRED), lambda reference: str(reference.range))
+
+
+def _by_quantity(fold: Fold, deferred: str, held: Callable[[Reference], str]) -> dict[str, str]:
+    """What is said of each quantity, in each reduction that reads it in another way."""
+    said = [(reference.tracks, held(reference)) for reference in fold.references]
+    said += [(quantity, deferred) for quantities in fold.deferred.values() for quantity in quantities]
+    texts: dict[str, dict[str, None]] = {}
+    for quantity, text in said:
+        texts.setdefault(formula(_shortened(quantity)), {})[text] = None
+    return {quantity: "; ".join(several) for quantity, several in texts.items()}
 
 
 def _latex(fold: Fold) -> str:
