@@ -276,7 +276,7 @@ def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
     reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
     if reducer.whole is None:
         return {SUM: LENGTH * element, PROD: element**LENGTH}.get(reducer, element)
-    start = next(i for i in range(k + 1) if reductions[i].reducer.whole == reducer.whole and i + reducer.part == k)
+    start = k - reducer.part
     block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
     selection = reducer.whole.selection
     if selection is not None:

@@ -124,28 +124,31 @@ def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function
     good where weights are alike; it serves where they have no fold, or u divides by their sum. For p + q·u the weights
     have a factor q², and a is −p/q: the c of least squares.
     """
-    elements = derivation.elements
-    part, density = _part(derivation, handle, function), sp.Integer(1)
+    part, line = _part(derivation, handle, function), None
     if part is None:
         line = _line(derivation, handle, function)
         if line is None:
             return None
-        part, density = -line[0] / line[1], line[1] ** 2
+        part = -line[0] / line[1]
     cancels = may_cancel(handle.value, derivation.results)
     if is_location(handle.value, part, derivation.done, derivation.meaning) and not cancels:
         return None
+    elements = derivation.elements
+    factors = (f for f in sp.Mul.make_args(function) if f.has(*elements) and not f.has(handle.symbol))
+    weight = sp.Abs(sp.Mul(*factors))
+    if line is not None:
+        return _weighted(derivation, reduction, -line[0] * line[1] * weight, line[1] ** 2 * weight)
     apart, varying = part.as_independent(*elements, as_Add=True)
+    if weight != 1 and not cancels:
+        mean = _weighted(derivation, reduction, varying * weight, weight)
+        if mean is not None:
+            return apart + mean
     scale, bare = varying.as_coeff_Mul()
-    varying_factors = (f for f in sp.Mul.make_args(function) if f.has(*elements) and not f.has(handle.symbol))
-    weight = density * sp.Abs(sp.Mul(*varying_factors))
-    folded = None if weight == 1 or (cancels and density == 1) else _weighted(derivation, reduction, weight, bare)
-    if folded is not None:
-        return apart + scale * folded
-    return apart + scale * derivation.component(reduction, SUM, bare) / COUNT if density == 1 else None
+    return apart + scale * derivation.component(reduction, SUM, bare) / COUNT
 
 
-def _weighted(derivation: Derivation, reduction: Reduction, weight: sp.Expr, part: sp.Expr) -> sp.Expr | None:
-    """Σ weight·part / Σ weight in components; None where the weight reads results other than as exp(x − u)."""
+def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weight: sp.Expr) -> sp.Expr | None:
+    """Σ above / Σ weight in components; None where the weight reads results other than as exp(x − u)."""
     read = [h for h in derivation.handles if h.symbol in weight.free_symbols]
     if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
         return None
@@ -155,13 +158,12 @@ def _weighted(derivation: Derivation, reduction: Reduction, weight: sp.Expr, par
     ratio = in_steps(ratio, [Step(r.symbol, r.moved, r.step) for r in references])
     if ratio.has(*derivation.elements):
         return None
-    totals = []
-    for lift in (sp.cancel(part * weight) if part.has(sp.Pow) else part * weight, weight):
-        held = lift.subs(old)
-        known = derivation.known(SUM, held)
-        symbol = derivation.unused(reduction)
-        totals.append(known or derivation.add(reduction, SUM, held, symbol * ratio))
-    return totals[0] / totals[1]
+    sums = []
+    for lift in (above, weight):
+        scale, bare = lift.subs(old).as_coeff_Mul()
+        known, symbol = derivation.known(SUM, bare), derivation.unused(reduction)
+        sums.append(scale * (known or derivation.add(reduction, SUM, bare, symbol * ratio)))
+    return sums[0] / sums[1]
 
 
 def _sides(references: list[Reference]) -> tuple[list[sp.Symbol], list[sp.Symbol]]:
