@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+
+import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.constants import NamedConstants
@@ -19,7 +21,10 @@ RESCALABLE_CASTS = ("float16", "bfloat16")
 
 
 def derive(
-    cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, move: str = Move.EXACT
+    cascade: Cascade,
+    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
+    move: str = Move.EXACT,
+    meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
 ) -> Fold | Refusal:
     """The fold of a cascade, proved; or the refusal that names the reduction, the expression and the law that fails.
 
@@ -28,6 +33,8 @@ def derive(
     cascade : reductions over one axis, in dependency order.
     rescalable_casts : dtypes whose rounding inside an element may happen at another scale.
     move : how running references move: "exact", "lazy" or "power_of_two" (see `gauge`).
+    meaning : what is known of symbols, for the choice of references alone: N as a number, an element in terms of
+        others. The fold holds whatever they are.
 
     Returns
     -------
@@ -50,7 +57,7 @@ def derive(
     """
     constants = NamedConstants()
     named = constants.named(cascade)
-    derivation = Derivation(named, tuple(rescalable_casts), constants.values, Move(move))
+    derivation = Derivation(named, tuple(rescalable_casts), constants.values, Move(move), meaning)
     try:
         for block in derivation.cascade.blocks:
             if block[0].reducer.whole is not None:
@@ -76,6 +83,8 @@ def derive(
 
 
 @lru_cache(maxsize=256)
-def remembered(cascade: Cascade, rescalable_casts: tuple[str, ...], move: str) -> Fold | Refusal:
+def remembered(
+    cascade: Cascade, rescalable_casts: tuple[str, ...], move: str, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]
+) -> Fold | Refusal:
     """`derive`, once for each cascade: a model asks for the same one in every layer, and a tuner at every size."""
-    return derive(cascade, rescalable_casts, move)
+    return derive(cascade, rescalable_casts, move, dict(meaning))

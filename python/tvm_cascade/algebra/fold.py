@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, is_power_of_two
+from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.reducer import Reducer
 
 
@@ -80,6 +80,7 @@ class Reference:
     scale : it stands in for a factor, so it must not be zero; it starts at 1.
     move : where it goes; unless that is exact, it need not end at `tracks`.
     auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
+    range : why lifts keep their digits there.
     """
 
     symbol: sp.Symbol
@@ -92,6 +93,7 @@ class Reference:
     auxiliary: bool = False
     scale: bool = False
     move: Move = Move.EXACT
+    range: Range = Range.PREDICTED
 
     @property
     def free(self) -> bool:
@@ -139,18 +141,6 @@ class Fold:
     def references(self) -> tuple[Reference, ...]:
         """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
-
-    def range_of(self, reference: Reference) -> str:
-        """Why lifts stay in range where they are held at a reference."""
-        if reference.scale and (reference.move is Move.POWER_OF_TWO or is_power_of_two(reference.tracks)):
-            return "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
-        if reference.scale:
-            return "|x/c| ≤ 1"
-        if any(e.has(reference.symbol) for c in self.components for e in c.lift.atoms(sp.exp)):
-            if reference.move is Move.LAZY:
-                return f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
-            return "exp(x − c) ≤ 1"
-        return "x − c is no larger than the spread of x about its centre"
 
     def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:
         """The fold of some results alone: steps that none of them needs are dropped."""

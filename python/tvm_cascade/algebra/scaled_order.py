@@ -16,8 +16,9 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Handle, exponents, factor_in
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.sampling import varies_numerically
-from tvm_cascade.algebra.sum_law import Held, in_exponent_units, reference_of
+from tvm_cascade.algebra.sum_law import Held, in_exponent_units
 
 
 def scaled_extremum(

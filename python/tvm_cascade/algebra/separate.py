@@ -258,7 +258,22 @@ def _reduced(
 def without_constant_factor(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
     """The expression without factors that do not vary along the axis; the span stays the same."""
     _, varying = sp.factor_terms(sp.simplify(expression)).as_independent(*elements, as_Add=False)
-    return oriented(varying, elements) if varying != 0 else sp.Integer(1)
+    return oriented(_at_scale(varying, elements), elements) if varying != 0 else sp.Integer(1)
+
+
+LARGEST_COEFFICIENT = 16
+
+
+def _at_scale(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
+    """1.4427·x − u with u as it is: 14427·x − 10000·u would leave a dtype's range at the first power."""
+
+    def scaled(total: sp.Expr) -> sp.Expr:
+        numbers = [term.as_coeff_Mul()[0] for term in total.args if not term.has(*elements)]
+        long = any(abs(number) > LARGEST_COEFFICIENT for number in numbers)
+        return sp.Add(*(term / abs(numbers[0]) for term in total.args)) if long else total
+
+    bases = {f.as_base_exp()[0] for f in sp.Mul.make_args(expression)}
+    return expression.xreplace({base: scaled(base) for base in bases if isinstance(base, sp.Add)})
 
 
 def oriented(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:

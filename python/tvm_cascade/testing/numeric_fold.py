@@ -27,11 +27,21 @@ Numbers = dict[sp.Symbol, Number]
 State = Numbers | None
 
 
+LARGEST_EXPONENT = 100_000
+"""At digits, exp of more is an OverflowError: an exponential of it would take for ever."""
+
+
 class Arithmetic:
-    """float64, or mpmath inside `workdps(digits)`, which the caller enters; expressions are compiled once."""
+    """float64, or mpmath inside `workdps(digits)`, which the caller enters; expressions are compiled once.
+
+    Attributes
+    ----------
+    span : decimal orders between 1 and the value so far, at digits, that is farthest from it.
+    """
 
     def __init__(self, digits: int | None = None) -> None:
         self.digits = digits
+        self.span = 0
         self._compiled: dict[sp.Expr, tuple[tuple[sp.Symbol, ...], Callable[..., Number]]] = {}
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
@@ -45,14 +55,17 @@ class Arithmetic:
         if expression not in self._compiled:
             bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
-            module = "numpy" if self.digits is None else "mpmath"
+            module = "numpy" if self.digits is None else [{"exp": _exponential}, "mpmath"]
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module)
         symbols, function = self._compiled[expression]
         given = (self.number(EXTREMES[s]) if s in EXTREMES else at[s] for s in symbols)
         if self.digits is None:
             with np.errstate(all="ignore"):
                 return float(function(*map(np.float64, given)))
-        return mpmath.mpf(function(*given))
+        value = mpmath.mpf(function(*given))
+        if value and mpmath.isfinite(value):
+            self.span = max(self.span, abs(int(mpmath.mag(value))) * 3 // 10)
+        return value
 
     def number(self, value: Number) -> Number:
         """A number of this arithmetic; SymPy's numbers and infinities are taken too."""
@@ -66,6 +79,12 @@ class Arithmetic:
     def finite(self, value: Number) -> bool:
         """Whether a number is neither NaN nor infinite."""
         return math.isfinite(value) if self.digits is None else bool(mpmath.isfinite(value))
+
+
+def _exponential(exponent: Number) -> Number:
+    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
+    return mpmath.exp(exponent)
 
 
 FLOAT64 = Arithmetic()
