@@ -142,3 +142,8 @@ def test_a_parameter_that_is_neither_buffer_nor_number_is_said_to_be() -> None:
     strange = tirx.PrimFunc([*func.params, tirx.Var("context", "handle")], func.body).with_attr("s_tir", True)
     (group,) = tvm_cascade.explain(strange).groups
     assert group.reason.code == "unsupported_shape" and "context is no buffer and no number" in group.reason.detail
+
+
+def test_numerics_which_draws_data_says_that_it_has_none_for_numbers() -> None:
+    with pytest.raises(InputError, match="the numbers valid, scale"):
+        tvm_cascade.numerics(valid_softmax())
