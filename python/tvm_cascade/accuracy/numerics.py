@@ -63,7 +63,8 @@ def numerics(
     Raises
     ------
     InputError
-        When there is not one readable function, a parameter is a number, a name of an input is unknown, or arrays do not fit.
+        When there is not one readable function, a parameter is a number, a name of an input is unknown, or arrays do
+        not fit.
     OptionError
         When an option is unknown or outside its domain.
     """

@@ -101,12 +101,12 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = Fal
 
 def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[ir.Var, Array]:
     """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`."""
-    params = signature(func)
+    params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
         raise InputError(f"{len(params.inputs)} arrays ({names})", str(len(inputs)), "inputs of the oracle")
     given = list(zip(params.inputs, inputs, strict=True))
-    root = _root(func.with_body(_with_numbers(func.body, {p: n for p, n in given if not _is_buffer(p)})))
+    root = _with_numbers(root, {p: n for p, n in given if not _is_buffer(p)})
     buffers = {buffer: _poisoned(buffer) for buffer in (*params.outputs, *root.alloc_buffers)}
     for param, array in ((p, a) for p, a in given if _is_buffer(p)):
         buffers[param] = _held(param, np.asarray(array), rounding)
@@ -145,8 +145,8 @@ def _is_buffer(param: ir.Var) -> bool:
     return isinstance(param.ty, tirx.BufferType)
 
 
-def _with_numbers(body: tirx.Stmt, numbers: Mapping[ir.Var, Any]) -> tirx.Stmt:
-    """The body with parameters that are numbers written out, in their own dtypes."""
+def _with_numbers(root: s_tir.SBlock, numbers: Mapping[ir.Var, Any]) -> s_tir.SBlock:
+    """The root block with parameters that are numbers written out, in their own dtypes."""
     constants = {}
     for param, number in numbers.items():
         dtype, found = str(param.ty.dtype), np.asarray(number)
@@ -156,7 +156,7 @@ def _with_numbers(body: tirx.Stmt, numbers: Mapping[ir.Var, Any]) -> tirx.Stmt:
             raise InputError(f"a number of dtype {dtype}", text, f"input `{param.name}`")
         constants[param] = tirx.const(found.item(), dtype)
     replace = (ir.Var, lambda var: constants.get(var, var))
-    return tvm_ffi.structural_map(body, replace) if constants else body
+    return tvm_ffi.structural_map(root, replace) if constants else root
 
 
 def _held(param: ir.Var, array: Array, rounding: bool) -> Array:
