@@ -23,7 +23,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.sampling import vanishes
 
-WORK = 2500
+WORK = 3000
 """Operations that one derivation may spend: about six seconds. Of random cascades one in hundreds needs a second."""
 
 SIMPLIFIED_OPS = 250
