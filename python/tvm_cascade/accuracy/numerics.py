@@ -67,7 +67,8 @@ def numerics(
     Raises
     ------
     InputError
-        When there is not one readable function, a name of an input is unknown, or arrays do not fit.
+        When there is not one readable function, a parameter is a number, a name of an input is unknown, or arrays do
+        not fit.
     OptionError
         When an option is unknown or outside its domain.
     """
@@ -100,6 +101,9 @@ class Subject:
         self.fuse_seconds = time.process_time() - start
         if not isinstance(outcome.program, Program):
             raise InputError("a function that can be read", str(outcome.decisions[0].reason), self.name)
+        if numbers := [param.name for param in self.func.params if not tirx.is_buffer_var(param)]:
+            hint = "give them their values in the program"
+            raise InputError("parameters that are buffers", f"the numbers {', '.join(numbers)}", self.name, hint)
         self.program, self.options, self.outcome = outcome.program, options, outcome
         self.reasons = tuple(str(decision.reason) for decision in outcome.decisions)
         fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]

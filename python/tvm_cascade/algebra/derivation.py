@@ -14,9 +14,7 @@ from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, i
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
-
-CANCELLED_OPS = 120
-"""Common factors are sought in fractions of up to so many operations: beyond, that may take minutes."""
+from tvm_cascade.algebra.work import cancelled
 
 
 class Refused(Exception):
@@ -205,5 +203,5 @@ class Derivation:
         sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
         if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
-            return sp.cancel(scaled) if sp.count_ops(scaled) <= CANCELLED_OPS else scaled
+            return cancelled(scaled)
         return value.subs(LENGTH, COUNT)

@@ -41,6 +41,7 @@ from tvm_cascade.algebra.cascade import LENGTH, Reduction, WholePower
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
 from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.work import expanded, simplified
 
 
 class Gauge(str, Enum):
@@ -175,7 +176,7 @@ def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
         return None
     if varies_numerically(function / at_one, elements):
         return None
-    ratio = sp.simplify(function / at_one)
+    ratio = simplified(function / at_one)
     return ratio if ratio.free_symbols <= {handle} else None
 
 
@@ -205,7 +206,7 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         at_bound = full.subs(reduction.result, reduction.element)
         if not right_way or varies_numerically(at_bound, list(at_bound.free_symbols)):
             continue
-        at_bound = sp.simplify(at_bound)
+        at_bound = simplified(at_bound)
         if at_bound.is_number and at_bound.is_finite:
             return True
     return False
@@ -218,7 +219,7 @@ def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Re
     for reduction in reductions:
         if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
             against = part / (reduction.element * sp.diff(full, reduction.result))
-            if not ever_positive(against) and sp.simplify(against).is_negative:
+            if not ever_positive(against) and simplified(against).is_negative:
                 found.append(reduction.result)
     return found
 
@@ -257,7 +258,7 @@ def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.
         slope = total.coeff(handle)
         if slope == 0 or not slope.is_number:
             continue
-        rest = sp.expand((slope * handle - total) / slope)
+        rest = expanded((slope * handle - total) / slope)
         if rest.has(handle) or not rest.has(*elements):
             return None
         parts.add(rest)

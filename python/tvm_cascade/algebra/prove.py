@@ -25,11 +25,15 @@ from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.monoid import TIES, evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection
 from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
 
 DIGITS = 60
 MOST_DIGITS = 2000
 """Values that span more than that are not evaluated again."""
+
+COSTLY_DIGITS = 1000
+"""Digits at which a value costs as much as an operation of an expression that is simplified."""
 
 EVALUATIONS = 4
 """At growing digits: with them, values may turn out to span more."""
@@ -298,6 +302,7 @@ def _decided(evaluator: Evaluator, rows: list[Values], seed: int) -> bool:
     """
     digits = DIGITS
     for _ in range(EVALUATIONS):
+        charge(len(evaluator.fold.steps) * len(rows) * digits / COSTLY_DIGITS, "evaluating a fold")
         with mpmath.workdps(digits):
             try:
                 _check_obligations(evaluator, rows, random.Random(seed), evaluator.definition(rows))

@@ -32,6 +32,7 @@ from tvm_cascade.algebra.separate import (
     shift_matrix,
     strip_rounding,
 )
+from tvm_cascade.algebra.work import expanded
 
 NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
@@ -214,7 +215,7 @@ def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr
             new.append(k)
     for k in new:
         moved = sum((shift[k, j] * state[j] for j in range(len(lifts))), sp.Integer(0))
-        derivation.add(reduction, SUM, lifts[k], sp.powsimp(sp.expand(moved)) if moved.has(sp.exp) else moved)
+        derivation.add(reduction, SUM, lifts[k], sp.powsimp(expanded(moved)) if moved.has(sp.exp) else moved)
     return state
 
 
