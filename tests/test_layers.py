@@ -52,12 +52,13 @@ ALLOWED: dict[str, set[str]] = {
     "testing": USERS,
     "bench": USERS | {"testing"},
     "cli_arguments": USERS | {"testing", "bench"},
+    "cli_check": COMMAND,
     "cli_env": COMMAND,
     "cli_explain": COMMAND,
     "cli_fuzz": COMMAND,
     "cli_numerics": COMMAND,
     "cli_run": COMMAND,
-    "cli": COMMAND | {"cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
+    "cli": COMMAND | {"cli_check", "cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
     "__main__": {"cli"},
 }
 
@@ -154,3 +155,17 @@ def test_a_function_fits_a_screen(path: Path) -> None:
 def test_every_folder_of_the_package_says_what_it_is(folder: Path) -> None:
     initial = folder / "__init__.py"
     assert initial.exists() and ast.get_docstring(_tree(initial))
+
+
+# Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
+# rests on, are compared with float64 to its last digits, and clocks with clocks.
+OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
+FREE_TO_SAY = ("tests/algebra/", "tests/evaluate/", "tests/bench/test_timing.py")
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if _name(p).startswith("tests/") and not _name(p).startswith(FREE_TO_SAY)], ids=_name
+)
+def test_no_test_of_a_program_has_a_tolerance_of_its_own(path: Path) -> None:
+    named = {node.attr for node in ast.walk(_tree(path)) if isinstance(node, ast.Attribute)}
+    assert not named & OWN_TOLERANCES

@@ -10,8 +10,8 @@ from functools import partial
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS, derive
+from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
@@ -247,7 +247,8 @@ class _Search:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        fold = derive(Cascade(reductions, varying), self.rescalable_casts, self.reference)
+        meaning = tuple(_meaning(atoms, frame).items())
+        fold = remembered(Cascade(reductions, varying), tuple(self.rescalable_casts), self.reference, meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
@@ -280,6 +281,12 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:
+    """Atoms by their forms over loads, and N where the axis has a fixed extent."""
+    known = {atom.symbol: form for form, atom in atoms.atoms.items() if atom.symbol != form}
+    return {**known, LENGTH: sp.Integer(frame.length)} if isinstance(frame.length, int) else known
 
 
 def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
