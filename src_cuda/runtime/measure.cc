@@ -48,12 +48,15 @@ void Time(ffi::PackedArgs args, ffi::Any* result) {
   cudaStream_t stream = CallersStream(device);
   StreamMemory other_data(FlushBytes(device), stream);
   std::vector<Event> starts(runs), stops(runs);
-  ffi::Any ignored;
-  for (int k = 0; k < warmups; ++k) func.CallPacked(inputs, &ignored);
+  auto call = [&] {
+    ffi::Any ignored;  // a fresh one each time: what is returned need not outlive the call
+    func.CallPacked(inputs, &ignored);
+  };
+  for (int k = 0; k < warmups; ++k) call();
   for (int k = 0; k < runs; ++k) {
     other_data.Write();
     starts[k].Record(stream);
-    func.CallPacked(inputs, &ignored);
+    call();
     stops[k].Record(stream);
   }
   ffi::Array<double> milliseconds;

@@ -3,7 +3,7 @@
 Nothing else in this package needs it. `python -m tvm_cascade build-native` builds it once, where nvcc and CMake are.
 """
 
-from tvm_cascade.native.build import build, why_not_buildable
+from tvm_cascade.native.builder import build, why_not_buildable
 from tvm_cascade.native.device import (
     DeviceProperties,
     Samples,

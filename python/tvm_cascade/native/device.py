@@ -136,7 +136,7 @@ def time_function(func: Callable[..., Any], *args: Any, device: int = 0, runs: i
 
     Parameters
     ----------
-    func : a function of tvm-ffi (a compiled kernel) or of Python.
+    func : a function of tvm-ffi (a compiled kernel) or of Python; tensors reach either as tvm-ffi's.
     args : its arguments. Where one is a torch tensor, the runs are on torch's current stream; otherwise on the stream
         that `tvm_ffi.use_torch_stream` or `use_raw_stream` set, by default CUDA's own. func must launch there.
     runs, warmups : how often it is run, timed and untimed.

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tvm_cascade.errors import NativeLibraryError
-from tvm_cascade.native.library import FILE_NAME, cached_path, source_folder
+from tvm_cascade.native import library
 
 _USUAL_CUDA = Path("/usr/local/cuda")
 _MESSAGE_LINES = 30
@@ -42,7 +42,7 @@ def build() -> Path:
     NativeLibraryError
         Where nvcc or CMake are missing, or fail; the message ends with what they printed last.
     """
-    target = cached_path()
+    target = library.cached_path()
     if target.is_file():
         return target
     if reason := why_not_buildable():
@@ -50,9 +50,9 @@ def build() -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         python = f"-DPython_EXECUTABLE={sys.executable}"
-        _run("cmake", "-S", str(source_folder()), "-B", folder, python)
+        _run("cmake", "-S", str(library.source_folder()), "-B", folder, python)
         _run("cmake", "--build", folder, "--parallel")
-        os.replace(Path(folder) / FILE_NAME, target)  # at once, so that no other process sees half a file
+        os.replace(Path(folder) / library.FILE_NAME, target)  # at once, so that no other process sees half a file
     return target
 
 
