@@ -1,4 +1,8 @@
-"""The functions of the native library, typed."""
+"""The functions of the native library, typed.
+
+What they put on a device goes on the caller's stream: torch's current one where a torch tensor is an argument, otherwise
+the one that `tvm_ffi.use_torch_stream` or `tvm_ffi.use_raw_stream` set, by default CUDA's default stream.
+"""
 
 from __future__ import annotations
 
@@ -137,8 +141,7 @@ def time_function(func: Callable[..., Any], *args: Any, device: int = 0, runs: i
     Parameters
     ----------
     func : a function of tvm-ffi (a compiled kernel) or of Python; tensors reach either as tvm-ffi's.
-    args : its arguments. Where one is a torch tensor, the runs are on torch's current stream; otherwise on the stream
-        that `tvm_ffi.use_torch_stream` or `use_raw_stream` set, by default CUDA's own. func must launch there.
+    args : its arguments; func must launch on the caller's stream.
     runs, warmups : how often it is run, timed and untimed.
 
     Raises

@@ -48,8 +48,8 @@ def cached_path() -> Path:
 def library_path() -> Path | None:
     """The library that `load` takes, None where there is none.
 
-    The first that exists of: the file that TVM_CASCADE_NATIVE_LIBRARY names, `build/` of the checkout (CMake by hand),
-    and the cache folder (`build`).
+    The file that TVM_CASCADE_NATIVE_LIBRARY names, or the first that exists of `build/` beside the sources (CMake by
+    hand, in a checkout) and the cache folder (`build`).
     """
     if named := os.environ.get(_VARIABLE):
         return Path(named)
@@ -61,7 +61,8 @@ def why_absent() -> str | None:
     """One sentence on why there is no native library and how to get one; None where there is one."""
     if library_path() is not None:
         return None
-    return f"not built; run `{_HOW_TO_BUILD}`, or in a checkout `cmake -S . -B build && cmake --build build`"
+    by_hand = f"cmake -S {source_folder()} -B build && cmake --build build"
+    return f"not built; run `{_HOW_TO_BUILD}`, or `{by_hand}` and set {_VARIABLE}=build/{FILE_NAME}"
 
 
 def load() -> Path:
