@@ -38,7 +38,7 @@ INSTRUCTIONS: dict[str, dict[str, int]] = {
         "F2FP.SATFINITE.E5M2.F32.PACK_AB_MERGE_C": 8,
     },
 }
-"""How often the kernels of a program hold an instruction: what the header is for, and nothing twice."""
+"""How often the kernels of a program hold an instruction, from nvcc 13: what the header is for, and nothing twice."""
 
 IN_LOCAL_MEMORY = {"LDL", "STL"}
 

@@ -1,7 +1,7 @@
 """The functions of the native library, typed.
 
-What they put on a device goes on the caller's stream: torch's current one where a torch tensor is an argument, otherwise
-the one that `tvm_ffi.use_torch_stream` or `tvm_ffi.use_raw_stream` set, by default CUDA's default stream.
+What they put on a device goes on the caller's stream: torch's current one where a torch tensor is an argument,
+otherwise the one that `tvm_ffi.use_torch_stream` or `tvm_ffi.use_raw_stream` set, by default CUDA's default stream.
 """
 
 from __future__ import annotations
