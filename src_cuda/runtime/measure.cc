@@ -34,7 +34,7 @@ void FlushL2(int64_t index) {
 }
 
 /*!
- * \brief time(func, device, runs, warmups, *args): milliseconds of each run of func(*args), the L2 cache flushed before.
+ * \brief time(func, device, runs, warmups, *args): milliseconds of each run of func(*args), after a flush of the L2.
  *
  * Nothing waits for the device before the last run. A flush takes longer than most launches, so that the device is
  * still at it when the function's launches are queued, and the time between two events holds no work of the host.

@@ -127,7 +127,7 @@ def test_cmake_without_nvcc_configures_to_nothing_and_says_so(tmp_path: Path) ->
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert done.returncode == 0, done.stdout
         if "-S" in command:
-            assert "no nvcc on PATH or in CUDACXX, so the native library is skipped" in done.stdout
+            assert "no nvcc on PATH or in CUDACXX, so the optional native library is skipped" in done.stdout
 
 
 def test_an_installed_package_carries_the_sources(tmp_path: Path) -> None:

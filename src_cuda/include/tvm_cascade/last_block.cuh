@@ -9,7 +9,7 @@
 namespace tvm_cascade {
 namespace detail {
 
-/*! \brief Tells the compiler that others may hold this pointer, so that fences and barriers concern what it points to. */
+/*! \brief Lets the compiler believe that others hold this pointer, so that barriers concern what it points to. */
 __device__ __forceinline__ void escape(const void* pointer) { asm volatile("" ::"l"(pointer) : "memory"); }
 
 }  // namespace detail
@@ -22,8 +22,8 @@ __device__ __forceinline__ void escape(const void* pointer) { asm volatile("" ::
  * \param blocks How many blocks arrive.
  * \param partials The arrays through which blocks exchange states; the kernel both writes and reads them. They must be
  *   named: TVM declares every parameter __restrict__, which lets the compiler believe that no other block writes them.
- * \return The same in all threads of the block. Where it is true, every thread sees what any thread of any of the blocks
- *   wrote to the partials before its call.
+ * \return The same in all threads of the block. Where it is true, every thread sees what any thread of any of the
+ *   blocks wrote to the partials before its call.
  *
  * Read the partials with ordinary loads: ld.global.nc (__ldg) may give what was there before.
  */

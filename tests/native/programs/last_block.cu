@@ -1,6 +1,6 @@
 /*! \file last_block.cu
  *  \brief last_block: exactly one block of each launch merges, it sees what all threads wrote, and the counter resets;
- *         nothing read before is taken for what is there after, although pointers are __restrict__, as TVM declares them.
+ *         nothing read before is taken for what is there after, although pointers are __restrict__, as TVM's are.
  */
 #include <tvm_cascade/last_block.cuh>
 
