@@ -47,7 +47,9 @@ def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], li
     outputs = [_read_output(program, group, stage) for stage in written]
     results: list[sp.Symbol] = []
     for output in outputs:
-        results += [m.result for load in loads_of(output.value) if (m := member_at(group, load)) and m.result not in results]
+        results += [
+            m.result for load in loads_of(output.value) if (m := member_at(group, load)) and m.result not in results
+        ]
     _check_inputs(program, group)
     return tuple(outputs), results
 

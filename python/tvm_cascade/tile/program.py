@@ -177,7 +177,9 @@ class _Builder:
         self.shifts = plan_shifts(self.fold, stream.dims)
         self.across = self._across_lanes()
         self.steps: list[Step] = []
-        self.safe = all(not m.value.is_finite or abs(float(element.gain * m.value)) < LARGEST_SCALED for m in element.masks)
+        self.safe = all(
+            not m.value.is_finite or abs(float(element.gain * m.value)) < LARGEST_SCALED for m in element.masks
+        )
 
     def run(self) -> TileProgram:
         units = list(self.fold.units)
@@ -203,7 +205,9 @@ class _Builder:
         symbols = {c.symbol for c in rows}
         read = {s for r in self.fold.references for s in r.value.free_symbols & symbols}
         whole = {c.symbol for c in rows if c.symbol in read or not (c.reducer is SUM and _is_linear(c.shift, symbols))}
-        whole -= {c.symbol for c in rows if c.symbol not in read and not c.moves}  # what stays put can wait, whatever ⊕ is
+        whole -= {
+            c.symbol for c in rows if c.symbol not in read and not c.moves
+        }  # what stays put can wait, whatever ⊕ is
         while True:  # a shift that mixes components needs them held alike
             mixed = {s for c in rows if c.moves for s in c.shift.free_symbols & symbols if c.symbol in whole}
             mixed |= {c.symbol for c in rows if c.moves and c.shift.free_symbols & symbols & whole}

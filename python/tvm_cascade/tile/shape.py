@@ -118,14 +118,15 @@ def read_stream(program: Program, group: Group) -> Stream:
     rows = [v for v in producer.variables.values() if not v.same_as(position)]
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     row = _row_variable(left, [right, *(p.value for p in products)], rows, group)
-    operands = read_operand(left, row, producer.stage.reduce[0]), read_operand(right, position, producer.stage.reduce[0])
+    operands = (
+        read_operand(left, row, producer.stage.reduce[0]),
+        read_operand(right, position, producer.stage.reduce[0]),
+    )
     _check_operands(operands, products, position, group)
     batch = tuple(v for v in rows if not v.same_as(row))
     score = producer.stage.buffer
     inner = producer.stage.reduce[0]
-    return Stream(
-        program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs
-    )
+    return Stream(program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs)
 
 
 def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:

@@ -71,8 +71,15 @@ def wait(pending: int) -> None:
     ptx("wgmma.wait_group.sync.aligned", pending)
 
 
-def multiply_shared(accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, steps: int, dtype: str,
-                    offset_bytes: ir.Expr | int) -> None:
+def multiply_shared(
+    accumulator: Any,
+    columns: int,
+    left: SharedMatrix,
+    right: SharedMatrix,
+    steps: int,
+    dtype: str,
+    offset_bytes: ir.Expr | int,
+) -> None:
     """accumulator = left @ rightᵀ, both in shared memory."""
     kind = PTX_DTYPE[dtype]
     for step in range(steps):
@@ -83,8 +90,9 @@ def multiply_shared(accumulator: Any, columns: int, left: SharedMatrix, right: S
         )  # fmt: skip
 
 
-def multiply_registers(accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str,
-                       offset_bytes: ir.Expr | int) -> None:
+def multiply_registers(
+    accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str, offset_bytes: ir.Expr | int
+) -> None:
     """accumulator += left @ right, with the left operand in registers, two 16-bit elements in each."""
     kind = PTX_DTYPE[dtype]
     for step in range(steps):

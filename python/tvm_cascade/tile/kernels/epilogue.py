@@ -41,7 +41,11 @@ class Epilogue:
 
     def _copies(self, output: Output) -> TensorMap:
         row = next(
-            (d for d, index in enumerate(output.indices) if isinstance(index, ir.Var) and index.same_as(self.stream.row)),
+            (
+                d
+                for d, index in enumerate(output.indices)
+                if isinstance(index, ir.Var) and index.same_as(self.stream.row)
+            ),
             None,
         )
         free = self._free(output)

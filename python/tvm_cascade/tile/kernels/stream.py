@@ -22,7 +22,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.domain import substitute
-from tvm_cascade.tile.config import StreamConfig, padded
+from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
@@ -45,7 +45,9 @@ _TURN, _STORED = 2, 4
 class StreamKernel:
     """Emits the kernel of a tile program."""
 
-    def __init__(self, program: TileProgram, config: StreamConfig, tail: Mask | None, skip: tuple[ir.Expr, ...]) -> None:
+    def __init__(
+        self, program: TileProgram, config: StreamConfig, tail: Mask | None, skip: tuple[ir.Expr, ...]
+    ) -> None:
         self.program, self.config, self.stream = program, config, program.stream
         self.masks = [*program.element.masks, *([tail] if tail else [])]
         self.skip = skip
@@ -263,9 +265,7 @@ class _Consumer:
         offset = T.cast(self.right.stage, "uint64") * T.uint64(stage_bytes)
         steps = -(-self.stream.depth // 16)
         wgmma.fence()
-        wgmma.multiply_shared(
-            self.scores, self.columns, self.left_matrix, self.right_matrix, steps, self.dtype, offset
-        )
+        wgmma.multiply_shared(self.scores, self.columns, self.left_matrix, self.right_matrix, steps, self.dtype, offset)
         wgmma.commit()
 
     def _start_products(self) -> None:
