@@ -145,7 +145,7 @@ def _stage(sch: s_tir.Schedule, threads: Threads, plan: BlockPlan, block: Block,
     """Brings a chunk of an operand to shared memory, by all threads together."""
     reads = sch.get(block).reads
     index = next(k for k, region in enumerate(reads) if region.source.same_as(access.buffer))
-    copy = sch.cache_read(block, index, "shared")
+    copy = sch.cache_read(block, index, "shared", [block])
     depth = len(sch.get_loops(block)[: _depth(sch, block, chunks)])
     sch.compute_at(copy, chunks, preserve_unit_loops=True)
     threads.spread(sch, copy, sch.get_loops(copy)[depth:])
