@@ -18,16 +18,24 @@ _UNROLLED = 64
 
 @dataclass
 class Late:
-    """What has to wait until every nest has its structure: loops to unroll, and reductions to start before a loop."""
+    """What has to wait until every nest has its structure: loops to unroll, and reductions to start before a loop.
+
+    Arrays are in registers only if every loop over them is unrolled. TVM unrolls `unrolled` ones; `crossed` ones, which
+    hold a reduction across threads, are left to nvcc, since TVM lowers a copy of such a reduction wrongly.
+    """
 
     unrolled: list[Loop] = field(default_factory=list)
+    crossed: list[Loop] = field(default_factory=list)
     decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
 
     def apply(self, sch: s_tir.Schedule) -> None:
-        """Everything that was put off. Arrays are in registers only if every loop over them is unrolled."""
+        """Everything that was put off."""
         for loop in self.unrolled:
             if int(sch.get(loop).extent) <= _UNROLLED:
                 sch.unroll(loop)
+        for loop in self.crossed:
+            sch.annotate(loop, "pragma_auto_unroll_max_step", _UNROLLED)
+            sch.annotate(loop, "pragma_unroll_explicit", 0)
         for block, loop in self.decomposed:
             sch.decompose_reduction(block, loop)
 
@@ -99,5 +107,8 @@ def schedule_narrow(
     if row is not None:
         down, own = sch.split(row, [threads.down, None])
         threads.bind(sch, down, None)
-        late.unrolled.append(own)
-    late.unrolled += columns
+        columns = [own, *columns]
+    if crossing:
+        late.crossed += columns
+    else:
+        late.unrolled += columns
