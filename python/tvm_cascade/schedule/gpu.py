@@ -13,19 +13,21 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_cascade.schedule.cpu_tiling import loops_after_tiling, tile_rows
-from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone, schedule_serial
+from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
 from tvm_cascade.schedule.gpu_plan import KernelPlan, family_of, is_any, plan_kernel, readers_outside
 from tvm_cascade.schedule.gpu_product import Rectangle, schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_target import Gpu, gpu_of
 from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.roles import BlockPlan, FusedLoop, opaque_nests, plan_alone, read_fused_loops
+from tvm_cascade.schedule.roles import BlockPlan, FusedLoop, plan_alone, read_fused_loops
 
 __all__ = ["schedule_gpu"]
 
 
 def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
     """Schedules a function for a CUDA GPU, in place; it may hold fused loops or none.
+
+    Nests that could not be read are left alone: `gpu_serial.launch_opaque` gives them to a thread afterwards.
 
     Parameters
     ----------
@@ -46,8 +48,6 @@ def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
         _Kernel(sch, gpu, late, loop, plan).run()
     for nest, outer in alone.values():
         schedule_kernel_alone(sch, gpu, late, nest, outer)
-    for name in opaque_nests(func):
-        schedule_serial(sch, sch.get_sblock(name))
     late.apply(sch)
 
 
@@ -107,9 +107,7 @@ class _Kernel:
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
             once = not any(is_any(store.buffer, self.plan.held) for store in nest.stores)
-            schedule_narrow(
-                sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest), once
-            )
+            schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest), once)
             return
         rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
         if reduced:

@@ -1,4 +1,4 @@
-"""A nest by itself as a kernel, by shape: products in rectangles, folds of rows by whole warps, the rest by elements."""
+"""A nest by itself as a kernel: products in rectangles, folds of rows by whole warps, the rest element by element."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         return
     whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
     blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])
-    sch.bind(blocks, "blockIdx.x")
-    sch.bind(thread, "threadIdx.x")
-
-
-def schedule_serial(sch: s_tir.Schedule, block: Block) -> None:
-    """One thread for a nest of which nothing is known."""
-    loops = sch.get_loops(block)
-    blocks, thread = sch.split(sch.add_unit_loop(loops[0] if loops else block), [1, 1])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
 

@@ -109,7 +109,7 @@ def chunk_of(plan: BlockPlan) -> int:
 def staged_loads(
     plan: BlockPlan, inside: Sequence[tirx.Var], room: int, most: dict[int, int]
 ) -> list[tuple[Access, int]]:
-    """Loads of global memory that many threads repeat and that fit into shared memory chunk by chunk, with their bytes there.
+    """Loads of global memory that many threads repeat and that fit into shared memory by chunks, with their bytes.
 
     Parameters
     ----------

@@ -176,11 +176,6 @@ def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:
     return [_plan(nest, 0, _own_axes(nest, 0)) for nest in read_nests(func) if nest.role != OPAQUE]
 
 
-def opaque_nests(func: tirx.PrimFunc) -> list[str]:
-    """Names of the blocks that could not be read."""
-    return [nest.realize.block.name_hint for nest in read_nests(func) if nest.role == OPAQUE]
-
-
 def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> FusedLoop:
     outer = _shared_loops(nests)
     inside = [buffer for nest in nests for buffer in _written(nest)]
