@@ -45,7 +45,7 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
         return None
     if not all(plan.is_static for plan in loop.blocks):
         return RowPlan(loop.rows[-1], 1)  # row by row, since no number of rows is known to divide
-    row = _contracted_row(loop)
+    row = contracted_row(loop)
     extent = _extent(loop, row)
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
     widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
@@ -78,7 +78,7 @@ def _extent(loop: FusedLoop, axis: int) -> int:
     return loop.blocks[0].extents[axis]
 
 
-def _contracted_row(loop: FusedLoop) -> int:
+def contracted_row(loop: FusedLoop) -> int:
     """The row that some operand of a contraction is read for again and again; else the last."""
     reused = [
         row

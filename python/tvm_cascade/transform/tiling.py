@@ -25,6 +25,9 @@ DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer
 tiles move references less often, and 64 rows of two float32 temporaries (256 KiB) still fit beside the operands."""
 
+GPU_TILE = 64
+"""The same on a GPU, where 64 rows of two float32 temporaries (32 KiB) stay in a block's shared memory."""
+
 MASKED_TILES = 8
 """Tiles at least, of 128 positions or more, where a mask may take whole ones out: half a tile a row is wasted."""
 
@@ -152,7 +155,9 @@ def choose_tiling(
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
     wide = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
-    if contracts:
+    if contracts and not on_cpu():
+        preferred = balanced_tile(extent, GPU_TILE)
+    elif contracts:
         most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked and isinstance(extent, int) else DEFAULT_TILE
         preferred = balanced_tile(extent, min(most, DEFAULT_TILE))
     else:

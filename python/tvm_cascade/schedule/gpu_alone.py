@@ -1,0 +1,108 @@
+"""A nest by itself as a kernel: products in rectangles, folds of rows by whole warps, the rest element by element."""
+
+from __future__ import annotations
+
+from tvm import s_tir
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
+from tvm_cascade.schedule.gpu_target import Gpu
+from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
+from tvm_cascade.schedule.nest_schedule import Block, Loop
+from tvm_cascade.schedule.roles import BlockPlan
+
+_SIDE = 64
+"""Rows and columns of a product that a block of threads computes."""
+
+_SMALLEST_SIDE = 8
+_LONG_FOLD = 1024
+_MANY_RESULTS = 4096
+
+
+def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: BlockPlan, outer: int) -> None:
+    """Makes a nest a kernel.
+
+    Parameters
+    ----------
+    outer : loops that it shares with others; these run on the host.
+    """
+    block = sch.get_sblock(plan.name)
+    loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
+    sides = _sides(plan)
+    if sides is not None:
+        _schedule_sides(sch, gpu, late, plan, block, loops, *sides)
+        return
+    spatial = [loops[a] for a in plan.spatial]
+    reduced = [loops[a] for a in plan.own if a in plan.reduce]
+    sch.reorder(*spatial, *reduced)
+    if reduced and crosses(sch, plan) and not _prefers_elements(plan):
+        folded = product(plan.extents[a] for a in plan.reduce)
+        long = not isinstance(folded, int) or folded >= _LONG_FOLD or not spatial
+        threads = Threads(1, gpu.threads) if long else Threads(gpu.threads // gpu.warp, gpu.warp)
+        whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0])
+        blocks, inside = sch.split(whole, [None, threads.down])
+        _, lane = sch.split(fused(sch, reduced), [None, threads.across])
+        sch.bind(blocks, "blockIdx.x")
+        threads.bind(sch, inside, lane)
+        return
+    whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
+    blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])
+    sch.bind(blocks, "blockIdx.x")
+    sch.bind(thread, "threadIdx.x")
+
+
+def _prefers_elements(plan: BlockPlan) -> bool:
+    """Whether neighbouring results, rather than neighbours along the reduction, lie side by side; and are many."""
+    results = product(plan.extents[a] for a in plan.spatial)
+    many = not isinstance(results, int) or results >= _MANY_RESULTS
+    last = plan.last_axis()
+    return many and last is not None and any(plan.step(access, last) == 1 for access in plan.loads)
+
+
+def _sides(plan: BlockPlan) -> tuple[int, int] | None:
+    """The axes of a product's rows and columns: each has an operand that the other does not move."""
+    if not plan.is_static or len(plan.reduce) != 1 or len(plan.stores) != 1 or plan.binds:
+        return None
+    column = plan.last_axis()
+    if column is None or column not in plan.spatial or _extent(plan, column) < _SMALLEST_SIDE:
+        return None
+    deep = [plan.axes_of(access) for access in plan.loads if plan.axes_of(access) & plan.reduce]
+    rows = [
+        axis
+        for axis in plan.spatial
+        if axis != column
+        and _extent(plan, axis) >= _SMALLEST_SIDE
+        and any(column in axes and axis not in axes for axes in deep)
+        and any(axis in axes and column not in axes for axes in deep)
+    ]
+    return (max(rows, key=lambda axis: _extent(plan, axis)), column) if rows else None
+
+
+def _extent(plan: BlockPlan, axis: int) -> int:
+    extent = plan.extents[axis]
+    assert isinstance(extent, int)
+    return extent
+
+
+def _schedule_sides(
+    sch: s_tir.Schedule,
+    gpu: Gpu,
+    late: Late,
+    plan: BlockPlan,
+    block: Block,
+    loops: dict[int, Loop],
+    row: int,
+    column: int,
+) -> None:
+    """A block of threads for every square of a product."""
+    threads = Threads(gpu.threads // gpu.warp, gpu.warp)
+    others = [loops[a] for a in plan.spatial if a not in (row, column)]
+    reduced = [loops[a] for a in plan.own if a in plan.reduce]
+    below, rows = sch.split(loops[row], [None, _SIDE])
+    right, columns = sch.split(loops[column], [None, _SIDE])
+    sch.reorder(*others, below, right, rows, columns, *reduced)
+    sch.bind(fused(sch, [*others, below, right]), "blockIdx.x")
+    rectangle = take_rectangle(sch, threads, late, rows, [columns], reduced)
+    most = {row: _SIDE, column: _SIDE}
+    staged = [access for access, _ in staged_loads(plan, [], gpu.shared_bytes, most)]
+    schedule_product(sch, threads, late, plan, block, rectangle, reduced, staged, held=False)
