@@ -15,7 +15,7 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, loads_of, substitute
 from tvm_cascade.tile.binary import Clamped, Exp2
-from tvm_cascade.transform.printer import Printer
+from tvm_cascade.transform.printer import Printer, cast
 
 DTYPE = "float32"
 """In which everything between two products is computed."""
@@ -69,14 +69,21 @@ def write(expression: sp.Expr, symbols: Symbols, conditions: Mapping[sp.Symbol, 
     return TilePrinter(symbols, DTYPE, conditions or {})(expression)
 
 
-def rebound(expression: ir.Expr, buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
-    """The expression with its loads from the kernel's own parameters."""
+def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
+    """An expression over the frame at a place, with its loads from the kernel's own parameters.
+
+    Parameters
+    ----------
+    values : of the frame's variables, in any integer dtype.
+    buffers : the program's tensors -> the kernel's own.
+    """
 
     def replace(load: ir.TensorLoad) -> ir.Expr:
         own = next((new for old, new in buffers.items() if old.same_as(load.source)), None)
         return load if own is None else tirx.BufferLoad(own, list(load.indices))
 
-    return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+    at = {var: cast(value, dtype_of(var)) for var, value in values.items()}
+    return tvm_ffi.structural_map(substitute(expression, at), (ir.TensorLoad, replace))
 
 
 def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
@@ -93,5 +100,5 @@ def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir
     linear = analyzer.simplify(expression - rest - slope * position)
     if not (isinstance(slope, prim.IntImm) and isinstance(linear, prim.IntImm) and int(linear) == 0):
         return None
-    start = substitute(expression, {position: base})
+    start = substitute(expression, {position: cast(base, dtype_of(position))})
     return start.astype(DTYPE) + (tirx.const(int(slope), "int32") * offset).astype(DTYPE)

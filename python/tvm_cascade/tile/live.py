@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import substitute, uses
+from tvm_cascade.analysis.domain import dtype_of, substitute, uses
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import greatest, slacks_of
+from tvm_cascade.transform.printer import cast
 
 _COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
 
@@ -104,6 +105,9 @@ def _solved(slack: ir.Expr, position: tirx.Var) -> tuple[int, ir.Expr] | None:
 
 
 def _greatest(value: ir.Expr, rows: Rows) -> ir.Expr | None:
-    if not uses(value, [rows.variable]):
-        return value
-    return greatest(value, {rows.variable: (rows.first, rows.first + (rows.count - 1))})
+    if uses(value, [rows.variable]):
+        first = cast(rows.first, dtype_of(rows.variable))
+        found = greatest(value, {rows.variable: (first, first + (rows.count - 1))})
+    else:
+        found = value
+    return None if found is None else cast(found, "int32")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, substitute, variables_of
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, substitute
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.tile.operand import Unfit
@@ -74,7 +74,7 @@ def _read_output(program: Program, group: Group, stage: Stage) -> Output:
         for index, dim in zip(load.indices, member.dims if member else (), strict=bool(member)):
             if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
                 places[index] = dim
-    missing = [v for v in variables_of(value) + list(stage.spatial) if not any(v.same_as(key) for key in places)]
+    missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
     if missing:
         raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
     return Output(stage.buffer, tuple(substitute(i, places) for i in stage.indices), substitute(value, places))

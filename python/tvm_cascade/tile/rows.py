@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.analysis.domain import identity_of, loads_of, substitute
+from tvm_cascade.analysis.domain import identity_of, loads_of
 from tvm_cascade.tile.element import REGISTER, SCORE
 from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
@@ -21,11 +21,11 @@ from tvm_cascade.tile.fragment import (
     ROWS,
     Symbols,
     as_number,
-    rebound,
+    placed,
     register_index,
     write,
 )
-from tvm_cascade.tile.hopper.script import put, registers
+from tvm_cascade.tile.hopper.script import put, registers, whole
 from tvm_cascade.tile.program import (
     PARTIAL,
     Combine,
@@ -255,8 +255,7 @@ class RowFold:
         return counts
 
     def _length(self) -> ir.Expr:
-        extent = self.program.stream.extent(self.program.stream.position)
-        return tirx.const(extent, "int32") if isinstance(extent, int) else tirx.Cast("int32", extent)
+        return whole(self.program.stream.extent(self.program.stream.position))
 
     def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
         """Symbols at one register."""
@@ -287,11 +286,10 @@ class RowFold:
         return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
-        extent = self.program.stream.extent(self.program.stream.row)
-        return tirx.min(self.place.rows[r], extent - 1)
+        return tirx.min(self.place.rows[r], whole(self.program.stream.extent(self.program.stream.row)) - 1)
 
     def _input(self, expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        return rebound(substitute(expression, {**self.place.batch, **values}), self.place.buffers)
+        return placed(expression, {**self.place.batch, **values}, self.place.buffers)
 
     def _current(self, symbol: sp.Symbol) -> sp.Symbol:
         return next((r.moved for r in self.fold.references if r.symbol == symbol), symbol)

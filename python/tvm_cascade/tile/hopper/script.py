@@ -58,3 +58,8 @@ def all_of(conditions: Sequence[ir.Expr]) -> ir.Expr:
     for condition in conditions:
         found = tirx.And(found, condition)
     return found
+
+
+def whole(extent: int | ir.Expr) -> ir.Expr:
+    """An extent as an expression in the dtype of the kernel's own integers."""
+    return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")

@@ -9,12 +9,11 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import substitute
 from tvm_cascade.tile.config import StreamConfig
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, rebound, write
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.script import bind, ptx, registers, when
+from tvm_cascade.tile.hopper.script import bind, ptx, registers, when, whole
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
 from tvm_cascade.tile.operand import OPERAND_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, member_at
@@ -124,20 +123,20 @@ class Epilogue:
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
         free = self._free(output)
         places = self._places(row) | ({free: column} if free is not None and column is not None else {})
-        return rebound(substitute(value, places), self.buffers)
+        return placed(value, places, self.buffers)
 
     def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
         return {**self.consumer.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
-        return self.rows.place.rows[row] < self.stream.extent(self.stream.row)
+        return self.rows.place.rows[row] < whole(self.stream.extent(self.stream.row))
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
         own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
         for r in ROWS:
             with when(tirx.And(self.consumer.kernel.lane % 4 == 0, self._in_range(r))):
-                indices = [substitute(i, self._places(r)) for i in output.indices]
+                indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
     def _store_elements(self, output: Output) -> None:
@@ -148,7 +147,9 @@ class Epilogue:
             with when(self._in_range(r)), T.unroll(product.value.width // 8) as j:
                 for e in NEIGHBOURS:
                     column = j * 8 + self.rows.place.lane_column + e
-                    indices = [substitute(i, {**self._places(r), product.free: column}) for i in output.indices]
+                    indices = [
+                        placed(i, {**self._places(r), product.free: column}, self.buffers) for i in output.indices
+                    ]
                     T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
 
     def _store_tile(self, output: Output) -> None:

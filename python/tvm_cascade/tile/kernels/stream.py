@@ -22,13 +22,12 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import substitute
-from tvm_cascade.analysis.extent import Extent, product
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.config import StreamConfig
-from tvm_cascade.tile.fragment import rebound
+from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when
+from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when, whole
 from tvm_cascade.tile.kernels.consumer import Consumer
 from tvm_cascade.tile.kernels.epilogue import Epilogue
 from tvm_cascade.tile.kernels.scheduler import Item, Scheduler
@@ -77,8 +76,8 @@ class StreamKernel:
     def _places(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
-        row_tiles = _whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
-        places = _whole(product(stream.extent(var) for var in stream.batch))
+        row_tiles = whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
+        places = whole(product(stream.extent(var) for var in stream.batch))
         self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven)
         self.block = named("block", T.cta_id([self.scheduler.grid]))
         self.group = named("group", T.warpgroup_id([config.consumers + 1]))
@@ -97,8 +96,9 @@ class StreamKernel:
         first_row, rest = bind("first_row", item.row_tile * config.rows), item.place
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(stream.batch):
-            batch[var] = bind(var.name, rest % stream.extent(var))
-            rest = rest // stream.extent(var)
+            extent = whole(stream.extent(var))
+            batch[var] = bind(var.name, rest % extent)
+            rest = rest // extent
         tiles = self.tile_count()
         slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
         visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
@@ -148,11 +148,11 @@ class StreamKernel:
 
     def tile_count(self) -> ir.Expr:
         """Tiles of the cascade axis."""
-        return _whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
+        return whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a place in the batch."""
-        return rebound(substitute(expression, dict(batch)), self.buffers)
+        return placed(expression, batch, self.buffers)
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
         """The places of the dimensions that a tile of an operand does not run along."""
@@ -186,7 +186,3 @@ class StreamKernel:
                 return tiles.ptr_to([ring.stage, box, 0, 0])
 
             copies.load(target, row, fixed, full.pointer(ring.stage))
-
-
-def _whole(count: Extent) -> ir.Expr:
-    return tirx.const(count, "int32") if isinstance(count, int) else T.cast(count, "int32")
