@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import tempfile
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from tvm.target import Target
 from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.lowering_cuda import cuda_compiler, lower_cuda
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
@@ -26,6 +28,9 @@ from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 from tvm_cascade.targets import host_target, resolve_target
+from tvm_cascade.tile.build import Kernel
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.select import for_gpu
 from tvm_cascade.transform.fuse_function import FUSED, Outcome, fuse_function
 
 __all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
@@ -47,7 +52,8 @@ def compile(
     ----------
     mod_or_func : S-TIR functions, not scheduled yet. Functions that are scheduled, or cannot be read, are built as
         they are.
-    target : "auto" for the CPU of this machine, or an LLVM target.
+    target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA target, such as
+        {"kind": "cuda", "arch": "sm_90a"}, which needs no GPU to compile for.
     tune_trials : candidates that MetaSchedule measures for each fused function; 0 takes our own schedule.
     database : MetaSchedule's records, or the folder where they are kept; read first, and written when tuning.
     **options
@@ -69,6 +75,10 @@ def compile(
         _Tuning(tune_trials, database),
         resolve_target(target),
     )
+    if resolved.kind.name == "cuda" and tuning.wanted:
+        raise InputError(
+            "a CPU target, for tuning", "a CUDA target", "tune_trials", "leave out tune_trials and database"
+        )
     if tuning.trials and "num-cores" not in resolved.attrs:
         raise InputError("a target with num-cores, for tuning", str(resolved), "target", 'pass "auto"')
     return _build(mod_or_func, resolved, chosen, tuning, fuse=True)
@@ -154,16 +164,42 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         raise InputError("a module of PrimFuncs", found, "compile", hint)
     # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    on_gpu = target.kind.name == "cuda"
+    options = for_gpu(options) if on_gpu else options
     outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     replaced: set[str] = set()
+    kernels: dict[str, Kernel | str] = {}
     for name, outcome in outcomes.items():
-        lowered, names = _scheduled(outcome, target, options, tuning)
+        if on_gpu:
+            lowered, kernels[name] = _scheduled_gpu(outcome, name, target, options, fuse)
+        else:
+            lowered, names = _scheduled(outcome, target, options, tuning)
+            replaced.update(names)
         mod.update_func(mod.get_global_var(name), lowered)
-        replaced.update(names)
-    explained = partial(explain_outcomes, named, outcomes) if fuse else Explanation
+    explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
-    return Compiled(tvm.compile(mod, target=target), mod, explained, target, bounds)
+    return Compiled(_generated(mod, target), mod, explained, target, bounds)
+
+
+def _generated(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+    """TVM's code for a module; on a GPU, kernels of both kinds go through it together."""
+    if target.kind.name != "cuda":
+        return tvm.compile(mod, target=target)
+    with target, cuda_compiler():
+        return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
+
+
+def _scheduled_gpu(
+    outcome: Outcome, name: str, target: Target, options: FuseOptions, fuse: bool
+) -> tuple[tirx.PrimFunc, Kernel | str]:
+    """The function for a CUDA target, and its tensor-core kernel or why it has none."""
+    func = outcome.func
+    if not options.schedule or _is_scheduled(func) or outcome.program is None:
+        return func, "the function is scheduled already, or cannot be read"
+    if not fuse:
+        options = dataclasses.replace(options, tensor_cores=False)
+    return lower_cuda(outcome, name, target, options)
 
 
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:

@@ -47,7 +47,10 @@ class Compiled:
         names = [variable.name_hint for variable in self.mod.get_global_vars()]
         if name not in names:
             raise InputError(f"a function among {', '.join(names)}", repr(name), "compiled module")
-        return partial(_call, self.runtime_module[name])
+        return partial(_call, self.runtime_module[name], self._device())
+
+    def _device(self) -> tvm.runtime.Device:
+        return tvm.cuda(0) if self.target.kind.name == "cuda" else tvm.cpu()
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the entry function.
@@ -67,8 +70,8 @@ class Compiled:
         return self[names[0] if len(names) == 1 else "main"](*arguments)
 
 
-def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    tensors = [_aligned(argument) for argument in arguments]
+def _call(function: Callable[..., Any], device: tvm.runtime.Device, *arguments: Any) -> Any:
+    tensors = [_aligned(argument, device) for argument in arguments]
     returned = function(*tensors)
     for argument, tensor in zip(arguments, tensors, strict=True):
         if isinstance(argument, np.ndarray) and argument.flags.writeable and tensor.data_ptr() != argument.ctypes.data:
@@ -76,8 +79,10 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     return returned
 
 
-def _aligned(argument: Any) -> Any:
+def _aligned(argument: Any, device: tvm.runtime.Device) -> Any:
     """The argument as a tensor that generated code can read: on an address that is not aligned it would crash."""
+    if isinstance(argument, np.ndarray) and device.dlpack_device_type() != tvm.cpu().dlpack_device_type():
+        return tvm.runtime.tensor(argument, device=device)
     if isinstance(argument, np.ndarray):
         flags = argument.flags
         shareable = flags.c_contiguous and flags.writeable and argument.dtype.kind in "biuf"

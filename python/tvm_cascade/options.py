@@ -10,6 +10,7 @@
 | `vector_math`      | True              | exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)     |
 | `force`            | False             | fuse even where the cost model would decline                       |
 | `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
+| `tensor_cores`     | True              | `compile` for CUDA: weights of products rounded to their operand   |
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class FuseOptions:
     vector_math: bool = True
     force: bool = False
     schedule: bool = True
+    tensor_cores: bool = True
 
     def __post_init__(self) -> None:
         for name in ("tile", "segments", "lanes"):
@@ -53,7 +55,7 @@ class FuseOptions:
                 raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
         if self.reference not in REFERENCE_MOVES:
             raise OptionError(f"one of {', '.join(REFERENCE_MOVES)}", repr(self.reference), "option `reference`")
-        for name in ("vector_math", "force", "schedule"):
+        for name in ("vector_math", "force", "schedule", "tensor_cores"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
         if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
@@ -88,7 +90,7 @@ def _parse(name: str, text: str) -> object:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if name == "reference":
         return text.strip()
-    if name in ("vector_math", "force", "schedule"):
+    if name in ("vector_math", "force", "schedule", "tensor_cores"):
         values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
         if text.lower() not in values:
             raise OptionError("1 or 0", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}")

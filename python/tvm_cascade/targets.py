@@ -1,4 +1,4 @@
-"""The CPU that code is generated for: what this machine offers, or what the user asks for."""
+"""The CPU or GPU that code is generated for: what this machine offers, or what the user asks for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import tvm
 from tvm.target import Target, codegen
 
 from tvm_cascade.errors import InputError
@@ -16,23 +17,43 @@ _MASKABLE_FEATURES = ("avx512f", "avx2", "fma", "avx")
 
 
 def resolve_target(target: str | dict[str, Any] | Target) -> Target:
-    """The LLVM target meant: "auto" is the CPU of this machine.
+    """The target meant: "auto" is the CPU of this machine, "cuda" its first GPU.
+
+    A CUDA target gets its architecture from the GPU where it names none, and this machine's CPU as its host. Kernels
+    for Hopper need sm_90a, which a device reports as sm_90.
 
     Raises
     ------
     InputError
-        When it is no target, or one of another kind than LLVM.
+        When it is no target, one of another kind than LLVM or CUDA, or a CUDA target whose architecture is not known.
     """
     if isinstance(target, str) and target == "auto":
         return host_target()
-    hint = 'pass "auto", "llvm" or {"kind": "llvm", "mcpu": "znver4", "num-cores": 8}, say'
+    hint = (
+        'pass "auto", "cuda", {"kind": "llvm", "mcpu": "znver4", "num-cores": 8} or {"kind": "cuda", "arch": "sm_90a"}'
+    )
     try:
         resolved = target if isinstance(target, Target) else Target(target)
     except (TypeError, ValueError) as error:
         raise InputError("a target of TVM", repr(target), "target", hint) from error
+    if resolved.kind.name == "cuda":
+        named = isinstance(target, Target) or (isinstance(target, dict) and "arch" in target)
+        return _cuda_target(resolved, str(resolved.attrs["arch"]) if named else _device_architecture(hint))
     if resolved.kind.name != "llvm":
-        raise InputError("a CPU target, of kind llvm", resolved.kind.name, "target", hint)
+        raise InputError("a target of kind llvm or cuda", resolved.kind.name, "target", hint)
     return resolved
+
+
+def _cuda_target(target: Target, arch: str) -> Target:
+    described = {key: value for key, value in target.export().items() if key not in ("tag", "host", "arch", "keys")}
+    return Target({**described, "arch": "sm_90a" if arch == "sm_90" else arch}, host=host_target())
+
+
+def _device_architecture(hint: str) -> str:
+    device = tvm.cuda(0)
+    if not device.exist:
+        raise InputError("a GPU, or the architecture to compile for", "no CUDA device here", "target", hint)
+    return "sm_" + str(device.compute_version).replace(".", "")
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import sympy as sp
 import tvm
 from tvm import ir, tirx
+from tvm.target import Target
 
 from tvm_cascade.algebra.fold import Fold, Reference, formula
 from tvm_cascade.algebra.gauge import Gauge, Range
@@ -17,18 +18,24 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
+from tvm_cascade.targets import resolve_target
+from tvm_cascade.tile.build import Kernel
+from tvm_cascade.tile.select import for_gpu, select_kernel
 from tvm_cascade.transform.fuse_function import FUSED, Decision, Outcome, fuse_function
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
 
-def explain(mod_or_func: tvm.IRModule | tirx.PrimFunc, **options: object) -> Explanation:
+def explain(
+    mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target | None = None, **options: object
+) -> Explanation:
     """What `FuseCascadedReductions` makes of a program, and why. The program is not changed.
 
     Parameters
     ----------
     mod_or_func : a module or a PrimFunc. Functions of other kinds (Relax) are listed as skipped; of a function that
         is fused already, the fold that it carries is shown.
+    target : a CUDA target, to be told as well what each function is lowered to, and the tile program of its kernel.
     **options
         Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
 
@@ -39,11 +46,12 @@ def explain(mod_or_func: tvm.IRModule | tirx.PrimFunc, **options: object) -> Exp
     Raises
     ------
     InputError
-        When the argument is neither a module nor a PrimFunc.
+        When the argument is neither a module nor a PrimFunc, or the target is none of CUDA.
     OptionError
         When an option is unknown or outside its domain.
     """
-    return explain_functions(functions_of(mod_or_func, "explain"), FuseOptions.from_environment(**options))
+    chosen = FuseOptions.from_environment(**options)
+    return explain_functions(functions_of(mod_or_func, "explain"), chosen, target)
 
 
 def functions_of(mod_or_func: object, where: str) -> dict[str, ir.BaseFunc]:
@@ -63,15 +71,40 @@ def functions_of(mod_or_func: object, where: str) -> dict[str, ir.BaseFunc]:
     return {variable.name_hint: function for variable, function in mod_or_func.functions_items()}
 
 
-def explain_functions(functions: Mapping[str, ir.BaseFunc], options: FuseOptions) -> Explanation:
+def explain_functions(
+    functions: Mapping[str, ir.BaseFunc], options: FuseOptions, target: str | dict[str, Any] | Target | None = None
+) -> Explanation:
     """The explanation of several functions by name."""
+    arch = _architecture(target)
+    if arch:
+        options = for_gpu(options)
     prim_funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
     outcomes = {name: fuse_function(func, options) for name, func in prim_funcs.items()}
-    return explain_outcomes(functions, outcomes)
+    chosen = {name: select_kernel(outcome, name, arch, options) for name, outcome in outcomes.items()} if arch else {}
+    return explain_outcomes(functions, outcomes, chosen)
 
 
-def explain_outcomes(functions: Mapping[str, ir.BaseFunc], outcomes: Mapping[str, Outcome]) -> Explanation:
-    """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs."""
+def _architecture(target: str | dict[str, Any] | Target | None) -> str:
+    """The architecture of a CUDA target; empty where none is named."""
+    if target is None:
+        return ""
+    resolved = resolve_target(target)
+    if resolved.kind.name != "cuda":
+        raise InputError("a CUDA target", resolved.kind.name, "target", "leave it out for the CPU")
+    return str(resolved.attrs["arch"])
+
+
+def explain_outcomes(
+    functions: Mapping[str, ir.BaseFunc],
+    outcomes: Mapping[str, Outcome],
+    kernels: Mapping[str, Kernel | str] | None = None,
+) -> Explanation:
+    """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs.
+
+    Parameters
+    ----------
+    kernels : on a GPU, the tensor-core kernel of each function, or why it has none.
+    """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
     for name, func in functions.items():
@@ -79,16 +112,26 @@ def explain_outcomes(functions: Mapping[str, ir.BaseFunc], outcomes: Mapping[str
             reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
             continue
         outcome = outcomes[name]
+        lowered = _lowering((kernels or {}).get(name))
         found = _carried(name, func) or [_group(name, decision) for decision in outcome.decisions]
         groups += found
         if outcome.fused:
-            reports.append(FunctionReport(name, "fused", "by this pass"))
+            reports.append(FunctionReport(name, "fused", "by this pass", *lowered))
         elif found and not outcome.decisions:
-            reports.append(FunctionReport(name, "already fused", "by an earlier pass"))
+            reports.append(FunctionReport(name, "already fused", "by an earlier pass", *lowered))
         else:
             why = ", ".join(dict.fromkeys(group.reason.code for group in found))
-            reports.append(FunctionReport(name, "unchanged", why or "it holds no reduction"))
+            reports.append(FunctionReport(name, "unchanged", why or "it holds no reduction", *lowered))
     return Explanation(tuple(groups), tuple(reports))
+
+
+def _lowering(kernel: Kernel | str | None) -> tuple[str, str]:
+    """(what a function is lowered to, its tile program)."""
+    if kernel is None:
+        return "", ""
+    if isinstance(kernel, str):
+        return f"an S-TIR schedule on CUDA cores: {kernel}", ""
+    return f"the tensor-core kernel `stream`, {kernel.config}", str(kernel.program)
 
 
 def _carried(function: str, func: ir.BaseFunc) -> list[GroupReport]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -127,14 +128,24 @@ class FunctionReport:
     name : in its module.
     status : "fused", "already fused", "unchanged", or "skipped" for what is no PrimFunc.
     note : why, in a few words.
+    lowering : what the target runs it as, and why; empty where no target was named.
+    tile_program : what its tensor-core kernel does to one tile; empty where it has none.
     """
 
     name: str
     status: str
     note: str
+    lowering: str = ""
+    tile_program: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.status} ({self.note})"
+        return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
+
+    @property
+    def lowering_lines(self) -> list[str]:
+        """The lowering as indented lines; none where no target was named."""
+        lines = [f"lowered to  {self.lowering}"] if self.lowering else []
+        return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 
 
 @dataclass(frozen=True)
@@ -157,13 +168,14 @@ class Explanation:
 
     def to_json(self) -> str:
         """The explanation as JSON text; the keys are stable, and `schema` is the version of the form."""
-        functions = [{"name": f.name, "status": f.status, "note": f.note} for f in self.functions]
+        functions = [dataclasses.asdict(f) for f in self.functions]
         groups = [group.to_dict() for group in self.groups]
         return json.dumps({"schema": SCHEMA, "functions": functions, "groups": groups}, indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
         told = {group.function for group in self.groups}
-        parts = [str(group) for group in self.groups] + [str(f) for f in self.functions if f.name not in told]
+        parts = [str(group) for group in self.groups]
+        parts += [str(f) for f in self.functions if f.name not in told or f.lowering]
         return "\n\n".join(parts) if parts else "no functions"
 
     def _repr_html_(self) -> str:

@@ -1,0 +1,34 @@
+"""TVM's lowering of a module that holds both kinds of functions, each by the passes of its own kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm.tirx import compilation_pipeline
+
+MIXED = "tvm_cascade"
+"""The pipeline's name, as `tvm.compile(…, tir_pipeline=MIXED)` takes it."""
+
+
+def register_mixed_pipeline() -> str:
+    """Registers the pipeline with TVM and gives its name; again is no harm."""
+    compilation_pipeline.register_tir_pipeline(MIXED, _mixed)
+    return MIXED
+
+
+def _mixed() -> tuple[Any, Any, Any]:
+    s_tir, _, _ = compilation_pipeline.get_tir_pipeline("s_tir")
+    tirx, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("tirx")
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_cascade.MixedPipeline")
+    def lower(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        scheduled = {g: f for g, f in mod.functions.items() if f.attrs is not None and f.attrs.get("s_tir", False)}
+        kernels = {g: f for g, f in mod.functions.items() if g not in scheduled}
+        lowered = tvm.IRModule({}, attrs=mod.attrs)
+        for functions, pipeline in ((scheduled, s_tir), (kernels, tirx)):
+            if functions:
+                lowered.update(pipeline(tvm.IRModule(functions, attrs=mod.attrs)))
+        return lowered
+
+    return lower, finish_host, finish_device

@@ -1,0 +1,58 @@
+"""Which functions get a kernel for tensor cores, and why the others do not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.domain import Program
+from tvm_cascade.analysis.extract import Group, lone_reductions
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.build import Kernel, build_kernel
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.transform.fuse_function import Outcome
+
+ARCHITECTURES = ("sm_90a", "sm_90")
+"""CUDA architectures that the kernels run on; a device reports sm_90, and code for it is generated as sm_90a."""
+
+
+def for_gpu(options: FuseOptions) -> FuseOptions:
+    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here."""
+    return dataclasses.replace(options, force=True)
+
+
+def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) -> Kernel | str:
+    """The kernel of a function, or a sentence that says why it has none.
+
+    Parameters
+    ----------
+    outcome : what the pass made of the function.
+    name : the function's own name.
+    arch : the CUDA architecture.
+    options : see `FuseOptions`.
+    """
+    if arch not in ARCHITECTURES:
+        return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {arch}"
+    if not options.tensor_cores:
+        return "the option tensor_cores is off"
+    if outcome.program is None or outcome.program.opaque:
+        return "the function could not be read whole"
+    groups = _groups(outcome, outcome.program, options)
+    if not groups:
+        return "it holds no reduction over products"
+    reasons: list[str] = []
+    for group in groups:
+        try:
+            return build_kernel(outcome.program, group, name)
+        except Unfit as unfit:
+            reasons.append(str(unfit))
+    return reasons[0]
+
+
+def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
+    """What a kernel may be generated from: the one cascade of the function, or else one of its lone reductions."""
+    fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+    found = [group for group in fused if group is not None]
+    if found:
+        return found
+    return list(reversed(lone_reductions(program, options.rescalable_casts, options.reference)))
