@@ -8,7 +8,7 @@ from functools import cache
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, Round, element, result, truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import (
@@ -34,6 +34,7 @@ HALF = sp.Symbol("float16")
 x, y, v, w = element("x y v w")
 r = element("r", positive=True)
 q = element("q", nonnegative=True)
+keep, live = truth("keep live")
 m, s, t, o, d, m2, t2, i, p = result("m s t o d m2 t2 i p")
 exp, log, sqrt, absolute = sp.exp, sp.log, sp.sqrt, sp.Abs
 
@@ -44,7 +45,7 @@ def cascade(*rows: Row) -> Cascade:
     """A cascade of (result, reducer, element) rows over the elements that they mention."""
     reductions = [Reduction(*row) for row in rows]
     mentioned = set().union(*(sp.sympify(row[2]).free_symbols for row in rows))
-    return Cascade(reductions, [e for e in (x, y, v, w, r, q, POSITION) if e in mentioned])
+    return Cascade(reductions, [e for e in (x, y, v, w, r, q, keep, live, POSITION) if e in mentioned])
 
 
 def selected(
@@ -94,6 +95,10 @@ def _moment(order: int) -> Cascade:
 
 
 FUSABLE: dict[str, Callable[[], Cascade]] = {
+    "largest_where_kept": lambda: cascade(MAXIMUM, (o, MAX, keep * exp(x - m) + (1 - keep) * y)),
+    "exponentials_about_either_end": lambda: cascade(
+        MAXIMUM, (s, MIN, x), (o, SUM, exp(x - keep * m - (1 - keep) * s))
+    ),
     "softmax": lambda: cascade(MAXIMUM, SUM_EXP),
     "softmax_times_values": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, exp(x - m) / t * v)),
     "softmax_of_minimum": lambda: cascade((m, MIN, x), (t, SUM, exp(m - x))),

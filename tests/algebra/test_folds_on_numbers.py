@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import POSITION, Cascade
+from tvm_cascade.algebra.cascade import POSITION, Cascade, is_truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.testing.numeric_fold import Numbers, NumericFold, definition
@@ -23,6 +23,8 @@ def rows_of(source: Cascade, rng: np.random.Generator, offset: float = 0.0, spre
     logical = any(reduction.reducer.name in ("and", "or") for reduction in source.reductions)
 
     def draw(symbol: sp.Symbol) -> float:
+        if is_truth(symbol):
+            return float(rng.integers(0, 2))
         if symbol.is_nonnegative:
             return float(rng.integers(0, 2)) if logical and not symbol.is_positive else float(rng.uniform(0.5, 1.5))
         return float(offset + spread * rng.standard_normal())

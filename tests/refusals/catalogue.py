@@ -188,6 +188,21 @@ def two_inputs_under_a_maximum() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: w[i, j] * (x[i, j] - s[i]), maximum))
 
 
+def two_differences_under_a_maximum() -> tirx.PrimFunc:
+    x, w = array("x"), array("w")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, w, fold("out", lambda i, j: (w[i, j] - s[i]) * (x[i, j] - s[i]), maximum))
+
+
+def line_where_kept() -> tirx.PrimFunc:
+    """out = max (keep ? x + s·w : w)."""
+    x, w = array("x"), array("w")
+    keep = array("keep", ROWS, LENGTH, dtype="bool")
+    s = fold("s", lambda i, j: x[i, j])
+    line = fold("out", lambda i, j: tirx.Select(keep[i, j], x[i, j] + s[i] * w[i, j], w[i, j]), maximum)
+    return program(x, w, keep, line)
+
+
 def column_of_a_square() -> tirx.PrimFunc:
     x = array("x", 7, 7)
     rows = fold("rows", lambda i, j: x[i, j], maximum, 7, (7,))
@@ -287,9 +302,11 @@ CATALOGUE: dict[str, Refused] = {
     "largest gaussian": not_monotone(after_sum(lambda x, s: te.exp(number(0) - (x - s) * (x - s)), maximum)),
     "largest cosine": not_monotone(after_sum(lambda x, s: te.cos(x - s), maximum)),
     "largest wave about a maximum": not_monotone(after_max(lambda x, m: te.sin(x - m), maximum)),
-    "largest of two inputs": Refused(
-        two_inputs_under_a_maximum, "several_element_parts", counterexample=True, verdict=Verdict.UNKNOWN
-    ),
+    "largest of two inputs": not_monotone(two_inputs_under_a_maximum),
+    "largest product of two differences": not_monotone(two_differences_under_a_maximum),
+    "largest line where kept": not_monotone(line_where_kept),
+    "distances, scaled": infinite_rank(after_sum(lambda x, s: te.abs(x * number(0.0625) - s))),
+    "cut off at a sum": infinite_rank(after_sum(lambda x, s: te.max(x * number(0.125), s))),
     "product of differences": prod_dependence(after_sum(lambda x, s: x - s, product)),
     "product of sums": prod_dependence(after_max(lambda x, m: x * x + m * m, product)),
     "product of affine maps": prod_dependence(after_sum(lambda x, s: number(1) + x * s, product)),

@@ -60,7 +60,7 @@ def _of_component(
     component: Component, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]
 ) -> list[Absorbing] | None:
     lift = component.lift.subs(dead, simultaneous=True)
-    if lift == component.reducer.identity:
+    if lift in (component.reducer.identity, component.reducer.neutral):
         return []
     if lift.has(sp.nan, sp.zoo, sp.oo, -sp.oo):
         return None

@@ -21,6 +21,9 @@ COUNT = sp.Symbol("n", positive=True, integer=True)
 POSITION = sp.Symbol("position", integer=True, nonnegative=True)
 """The position of an element on the cascade axis, as an element itself: the index that an argmax gives."""
 
+TRUTH = {"integer": True, "nonnegative": True, "prime": False, "composite": False}
+"""What SymPy is told of a truth value, the number 1 or 0: a natural number that is neither prime nor composite."""
+
 LN2 = sp.Rational(*math.log(2).as_integer_ratio())
 """ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
 
@@ -166,6 +169,23 @@ class Cascade:
 def element(names: str, **assumptions: bool) -> tuple[sp.Symbol, ...] | sp.Symbol:
     """Symbols that vary along the axis; real unless said otherwise."""
     return sp.symbols(names, **{"real": True, **assumptions})
+
+
+def truth(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:
+    """Symbols of conditions on the position: 1 where they hold, 0 elsewhere."""
+    return sp.symbols(names, **TRUTH)
+
+
+def is_truth(symbol: sp.Expr) -> bool:
+    """Whether a symbol is 0 or 1 and nothing else."""
+    return (
+        bool(symbol.is_Symbol and symbol.is_nonnegative) and symbol.is_prime is False and symbol.is_composite is False
+    )
+
+
+def masks_in(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> list[sp.Symbol]:
+    """The conditions on the position that an expression reads, by name."""
+    return sorted((s for s in expression.free_symbols if s in elements and is_truth(s)), key=str)
 
 
 def result(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:

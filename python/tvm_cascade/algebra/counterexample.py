@@ -3,7 +3,8 @@
 | code                                  | what is shown                                                             |
 |---------------------------------------|---------------------------------------------------------------------------|
 | infinite_rank, prod_dependence        | values at which F(x, d) (log F of a product) has a rank above RANK_LIMIT   |
-| not_monotone, several_element_parts   | two segments of equal extrema whose results differ                        |
+| not_monotone, several_element_parts   | two segments of equal extrema whose results differ; positions each of     |
+|                                       | which alone decides the result at some d                                  |
 | rounding, rounding_rank               | an element that rounds to another value at another scale                  |
 """
 
@@ -18,6 +19,8 @@ import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
+from tvm_cascade.algebra.envelope import Envelope
+from tvm_cascade.algebra.rank import full_rank
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import RANK_LIMIT, determinant, strip_rounding
@@ -116,9 +119,7 @@ def _rank_grows(question: Question) -> Counterexample | None:
     if question.reducer.name == "prod":
         function = sp.log(sp.Abs(function))
     evaluate, size = question.evaluator(function), RANK_LIMIT + 1
-    for start in (0.3, 5.3):
-        rows = [{e: round(start + 0.4 * k + 0.11 * i, 2) for i, e in enumerate(question.varying)} for k in range(size)]
-        columns = [{h: round(0.15 + 0.35 * k + 0.07 * i, 2) for i, h in enumerate(question.read)} for k in range(size)]
+    for rows, columns in _matrices(question, function, size):
         matrix = mpmath.matrix([[evaluate({**row, **column}) for column in columns] for row in rows])
         largest = max(abs(value) for value in matrix)
         if not mpmath.isfinite(sum(matrix)) or largest == 0:
@@ -131,6 +132,34 @@ def _rank_grows(question: Question) -> Counterexample | None:
             claim = f"at {given} the {what} is a matrix of rank {size}: no {RANK_LIMIT} sums determine the result"
             return Counterexample(claim, at, (float(size), float(RANK_LIMIT)))
     return None
+
+
+def _matrices(question: Question, function: sp.Expr, size: int) -> Iterator[tuple[list[Point], list[Point]]]:
+    """Rows and columns at which to look: evenly spaced numbers, then those that a search finds."""
+    varying, read = question.varying, question.read
+    for start in (0.3, 5.3):
+        rows = [{e: round(start + 0.4 * k + 0.11 * i, 2) for i, e in enumerate(varying)} for k in range(size)]
+        yield rows, [{h: round(0.15 + 0.35 * k + 0.07 * i, 2) for i, h in enumerate(read)} for k in range(size)]
+    plain = function.xreplace(dict(question.numbers)).subs({LENGTH: LENGTH_SHOWN, COUNT: LENGTH_SHOWN})
+    found = full_rank(plain.subs({s: 1 for s in plain.free_symbols - {*varying, *read}}), varying, read, size)
+    if found is not None:
+        rows = [{e: float(row.get(e, 1)) for e in varying} for row in found.rows]
+        yield rows, [{h: float(column.get(h, 1)) for h in read} for column in found.columns]
+
+
+def deciding_positions(
+    found: Envelope, reducer: Reducer, plain: Callable[[sp.Expr], sp.Expr] = lambda symbol: symbol
+) -> Counterexample:
+    """An envelope as a counterexample; `plain` gives the symbols that the user knows."""
+    varying, read = (sorted({s for p in points for s in p}, key=str) for points in (found.positions, found.points))
+    moving = [s for s in read if len({point[s] for point in found.points}) > 1]
+    at = tuple((str(s), tuple(row[s] for row in found.positions)) for s in varying)
+    at += tuple((str(plain(s)), tuple(point[s] for point in found.points)) for s in moving)
+    at += tuple((str(plain(s)), (found.points[0][s],)) for s in read if s not in moving and s not in varying)
+    given = "; ".join(f"{name} = {', '.join(f'{v:g}' for v in values)}" for name, values in at)
+    kept = len(found.positions)
+    claim = f"{given}: each of the {kept} positions is the only {reducer.name} at its own one of these results"
+    return Counterexample(claim, at, (float(kept), float(RANK_LIMIT)))
 
 
 def _segments(varying: Sequence[sp.Symbol]) -> Iterator[tuple[list[Point], list[Point]]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
-from tvm_cascade.algebra.counterexample import Question, counterexample
+from tvm_cascade.algebra.counterexample import Counterexample, Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
+from tvm_cascade.algebra.order_facts import ordered_by_results
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -36,6 +38,7 @@ class Derivation:
     numbers : symbols that stand for constants.
     move : how running references move where there is a choice.
     meaning : what symbols are known to stand for: N where it is fixed, elements in terms of others, numbers.
+    where : the positions that new components are taken over.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Derivation:
         self.finish: dict[sp.Symbol, sp.Expr] = {}
         self.deferred: dict[sp.Symbol, tuple[sp.Expr, ...]] = {}
         self.done: list[Reduction] = []
+        self.where: sp.Basic = sp.true
         self._references: dict[object, Reference] = {}
         self._constants: list[Reference] = []
         given = {s for r in cascade.reductions for s in {r.result, *r.element.free_symbols}}
@@ -90,8 +94,18 @@ class Derivation:
         signed = reduction.element.xreplace(self._signed)
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
+        element = ordered_by_results(element, self.done)
         held = self.handles.extract(element, self.elements, self.results, ordered)
+        if self._exponentials_of_several(held):
+            # flag·(x − u) + other·(x − v): one handle for all that moves an exponent.
+            element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
+            held = self.handles.extract(element, self.elements, self.results, ordered)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def _exponentials_of_several(self, held: sp.Expr) -> bool:
+        """Whether an exponential reads several handles."""
+        symbols = {handle.symbol for handle in self.handles}
+        return any(len(e.free_symbols & symbols) > 1 for e in held.atoms(sp.exp))
 
     def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
         """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""
@@ -118,15 +132,22 @@ class Derivation:
         """An expression in the cascade's own result symbols."""
         return value.xreplace({signed: original for original, signed in self._signed.items()})
 
-    def refuse(self, reduction: Reduction, code: str, detail: object, function: sp.Expr | None = None) -> Refused:
+    def refuse(
+        self,
+        reduction: Reduction,
+        code: str,
+        detail: object,
+        function: sp.Expr | None = None,
+        shown: Counterexample | None = None,
+    ) -> Refused:
         """An exception that carries the refusal; handles are shown as what they stand for.
 
-        `function` is the part of the element that breaks the law, where `detail` is not it.
+        `function` is the part of the element that breaks the law, where `detail` is not it; `shown` is the
+        counterexample, where it is known and need not be looked for.
         """
         values = {h.symbol: h.value for h in self.handles} | {r: r for r in self.cascade.results}
         broken = function if function is not None else detail
-        shown = None
-        if isinstance(broken, sp.Expr):
+        if shown is None and isinstance(broken, sp.Expr):
             values = {symbol: self.plain(value.xreplace(self.numbers)) for symbol, value in values.items()}
             shown = counterexample(code, Question(reduction.reducer, broken, self.elements, values, self.numbers))
         if isinstance(detail, sp.Basic):
@@ -136,7 +157,19 @@ class Derivation:
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component with a lift that no move changes: an earlier one that is the same, or a new one."""
+        lift = self.masked(reducer, lift)
         return self.known(reducer, lift) or self.add(reduction, reducer, lift)
+
+    @contextmanager
+    def over(self, where: sp.Basic) -> Iterator[None]:
+        """Takes components over the positions where a condition holds."""
+        outside, self.where = self.where, where
+        yield
+        self.where = outside
+
+    def masked(self, reducer: Reducer, lift: sp.Expr) -> sp.Expr:
+        """The lift where the condition holds, and what changes nothing elsewhere."""
+        return sp.Piecewise((lift, self.where), (reducer.neutral, True)) if self.where != sp.true else lift
 
     def known(self, reducer: Reducer, lift: sp.Expr) -> sp.Symbol | None:
         """The component with that lift, if there is one."""
@@ -205,3 +238,7 @@ class Derivation:
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
             return cancelled(scaled)
         return value.subs(LENGTH, COUNT)
+
+
+def _expanded_exponent(power: sp.Expr) -> sp.Expr:
+    return sp.exp(sp.expand(power.args[0]))

@@ -63,7 +63,10 @@ def derive(
 
 
 def _derived(
-    cascade: Cascade, rescalable_casts: tuple[str, ...], move: Move, meaning: Mapping[sp.Symbol, sp.Expr] | None
+    cascade: Cascade,
+    rescalable_casts: tuple[str, ...],
+    move: Move,
+    meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
 ) -> Fold | Refusal:
     constants = NamedConstants()
     at = cascade.results[-1]

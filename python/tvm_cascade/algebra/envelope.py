@@ -1,12 +1,17 @@
 """The proof that max or min over an element keeps no finite state: its envelope has as many pieces as one likes.
 
-Let ⊕ be max, and let x_1, …, x_n and u_1, …, u_n be such that F(x_k, u_k) > F(x_i, u_k) for all i ≠ k. Each x_k then
-decides the result at its own u_k, so the state must remember all n of them. A monotone map allows n = 1, a convex one
+Let ⊕ be max, and let x_1, …, x_n and d_1, …, d_n be such that F(x_k, d_k) > F(x_i, d_k) for all i ≠ k. Each x_k then
+decides the result at its own d_k, so the state must remember all n of them. A monotone map allows n = 1, a convex one
 n = 2; what allows more than any limit has no finite state.
+
+Where F has two parts there always are such points: as soon as F and ∂F/∂d can be given any values near some x, take a
+curve h(d) that bends upwards more than F does, and for each d_k the x_k at which F(x_k, ·) touches h from below in d_k.
+Where F(·, d) has a peak inside its domain that moves with d, the peaks are such points. Else random ones are tried.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -20,7 +25,7 @@ CANDIDATES = 800
 """Positions to choose from for each further piece."""
 
 POINTS = 30
-"""Values of the handles at which they are looked for."""
+"""Values of the results at which they are looked for."""
 
 POSITIONS = 80
 """Positions of random data among which extrema are looked for."""
@@ -28,75 +33,223 @@ POSITIONS = 80
 CLEAR_MARGIN = 1e-9
 """An extremum counts as the only one where the next is further away than this share of the larger of both."""
 
-REACHES = (1.0, 3.0, 3.0, 10.0)
-"""How far numbers are drawn from zero, attempt by attempt."""
+REACHES = ((1.0, 1.0), (3.0, 3.0), (3.0, 3.0), (10.0, 10.0), (10.0, 1.0), (1.0, 10.0))
+"""How far elements and results are drawn from zero, attempt by attempt."""
+
+BUILT = 4
+"""Attempts in which an envelope is also built from random candidates, which takes longest."""
+
+ANCHORS = 6
+"""Random points near which peaks and touching families are looked for, attempt by attempt."""
+
+CLIMB, CLIMB_FROM = 60, 0.5
+"""Steps that lead to a peak, and the first one's length, which is halved where it leads nowhere."""
+
+SPACINGS, BENDS = (0.03, 0.2), (0.5, 4.0)
+"""Distances between the d_k, and how much more than F the curve bends there."""
+
+NEWTON_STEPS = 8
+DIFFERENCE = 1e-4
+"""Step of the differences that stand for derivatives: they serve the search alone."""
 
 Point = dict[sp.Symbol, float]
 
 
+@dataclass(frozen=True)
+class Envelope:
+    """`positions[k]` alone decides the result at `points[k]`."""
+
+    positions: tuple[Point, ...]
+    points: tuple[Point, ...]
+
+
 def envelope_exceeds(
-    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], limit: int
+    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol], limit: int
 ) -> bool:
-    """Whether `limit` + 1 positions were found that are the only extremum at a value of the handles of their own."""
+    """Whether `limit` + 1 positions were found that are the only extremum at values of the results of their own."""
+    return envelope(function, reducer, elements, results, limit + 1) is not None
+
+
+def envelope(
+    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol], enough: int
+) -> Envelope | None:
+    """That many positions, each the only extremum at values of the results of its own; None where none were found.
+
+    Parameters
+    ----------
+    function : F, over elements, results and parameters, which are the same everywhere.
+    """
     symbols = sorted(function.free_symbols, key=str)
     try:
         evaluate = sp.lambdify(symbols, function, "math")
     except (TypeError, ValueError, NotImplementedError):
-        return False
-    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in handles]
+        return None
+    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in results]
+    if not varying or not read:
+        return None
     search = _Search(evaluate, symbols, 1.0 if reducer is MAX else -1.0)
-    for attempt, reach in enumerate(REACHES):
+    for attempt, (reach, far) in enumerate(REACHES):
         source = random.Random(attempt)
         fixed = {s: _number(s, source, 1.0) for s in symbols}
-        pool = [{s: _number(s, source, reach) for s in varying} for _ in range(CANDIDATES)]
-        points = [{**fixed, **{s: _number(s, source, reach) for s in read}} for _ in range(POINTS)]
-        if attempt % 2 == 0 and read:
+        pool = [{s: _element(s, source, reach) for s in varying} for _ in range(CANDIDATES)]
+        points = [{**fixed, **{s: _number(s, source, far) for s in read}} for _ in range(POINTS)]
+        if attempt % 2 == 0:
             points.sort(key=lambda point: point[read[0]])
-        if search.pieces(pool, points, limit + 1) > limit or search.met(pool[:POSITIONS], points) > limit:
-            return True
-    return False
+        anchors = [{**fixed, **pool[k], **points[k]} for k in range(ANCHORS)]
+        found = search.met(pool[:POSITIONS], points, enough) or search.near(anchors, varying, read, enough)
+        if found is None and attempt < BUILT:
+            found = search.built(pool, points, enough)
+        if found is not None:
+            return found
+    return None
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Builds an envelope piece by piece, each as little above the others as there is a candidate for."""
+    """Looks for an envelope; whatever finds it, `_checked` decides."""
 
     evaluate: Callable[..., float]
     symbols: Sequence[sp.Symbol]
     sign: float
 
-    def pieces(self, pool: list[Point], points: list[Point], enough: int) -> int:
-        """How many pieces were found, at most `enough`."""
-        chosen: list[tuple[int, list[float]]] = []
-        for left, point in zip(range(len(points), 0, -1), points, strict=True):
+    def built(self, pool: list[Point], points: list[Point], enough: int) -> Envelope | None:
+        """Piece by piece, each as little above the others as there is a candidate for."""
+        chosen: list[tuple[int, int, list[float]]] = []
+        for left, number in zip(range(len(points), 0, -1), range(len(points)), strict=True):
             if len(chosen) >= enough or len(chosen) + left < enough:
                 break
-            values = self._values(pool, point)
+            values = self._values(pool, points[number])
             if values is None:
                 continue
             if not chosen:  # a middling candidate, so that there is room above and below
-                chosen.append((sorted(range(len(pool)), key=values.__getitem__)[len(pool) // 2], values))
+                chosen.append((sorted(range(len(pool)), key=values.__getitem__)[len(pool) // 2], number, values))
                 continue
-            best = max(values[k] for k, _ in chosen)
-            allowed = [k for k in range(len(pool)) if _clear(values[k], best) and self._below(k, chosen)]
+            best = max(values[k] for k, *_ in chosen)
+            allowed = [k for k in range(len(pool)) if _clear(values[k], best) and _below(k, chosen)]
             if allowed:
-                chosen.append((min(allowed, key=values.__getitem__), values))
-        return len(chosen)
+                chosen.append((min(allowed, key=values.__getitem__), number, values))
+        return self._checked([pool[k] for k, *_ in chosen], [points[n] for _, n, _ in chosen], enough)
 
-    def met(self, positions: list[Point], points: list[Point]) -> int:
-        """How many of the positions are the only extremum at some point."""
-        found = set()
+    def met(self, positions: list[Point], points: list[Point], enough: int) -> Envelope | None:
+        """The positions that are the only extremum at some point, as it happens."""
+        found: dict[int, Point] = {}
         for point in points:
             values = self._values(positions, point) or []
             best = max(values, default=0.0)
             near = [k for k, value in enumerate(values) if not _clear(best, value)]
-            found |= set(near) if len(near) == 1 else set()
-        return len(found)
+            if len(near) == 1:
+                found.setdefault(near[0], point)
+        return self._checked([positions[k] for k in found], list(found.values()), enough)
 
-    def _below(self, candidate: int, chosen: list[tuple[int, list[float]]]) -> bool:
-        return all(_clear(values[k], values[candidate]) for k, values in chosen)
+    def near(
+        self, anchors: list[Point], varying: list[sp.Symbol], read: list[sp.Symbol], enough: int
+    ) -> Envelope | None:
+        """Peaks, or positions whose F touches one curve, near one of the anchors."""
+        moving = [s for s in varying if s.is_positive or not s.is_nonnegative]
+        for (number, at), result in itertools.product(enumerate(anchors), read):
+            spacing, bend = SPACINGS[number % 2], BENDS[number // 2 % 2]
+            for symbol in moving:
+                if (found := self.peaks(at, symbol, result, spacing, enough)) is not None:
+                    return found
+            for pair in itertools.combinations(moving, 2):
+                if (found := self.touching(at, pair, result, spacing, bend, enough)) is not None:
+                    return found
+        return None
 
-    def _values(self, pool: list[Point], point: Point) -> list[float] | None:
+    def peaks(self, at: Point, symbol: sp.Symbol, result: sp.Symbol, spacing: float, enough: int) -> Envelope | None:
+        """The peaks of F over one element symbol, at equally spaced values of a result."""
+        positions, points = [], []
+        for k in range(enough):
+            at = self._climbed({**at, result: at[result] + spacing * bool(k)}, symbol)
+            positions.append({symbol: at[symbol]})
+            points.append({s: v for s, v in at.items() if s != symbol})
+            if k and positions[k] == positions[k - 1]:
+                return None
+        return self._checked(positions, points, enough)
+
+    def _climbed(self, point: Point, symbol: sp.Symbol) -> Point:
+        """The point moved uphill along one symbol, to where steps of any length lead down."""
+        step = CLIMB_FROM
+        (best,) = self._values([{}], point) or [-math.inf]
+        for _ in range(CLIMB):
+            for way in (step, -step):
+                trial = {**point, symbol: point[symbol] + way}
+                if trial[symbol] <= 0 and symbol.is_positive:
+                    continue
+                (value,) = self._values([{}], trial) or [-math.inf]
+                if value > best:
+                    best, point = value, trial
+                    break
+            else:
+                step /= 2
+        return point
+
+    def touching(
+        self,
+        at: Point,
+        pair: tuple[sp.Symbol, sp.Symbol],
+        result: sp.Symbol,
+        spacing: float,
+        bend: float,
+        enough: int,
+    ) -> Envelope | None:
+        """Positions near `at` whose F touches one curve from below, each at its own value of the result."""
+        start = self._jet(at, result)
+        if start is None:
+            return None
+        height, slope, own = start
+        bend *= abs(own) + abs(slope) + abs(height) + 1e-3
+        positions, points = [], []
+        for k in range(enough):
+            away = spacing * (k - enough // 2)
+            wanted = (height + slope * away + (own / 2 + bend) * away**2, slope + (own + 2 * bend) * away)
+            found = self._solved({**at, result: at[result] + away}, pair, result, wanted)
+            if found is None:
+                return None
+            positions.append({s: v for s, v in found.items() if s in pair})
+            points.append({s: v for s, v in found.items() if s not in pair})
+        return self._checked(positions, points, enough)
+
+    def _solved(
+        self, point: Point, pair: tuple[sp.Symbol, sp.Symbol], result: sp.Symbol, wanted: tuple[float, float]
+    ) -> Point | None:
+        """The point with the pair moved so that F and ∂F/∂d have the wanted values there: Newton's method."""
+        for _ in range(NEWTON_STEPS):
+            here = self._jet(point, result)
+            beside = [self._jet({**point, s: point[s] + DIFFERENCE}, result) for s in pair]
+            if here is None or beside[0] is None or beside[1] is None:
+                return None
+            (a, c), (b, d) = ([(side[k] - here[k]) / DIFFERENCE for k in (0, 1)] for side in (beside[0], beside[1]))
+            off, determinant = (wanted[0] - here[0], wanted[1] - here[1]), a * d - b * c
+            if abs(determinant) < 1e-9:
+                return None
+            moves = (d * off[0] - b * off[1]) / determinant, (a * off[1] - c * off[0]) / determinant
+            point = {**point, **{s: point[s] + move for s, move in zip(pair, moves, strict=True)}}
+            if not all(math.isfinite(point[s]) and (point[s] > 0 or not s.is_positive) for s in pair):
+                return None
+        return point
+
+    def _jet(self, point: Point, result: sp.Symbol) -> tuple[float, float, float] | None:
+        """F and its first two derivatives in the result, by differences."""
+        step = DIFFERENCE * 10
+        values = [self._values([{}], {**point, result: point[result] + k * step}) for k in (-1, 0, 1)]
+        if any(value is None for value in values):
+            return None
+        (left,), (middle,), (right,) = (value for value in values if value is not None)
+        return middle, (right - left) / (2 * step), (right - 2 * middle + left) / step**2
+
+    def _checked(self, positions: list[Point], points: list[Point], enough: int) -> Envelope | None:
+        """The envelope of the first `enough`, where each position is indeed clearly the only extremum at its point."""
+        if len(positions) < enough:
+            return None
+        positions, points = positions[:enough], points[:enough]
+        for k, point in enumerate(points):
+            values = self._values(positions, point)
+            if values is None or not all(_clear(values[k], v) for i, v in enumerate(values) if i != k):
+                return None
+        return Envelope(tuple(positions), tuple(points))
+
+    def _values(self, pool: Sequence[Point], point: Point) -> list[float] | None:
         try:
             values = [self.sign * float(self.evaluate(*({**point, **x}[s] for s in self.symbols))) for x in pool]
         except (ArithmeticError, ValueError, TypeError, NameError):
@@ -104,12 +257,20 @@ class _Search:
         return values if all(map(math.isfinite, values)) else None
 
 
+def _below(candidate: int, chosen: list[tuple[int, int, list[float]]]) -> bool:
+    return all(_clear(values[k], values[candidate]) for k, _, values in chosen)
+
+
 def _clear(larger: float, smaller: float) -> bool:
     return larger - smaller > CLEAR_MARGIN * max(abs(larger), abs(smaller), 1e-6)
 
 
+def _element(symbol: sp.Symbol, source: random.Random, reach: float) -> float:
+    """A number that an element may be; what is not negative may be a truth value, so it is 0 or 1."""
+    if symbol.is_nonnegative and not symbol.is_positive:
+        return float(source.random() < 0.5)
+    return _number(symbol, source, reach)
+
+
 def _number(symbol: sp.Symbol, source: random.Random, reach: float) -> float:
-    """A number that the symbol may stand for; what is not negative may be a truth value, so it is 0 or 1."""
-    if symbol.is_positive:
-        return source.uniform(0.05, reach)
-    return float(source.random() < 0.5) if symbol.is_nonnegative else source.uniform(-reach, reach)
+    return source.uniform(0.05, reach) if symbol.is_nonnegative else source.uniform(-reach, reach)

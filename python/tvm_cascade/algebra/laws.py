@@ -8,12 +8,10 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.envelope import envelope_exceeds
 from tvm_cascade.algebra.gauge import Handle, Range, factor_in, tracking_gauge
-from tvm_cascade.algebra.monotone import through_order
+from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
-from tvm_cascade.algebra.scaled_order import scaled_extremum
-from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
+from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.sum_law import sum_law
 
 Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
@@ -59,25 +57,6 @@ def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.
     factors = sp.Mul.make_args(sp.powsimp(function))
     reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*handles)]
     return sp.Add(*(f.args[0] for f in reading)), sp.Mul(*(f for f in factors if f not in reading))
-
-
-def order_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """max and min pass through monotone maps; convex ones keep both ends; products G(x)·H(d) are such maps of G."""
-    function = strip_rounding(held)
-    values = {h.symbol: h.value for h in used}
-    derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
-    passed = through_order(function, reduction.reducer, derivation.elements, [h.symbol for h in used])
-    if not isinstance(passed, str):
-        inner, kept, outer = passed
-        ends = [derivation.component(reduction, reducer, inner) for reducer in kept]
-        return reduction.reducer.over([outer(end).subs(values, simultaneous=True) for end in ends])
-    scaled = scaled_extremum(derivation, reduction, function, used)
-    if scaled is None:
-        symbols = [h.symbol for h in used]
-        proved = envelope_exceeds(function, reduction.reducer, derivation.elements, symbols, RANK_LIMIT)
-        unproved = "order_unknown" if passed == "not_monotone" else passed
-        raise derivation.refuse(reduction, "not_monotone" if proved else unproved, function)
-    return scaled.subs(values, simultaneous=True)
 
 
 def logical_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import is_truth
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.algebra.sampling import has_both_signs
 from tvm_cascade.algebra.work import factored, simplified
@@ -37,6 +38,10 @@ def through_order(
     """
     parts: dict[sp.Expr, sp.Symbol] = {}
     outer = _collected(function, elements, handles, parts)
+    varying = [s for s in function.free_symbols if s in elements]
+    if (len(parts) != 1 or outer.has(*elements)) and len(varying) == 1 and not is_truth(varying[0]):
+        parts.clear()  # x² + x·u has two parts, and is convex in x itself
+        outer = function.xreplace({varying[0]: _placed(varying[0], parts)})
     if len(parts) != 1 or outer.has(*elements):
         return "several_element_parts"
     ((inner, variable),) = parts.items()
@@ -77,8 +82,8 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
     opposite = MIN if reducer is MAX else MAX
     if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
         return _kept_through_abs(outer, variable, reducer, strictly)
-    if trend := _trend(outer, variable, strictly):
-        return (reducer,) if trend > 0 else (opposite,)
+    if way := trend(outer, variable, strictly):
+        return (reducer,) if way > 0 else (opposite,)
     if outer.has(sp.Max, sp.Min):
         return None
     slope = sp.diff(outer, variable)
@@ -118,7 +123,7 @@ def _kept_through_abs(
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
 
 
-def _trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool) -> int | None:
+def trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> int | None:
     """1 where the expression rises with the variable, −1 where it falls, 0 where it is free of it; None if unknown.
 
     Read off its structure: a kink, as of max(x − u, 0), has no slope, and that of tanh has a sign that SymPy misses.
@@ -128,17 +133,17 @@ def _trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool) -> int | No
     if expression == variable:
         return 1
     if isinstance(expression, _RISING):
-        return _trend(expression.args[0], variable, strictly)
+        return trend(expression.args[0], variable, strictly)
     if isinstance(expression, sp.Pow) and not expression.exp.has(variable):
         return _trend_of_power(expression, variable, strictly)
     if isinstance(expression, sp.Mul):
         scale, rest = expression.as_independent(variable, as_Add=False)
-        inner = None if isinstance(rest, sp.Mul) else _trend(rest, variable, strictly)
+        inner = None if isinstance(rest, sp.Mul) else trend(rest, variable, strictly)
         rises = scale.is_positive if strictly else scale.is_nonnegative
         falls = scale.is_negative if strictly else scale.is_nonpositive
         return None if inner is None or not (rises or falls) else inner if rises else -inner
     if isinstance(expression, (sp.Add, sp.Max, sp.Min)):
-        trends = {_trend(argument, variable, strictly) for argument in expression.args}
+        trends = {trend(argument, variable, strictly) for argument in expression.args}
         flat = isinstance(expression, sp.Add) or not strictly
         moving = trends - {0} if flat else trends
         return next(iter(moving)) if len(moving) == 1 else None
@@ -146,7 +151,7 @@ def _trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool) -> int | No
 
 
 def _trend_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> int | None:
-    inner = _trend(power.base, variable, strictly)
+    inner = trend(power.base, variable, strictly)
     odd = power.exp.is_integer and power.exp.is_odd and power.exp.is_positive
     if inner is None or not (odd or power.base.is_nonnegative or power.exp == sp.Rational(1, 2)):
         return None

@@ -38,6 +38,11 @@ class Reducer:
         """Whether positive elements give a positive result (of at least one element)."""
         return self.name in ("sum", "prod", "max", "min")
 
+    @property
+    def neutral(self) -> sp.Expr:
+        """The identity as a program has it: the dtype's own lowest or highest value for an infinite one."""
+        return {-sp.oo: LOWEST, sp.oo: HIGHEST}.get(self.identity, self.identity)
+
     def over(self, values: Iterable[sp.Expr]) -> sp.Expr:
         """⊕ of all the values; the identity of an empty collection."""
         return reduce(self.combine, values, self.identity)

@@ -23,9 +23,12 @@ from tvm_cascade.algebra.work import simplified
 
 
 def scaled_extremum(
-    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle], met: sp.Basic = sp.true
 ) -> sp.Expr | None:
-    """The result in handles and in the components that this adds; None where the element is of another form."""
+    """The result in handles and in the components that this adds; None where the element is of another form.
+
+    `met` says whether a state has met a position that counts: until then there is nothing to move.
+    """
     apart = [term for term in sp.Add.make_args(function) if not term.has(*derivation.elements)]
     body = sp.factor_terms(function - sp.Add(*apart))
     factor, tracked = sp.Integer(1), []
@@ -45,11 +48,14 @@ def scaled_extremum(
     lift = body.subs({h.symbol: r.symbol for h, (r, _) in zip(tracked, moves, strict=True)}, simultaneous=True)
     ends = []
     for reducer in _kept(factor, reduction.reducer):
-        symbol = derivation.known(reducer, lift)
+        taken = derivation.masked(reducer, lift)
+        symbol = derivation.known(reducer, taken)
         if symbol is None:
             symbol = derivation.unused(reduction)
             shift = symbol * sp.Mul(*(sp.exp(rate * r.step) for r, rate in moves))
-            derivation.add(reduction, reducer, lift, shift)
+            if met != sp.true and shift != symbol:
+                shift = sp.Piecewise((shift, met), (symbol, True))
+            derivation.add(reduction, reducer, taken, shift)
         # A reference that ends at its quantity needs no last move.
         free = [(h, r, k) for h, (r, k) in zip(tracked, moves, strict=True) if r.guarded or r.auxiliary]
         final = sp.Mul(*(sp.exp(k * (h.value - r.symbol)) for h, r, k in free))

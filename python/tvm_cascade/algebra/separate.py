@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mpmath
@@ -75,8 +75,12 @@ def separate(
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
     trig = expression.has(*_WAVES)
     hints = {"power_exp": True, "power_base": True, "log": True, "mul": True, "multinomial": True, "trig": trig}
+    frozen = _frozen_reciprocals(expression, elements, handles)
+    elements = [*elements, *(symbol for power, symbol in frozen.items() if power.has(*elements))]
+    handles = [*handles, *(symbol for power, symbol in frozen.items() if power.has(*handles))]
+    joined = sp.powsimp(expression.xreplace(frozen))
     terms: dict[sp.Expr, sp.Expr] = {}
-    for term in sp.Add.make_args(sp.expand(expanded(sp.powsimp(expression), **hints))):
+    for term in sp.Add.make_args(sp.expand(expanded(joined, **hints))):
         generator, weight = sp.Integer(1), sp.Integer(1)
         for factor in sp.Mul.make_args(term):
             if factor.has(*elements):
@@ -86,8 +90,22 @@ def separate(
             else:
                 weight *= factor
         terms[generator] = terms.get(generator, sp.Integer(0)) + weight
-    simpler = {generator: simplified(weight) for generator, weight in terms.items()}
+    meaning = {symbol: power for power, symbol in frozen.items()}
+    simpler = {g.xreplace(meaning): simplified(weight.xreplace(meaning)) for g, weight in terms.items()}
     return {generator: weight for generator, weight in simpler.items() if weight != 0}
+
+
+def _frozen_reciprocals(
+    expression: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> dict[sp.Expr, sp.Symbol]:
+    """A symbol for each reciprocal that does not mix the two: exp(x − u)/(x² + 1) expands to 1/(x²·exp(u) + exp(u))."""
+    found: dict[sp.Expr, sp.Symbol] = {}
+    for power in sorted(expression.atoms(sp.Pow), key=str):
+        mixes = power.has(*elements) and power.has(*handles)
+        if power.base.is_Add and power.exp.is_negative and power.exp.is_number and not mixes:
+            facts = {"positive": True} if power.is_positive else {"real": True}
+            found[power] = sp.Dummy(f"reciprocal{len(found)}", **facts)
+    return found
 
 
 @dataclass(frozen=True)
@@ -392,59 +410,6 @@ def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
     best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(simplified(expression)))
     # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
     return sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
-
-
-def numeric_rank_exceeds(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], limit: int
-) -> bool:
-    """Whether a matrix F(x_i, u_j) has full rank limit + 1, which proves a rank above the limit.
-
-    Points are random numbers, and equally spaced ones: those of |x − u| are independent where an x lies between any
-    two u.
-    """
-    symbols = sorted(function.free_symbols, key=str)
-    evaluate = sp.lambdify(symbols, strip_rounding(function), "mpmath")
-    return any(
-        _full_rank(evaluate, symbols, _points(symbols, elements, handles, limit + 1, attempt)) for attempt in range(8)
-    )
-
-
-Points = tuple[list[dict[sp.Symbol, mpmath.mpf]], list[dict[sp.Symbol, mpmath.mpf]]]
-
-
-def _points(
-    symbols: Sequence[sp.Symbol], elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], size: int, attempt: int
-) -> Points:
-    """Values of elements and of handles, row by row and column by column; parameters are the same everywhere.
-
-    From the third attempt on, one element and one handle alone move, in steps that interleave.
-    """
-    source = random.Random(7 + attempt)
-    low, spaced = (0.2, -2.1)[attempt % 2], attempt >= 2
-    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in handles]
-    moving = {varying[attempt % len(varying)], read[(attempt // 2) % len(read)]} if varying and read else set()
-
-    def value(symbol: sp.Symbol, position: int, offset: float) -> mpmath.mpf:
-        bottom = max(low, 0.2) if symbol.is_nonnegative else low
-        between = (position + offset) / size if spaced and symbol in moving else source.random()
-        return mpmath.mpf(bottom + (2.1 - bottom) * between)
-
-    fixed = {s: value(s, 0, 0.5) for s in symbols if not spaced or s not in moving}
-    rows = [{**fixed, **{s: value(s, k, 0.25) for s in varying if s not in fixed or not spaced}} for k in range(size)]
-    columns = [{s: value(s, k, 0.75) for s in read if s not in fixed or not spaced} for k in range(size)]
-    return rows, columns
-
-
-def _full_rank(evaluate: Callable[..., mpmath.mpf], symbols: Sequence[sp.Symbol], points: Points) -> bool:
-    rows, columns = points
-    with mpmath.workdps(120):
-        try:
-            values = [[mpmath.mpf(evaluate(*[{**r, **c}[s] for s in symbols])) for c in columns] for r in rows]
-            largest = [max(abs(value) for value in row) for row in values]
-            scaled = mpmath.matrix([[v / size for v in row] for row, size in zip(values, largest, strict=True)])
-            return bool(abs(determinant(scaled)) > mpmath.mpf(10) ** -90)
-        except (ValueError, ArithmeticError, TypeError):
-            return False
 
 
 def _rank(rows: list[list[mpmath.mpc]]) -> int:

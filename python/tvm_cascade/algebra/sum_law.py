@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled, masks_in
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
@@ -20,6 +20,7 @@ from tvm_cascade.algebra.gauge import (
     factor_in,
     tracking_gauge,
 )
+from tvm_cascade.algebra.rank import numeric_rank_exceeds
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.separate import (
@@ -27,12 +28,11 @@ from tvm_cascade.algebra.separate import (
     Basis,
     Step,
     basis_by_derivatives,
-    numeric_rank_exceeds,
     separate,
     shift_matrix,
     strip_rounding,
 )
-from tvm_cascade.algebra.work import expanded
+from tvm_cascade.algebra.work import expanded, simplified
 
 NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
@@ -81,6 +81,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     elements = derivation.elements
     if not term.has(*elements):
         return LENGTH * term.xreplace({h.symbol: h.value for h in used})
+    term = _joined_exponentials(term, [h.symbol for h in used])
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
@@ -89,6 +90,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
+    if basis is None:
+        return held.factor * _by_mask(derivation, reduction, held)
     if basis.pivots is None:
         return held.factor * _apart(derivation, reduction, held)
     references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
@@ -102,6 +105,15 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
     return _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
+
+
+def _joined_exponentials(term: sp.Expr, handles: list[sp.Symbol]) -> sp.Expr:
+    """exp(x − u)·exp(y − u) as exp(x + y − 2u): one exponent, which one reference bounds."""
+    reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*handles)]
+    if len(reading) < 2:
+        return term
+    rest = [f for f in sp.Mul.make_args(term) if f not in reading]
+    return sp.Mul(*rest, sp.exp(sp.Add(*(f.args[0] for f in reading))))
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
@@ -176,10 +188,27 @@ def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.S
     return expression.xreplace({e: sp.exp(sp.expand(e.args[0] - moving) - unit) for e in meant})
 
 
-def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis:
+def _by_mask(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
+    """exp(x − (keep ? u : v)) as keep·exp(x − u) + (1 − keep)·exp(x − v)."""
+    mask = _deciding_masks(derivation, held)[0]
+    sides = ((mask, held.lift.subs(mask, 1)), (1 - mask, held.lift.subs(mask, 0)))
+    return sp.Add(*(_term(derivation, reduction, weight * side, held.tracked) for weight, side in sides if side != 0))
+
+
+def _deciding_masks(derivation: Derivation, held: Held) -> list[sp.Symbol]:
+    """The masks that are no mere factors."""
+    masks = masks_in(held.function, derivation.elements)
+    return [m for m in masks if held.function.as_independent(m, as_Add=False)[1] not in (m, 1 - m)]
+
+
+def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis | None:
+    """The basis; None where the element is to be taken apart by a mask first."""
     basis = basis_by_derivatives(held.function, derivation.elements, symbols)
+    if basis is None and _deciding_masks(derivation, held):
+        return None
     if basis is None:
-        exceeded = numeric_rank_exceeds(held.function, derivation.elements, symbols, RANK_LIMIT)
+        over_results = held.function.xreplace({h.symbol: h.value for h in held.tracked})
+        exceeded = numeric_rank_exceeds(over_results, derivation.elements, derivation.results, RANK_LIMIT)
         raise derivation.refuse(reduction, "infinite_rank" if exceeded else "separation_unknown", held.function)
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
@@ -192,12 +221,20 @@ def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
     """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
     if held.lift != held.function:
         raise derivation.refuse(reduction, "rounding_rank", held.lift)
-    if any(exponents(held.function, handle.symbol, derivation.elements) for handle in held.tracked):
-        raise derivation.refuse(reduction, "separation_unknown", held.function)  # exp(x) apart from u is not bounded
     products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
-    if products is None or len(products) < 2:
+    if products and len(products) > 1:
+        if any(exponents(held.function, handle.symbol, derivation.elements) for handle in held.tracked):
+            # exp(x) apart from u is not bounded.
+            raise derivation.refuse(reduction, "separation_unknown", held.function)
+        return sp.Add(*(_term(derivation, reduction, g * h, held.tracked) for g, h in products.items()))
+    # One product: what may vanish of H(u) is no reference's business, exponentials are.
+    weight = sp.Mul(*(products or {}).values())
+    applied = sp.Mul(*(f for f in sp.Mul.make_args(sp.factor_terms(weight)) if not f.has(sp.exp)))
+    if applied.is_number:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
-    return sp.Add(*(_term(derivation, reduction, g * h, held.tracked) for g, h in products.items()))
+    rest = sp.powsimp(simplified(held.function / applied))
+    values = {h.symbol: h.value for h in held.tracked}
+    return applied.xreplace(values) * _term(derivation, reduction, rest, held.tracked)
 
 
 def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr], shift: sp.Matrix) -> list[sp.Expr]:

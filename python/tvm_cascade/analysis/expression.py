@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, POSITION, Round, WholePower
+from tvm_cascade.algebra.cascade import LN2, POSITION, TRUTH, Round, WholePower, is_truth
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -80,11 +80,15 @@ class Atom:
 
 @dataclass
 class AtomTable:
-    """All atoms of one cascade, by their SymPy form. `reserved` are names that results have."""
+    """All atoms of one cascade, by their SymPy form. `reserved` are names that results have.
+
+    `opposites` has for the symbol of a negated condition that of the condition.
+    """
 
     axis: tuple[tirx.Var, ...]
     reserved: frozenset[str] = frozenset()
     atoms: dict[sp.Expr, Atom] = field(default_factory=dict)
+    opposites: dict[sp.Symbol, sp.Symbol] = field(default_factory=dict)
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
     def of(self, expression: ir.Expr) -> sp.Expr:
@@ -102,12 +106,26 @@ class AtomTable:
 
     def indicator(self, condition: ir.Expr) -> Atom:
         """The atom of a condition, as the number 1 or 0."""
-        leaf = sp.Symbol(f"{self._leaf(condition)}_holds", nonnegative=True)
-        return self._intern(leaf, condition, indicator=True)
+        return self._intern(self._condition(condition), condition, indicator=True)
+
+    def oppose(self, condition: ir.Expr, opposite: ir.Expr) -> None:
+        """Takes in that one condition holds where the other does not, if both have an atom."""
+        held, other = (self.atoms.get(self._condition(c)) for c in (condition, opposite))
+        if held is not None and other is not None and held.symbol not in self.opposites:
+            self.opposites[other.symbol] = held.symbol
+
+    def exclusive(self, element: sp.Expr) -> sp.Expr:
+        """The element with one condition for both sides of a selection: b of a·c + b·(not c) as b·(1 − c)."""
+        both = {other: 1 - held for other, held in self.opposites.items() if element.has(other) and element.has(held)}
+        return element.xreplace(both)
+
+    def _condition(self, condition: ir.Expr) -> sp.Symbol:
+        return sp.Symbol(f"{self._leaf(condition)}_holds", **TRUTH)
 
     def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
         if form not in self.atoms:
             facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
+            facts = TRUTH if is_truth(form) else facts
             symbol = form if form == POSITION else sp.Symbol(self._name(expression), real=True, **facts)
             self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)
         return self.atoms[form]
@@ -145,7 +163,8 @@ class AtomTable:
     def _leaf(self, expression: ir.Expr) -> sp.Symbol:
         key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
-            facts = {"nonnegative": True} if dtype_of(expression).startswith(("uint", "bool")) else {}
+            dtype = dtype_of(expression)
+            facts = TRUTH if dtype == "bool" else {"nonnegative": True} if dtype.startswith("uint") else {}
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
         return self._leaves[key]
 
@@ -237,9 +256,14 @@ class ElementReader:
         raise NotExpressible("intrinsic", str(expression))
 
     def _selection_outward(self, expression: ir.Expr) -> ir.Expr:
-        """f(select(c, a, b)) as select(c, f(a), f(b)), where a or b reads an earlier result."""
+        """f(select(c, a, b)) as select(c, f(a), f(b)), where a or b reads an earlier result.
+
+        Out of the argument of a function from any depth: exp(x − select(c, a, b)) too.
+        """
         operands = operands_of(expression)
         for k, operand in enumerate(operands):
+            if function_name(expression) and self._reads_result(operand):
+                operand = self._selection_outward(operand)
             parts = selection_of(operand)
             if parts and self._reads_result(operand) and not self._reads_result(parts[0]):
                 branches = [with_operands(expression, [*operands[:k], part, *operands[k + 1 :]]) for part in parts[1:]]
@@ -293,7 +317,8 @@ class ElementReader:
         if self._reads_result(condition):
             raise NotExpressible("select_on_result", str(condition))
         total: sp.Expr = sp.Integer(0)
-        for holds, branch in ((condition, chosen), (tirx.Not(condition), other)):
+        opposite = condition.a if isinstance(condition, prim.Not) else tirx.Not(condition)
+        for holds, branch in ((condition, chosen), (opposite, other)):
             self._holding.append(holds)
             value = self(branch)
             self._holding.pop()
@@ -301,6 +326,7 @@ class ElementReader:
                 raise NotExpressible("select_on_result", f"{branch} where not {condition}")
             if value != 0:
                 total += self.atoms.indicator(holds).symbol * value
+        self.atoms.oppose(condition, opposite)
         return total
 
 

@@ -243,6 +243,8 @@ class _Search:
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
+            if variant.stage.reducer.ordered:  # a maximum is taken apart by conditions: not both sides may hold
+                form = atoms.exclusive(form)
             reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))

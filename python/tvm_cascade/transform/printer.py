@@ -128,6 +128,9 @@ class Printer:
             return tirx.Or(tirx.And(holds, chosen), tirx.And(tirx.Not(holds), other))
         if condition in (sp.true, sp.false):
             return tirx.const(bool(condition), "bool")
+        if isinstance(condition, (sp.Gt, sp.Le)) and condition.lhs in self.indicators and condition.rhs == 0:
+            holds = self.indicators[condition.lhs]
+            return holds if isinstance(condition, sp.Gt) else tirx.Not(holds)
         if type(condition) not in _RELATIONS:
             raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
         read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.cascade import TRUTH, Cascade, Reduction
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.testing.fuzz.term import Term, to_algebra
 
@@ -28,8 +28,8 @@ class Input:
     @property
     def symbol(self) -> sp.Symbol:
         """Its value at a position, in the algebra."""
-        facts = {"real": {}, "positive": {"positive": True}, "truth": {"nonnegative": True}}[self.sort]
-        return sp.Symbol(self.name, real=True, **facts)
+        facts = {"real": {"real": True}, "positive": {"real": True, "positive": True}, "truth": TRUTH}[self.sort]
+        return sp.Symbol(self.name, **facts)
 
 
 INPUTS: dict[str, Input] = {

@@ -1,0 +1,115 @@
+"""max and min taken apart by masks and by inner extrema, and what an earlier extremum tells of the elements."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH as N
+from tvm_cascade.algebra.cascade import Cascade, is_truth
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.envelope import envelope
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.rank import full_rank
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.verdict import Refusal, Verdict
+from tvm_cascade.testing.fuzz.algebra_trial import evaluated
+
+from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, exp, keep, live, log, m, o, r, s, t, v, w, x, y
+
+LAWFUL: dict[str, Cascade] = {
+    "select of two functions": cascade(MAXIMUM, (o, MAX, keep * exp(x - m) + (1 - keep) * y)),
+    "smallest where kept": cascade(MEAN_SUM, (o, MIN, keep * (x - s / N))),
+    "both masks": cascade(MEAN_SUM, (o, MAX, keep * (x - s) + (1 - keep) * (live * s * y + (1 - live) * w))),
+    "square where kept": cascade(MEAN_SUM, (o, MAX, keep * (x - s / N) ** 2)),
+    "scaled exponential where kept": cascade(MEAN_SUM, (o, MAX, keep * w * exp(x - s) + (1 - keep) * y)),
+    "distance and another input": cascade(MEAN_SUM, (o, MAX, absolute(x - s) + y)),
+    "cut off below, of two inputs": cascade(MEAN_SUM, (o, MAX, y + sp.Max(x, s))),
+    "smaller of both, of two inputs": cascade(MEAN_SUM, (o, MIN, y + sp.Min(x - s, w))),
+    "convex in the element": cascade(MEAN_SUM, (o, MAX, x**2 / (s**2 + 1) + x)),
+    "exponents that a mask selects": cascade(MAXIMUM, (s, MIN, x), (o, SUM, exp(x - keep * m - (1 - keep) * s))),
+    "distances to the maximum": cascade(MAXIMUM, (o, SUM, w * absolute(x - m))),
+    "cut off at the maximum": cascade(MAXIMUM, (o, SUM, w * sp.Max(x, m))),
+    "distances to the minimum of a multiple": cascade((m, MIN, x / 2), (o, SUM, absolute(2 * m - x) ** 3)),
+    "a result as a factor of its own exponential": cascade(MEAN_SUM, (o, SUM, s * exp(x - s))),
+    "exponentials of one result": cascade(MAXIMUM, (o, SUM, exp(x - m) * exp(y - m))),
+    "a factor that may vanish": cascade(MEAN_SUM, (o, SUM, w * (x + s * x / N))),
+    "over a function of the position": cascade(MEAN_SUM, (o, SUM, exp(x - s) / (x**2 + 1))),
+}
+
+
+@pytest.mark.parametrize("name", LAWFUL)
+def test_the_form_folds_and_its_fold_is_its_definition(name: str) -> None:
+    fold = derive(LAWFUL[name])
+    assert isinstance(fold, Fold), str(fold)
+    for seed in range(4):
+        assert not evaluated(fold, seed)
+
+
+PROVED: dict[str, tuple[Cascade, str]] = {
+    "product of two differences": (cascade(MEAN_SUM, (o, MAX, (x - s) * (y - s))), "not_monotone"),
+    "weighted square": (cascade(MEAN_SUM, (o, MAX, r * (x - s) ** 2)), "not_monotone"),
+    "exponential and another input": (cascade(MEAN_SUM, (o, MAX, x + exp(y - s))), "not_monotone"),
+    "lines where kept": (cascade(MEAN_SUM, (o, MAX, keep * (x + s * y) + (1 - keep) * v)), "not_monotone"),
+    "nearest to a positive sum": (cascade((t, SUM, r), (o, MIN, absolute(t - x / 8))), "not_monotone"),
+    "hump on a slope": (cascade(MEAN_SUM, (o, MAX, x + exp(-((8 * x - s) ** 2)))), "not_monotone"),
+    "distances where kept": (cascade(MEAN_SUM, (o, SUM, (1 - keep) * absolute(x / 16 - s))), "infinite_rank"),
+    "cut off at a positive sum": (cascade((t, SUM, r), (o, SUM, sp.Max(t, log(r)))), "infinite_rank"),
+}
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_what_keeps_no_finite_state_is_proved_to(name: str) -> None:
+    source, code = PROVED[name]
+    outcome = derive(source)
+    assert isinstance(outcome, Refusal) and outcome.reason.code == code, str(outcome)
+
+
+@pytest.mark.parametrize("name", ["product of two differences", "weighted square", "exponential and another input"])
+def test_each_shown_position_alone_decides_the_result_at_its_own_value(name: str) -> None:
+    source, _ = PROVED[name]
+    outcome = derive(source)
+    assert isinstance(outcome, Refusal) and outcome.reason.counterexample is not None
+    shown = outcome.reason.counterexample
+    values = dict(shown.at)
+    element = source.reductions[-1].element
+    rows = [{e: values[str(e)][k] for e in source.elements if str(e) in values} for k in range(7)]
+    assert shown.outcomes == (7, 6) and len(values["s"]) == 7
+    for k, held in enumerate(values["s"]):
+        found = [float(element.subs({**row, s: held})) for row in rows]
+        assert found.index(max(found)) == k
+
+
+def test_a_part_without_a_fold_that_never_decides_proves_nothing() -> None:
+    source = cascade(MEAN_SUM, (o, MAX, sp.Max(sp.tanh(x * s + y), 2 + r)))
+    outcome = derive(source)
+    assert isinstance(outcome, Fold) or outcome.reason.verdict is Verdict.UNKNOWN, str(outcome)
+
+
+def test_an_envelope_is_found_where_there_is_one_and_nowhere_else() -> None:
+    u = sp.Symbol("u", real=True)
+    found = envelope((x - u) * (y - u), MAX, [x, y], [u], 7)
+    assert found is not None and len(found.positions) == 7
+    assert envelope((x + y - u) ** 2, MAX, [x, y], [u], 7) is None
+    assert envelope(y + sp.Max(x, u), MAX, [x, y], [u], 7) is None
+
+
+def test_a_matrix_of_full_rank_is_found_up_to_the_rank_and_not_above() -> None:
+    assert full_rank((x - s) ** 4, [x], [s], 5) is not None
+    assert full_rank((x - s) ** 4, [x], [s], 6) is None
+
+
+def test_a_truth_value_is_told_from_other_natural_numbers() -> None:
+    assert is_truth(keep) and not is_truth(r) and not is_truth(sp.Symbol("n", integer=True, nonnegative=True))
+
+
+def test_where_no_position_is_kept_the_others_decide() -> None:
+    fold = derive(LAWFUL["select of two functions"])
+    assert isinstance(fold, Fold)
+    final = fold.finish[o]
+    kept, others = (c.symbol for c in fold.components if isinstance(c.lift, sp.Piecewise) and c.lift.args[0][0] == 1)
+    values = {c.symbol: 2.0 for c in fold.components} | {m: 0.0}
+    only_others = final.subs({**values, kept: 0, others: 1})
+    assert math.isfinite(float(only_others)) and float(only_others) == 2.0
