@@ -24,7 +24,7 @@ TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
-LIBRARY = RELAX | {"relax", "te", "report", "targets", "compiled", "compilation", "_versions", "_autoload"}
+LIBRARY = RELAX | {"relax", "te", "report", "targets", "native", "compiled", "compilation", "_versions", "_autoload"}
 # The numerics report is for users, so the oracle that it needs is a layer of its own, below the evidence of this
 # project (`testing`, `bench`), which stays outside the library.
 USERS = LIBRARY | {"evaluate", "accuracy", "__init__"}  # those who come in by the front door
@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "_versions": {"errors"},
+    "native": {"errors"},
     "algebra": {"errors"},
     "analysis": ANALYSIS,
     "transform": TRANSFORM,
@@ -52,12 +53,14 @@ ALLOWED: dict[str, set[str]] = {
     "testing": USERS,
     "bench": USERS | {"testing"},
     "cli_arguments": USERS | {"testing", "bench"},
+    "cli_check": COMMAND,
     "cli_env": COMMAND,
     "cli_explain": COMMAND,
     "cli_fuzz": COMMAND,
+    "cli_native": COMMAND,
     "cli_numerics": COMMAND,
     "cli_run": COMMAND,
-    "cli": COMMAND | {"cli_env", "cli_explain", "cli_fuzz", "cli_numerics", "cli_run"},
+    "cli": COMMAND | {"cli_check", "cli_env", "cli_explain", "cli_fuzz", "cli_native", "cli_numerics", "cli_run"},
     "__main__": {"cli"},
 }
 
@@ -154,3 +157,17 @@ def test_a_function_fits_a_screen(path: Path) -> None:
 def test_every_folder_of_the_package_says_what_it_is(folder: Path) -> None:
     initial = folder / "__init__.py"
     assert initial.exists() and ast.get_docstring(_tree(initial))
+
+
+# Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
+# rests on, are compared with float64 to its last digits, and clocks with clocks.
+OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
+FREE_TO_SAY = ("tests/algebra/", "tests/evaluate/", "tests/bench/test_timing.py")
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in SOURCES if _name(p).startswith("tests/") and not _name(p).startswith(FREE_TO_SAY)], ids=_name
+)
+def test_no_test_of_a_program_has_a_tolerance_of_its_own(path: Path) -> None:
+    named = {node.attr for node in ast.walk(_tree(path)) if isinstance(node, ast.Attribute)}
+    assert not named & OWN_TOLERANCES

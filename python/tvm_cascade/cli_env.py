@@ -12,8 +12,10 @@ import tvm
 from rich.table import Table
 from tvm.target import codegen
 
+from tvm_cascade import native
 from tvm_cascade.bench import workloads
 from tvm_cascade.cli_arguments import console
+from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.targets import core_count, host_target
 
@@ -42,6 +44,7 @@ class Environment:
         rows += [(f"{name} (extra `{extra}`)", _version(name)) for name, extra in _EXTRAS.items()]
         rows += [("llvm", str(codegen.llvm_version_major(allow_none=True))), ("target", str(target))]
         rows += [("cpu features", _features(target)), ("threads", _threads())]
+        rows += [("native library", native.why_absent() or str(native.library_path())), ("gpus", _gpus())]
         for field in dataclasses.fields(FuseOptions):
             variable = f"TVM_CASCADE_{field.name.upper()}"
             source = f"  (from {variable})" if os.environ.get(variable) else ""
@@ -84,6 +87,14 @@ def _version(distribution: str) -> str:
 def _features(target: tvm.target.Target) -> str:
     known = codegen.llvm_get_cpu_features(target)
     return " ".join(name for name in _VECTOR_FEATURES if name in known) or "unknown"
+
+
+def _gpus() -> str:
+    try:
+        found = [native.device_properties(device) for device in range(native.device_count())]
+    except CascadeError as error:
+        return f"unknown: {error.found}" if native.library_path() else "unknown without the native library"
+    return ", ".join(f"{gpu.name} ({gpu.arch}, {gpu.multiprocessors} multiprocessors)" for gpu in found) or "none"
 
 
 def _threads() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,9 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         lowered, names = _scheduled(outcome, target, options, tuning)
         mod.update_func(mod.get_global_var(name), lowered)
         replaced.update(names)
-    report = explain_outcomes(named, outcomes) if fuse else Explanation()
+    explained = partial(explain_outcomes, named, outcomes) if fuse else Explanation
     bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
-    return Compiled(tvm.compile(mod, target=target), mod, report, target, bounds)
+    return Compiled(tvm.compile(mod, target=target), mod, explained, target, bounds)
 
 
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,16 +26,21 @@ class Compiled:
     ----------
     runtime_module : what TVM built; `runtime_module["name"]` is one of its functions.
     mod : the module that went into code generation: fused and scheduled.
-    report : what was fused, and why the rest was not.
+    explained : makes `report`.
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
 
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
-    report: Explanation
+    explained: Callable[[], Explanation] = field(repr=False)
     target: Target
     replaced_math: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def report(self) -> Explanation:
+        """What was fused, and why the rest was not; worked out when it is first asked for."""
+        return self.explained()
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; arguments as for a call of the whole."""

@@ -56,6 +56,14 @@ class OracleError(CascadeError, ValueError):
     """The float64 oracle cannot evaluate a program."""
 
 
+class NativeLibraryError(CascadeError, RuntimeError):
+    """The optional native library is not there, was not built, or is not of this version."""
+
+
+class DeviceError(CascadeError, RuntimeError):
+    """A call of CUDA failed: no driver, no device, or a failure of the device."""
+
+
 class WorkloadError(CascadeError, KeyError):
     """No workload of that name, or a shape that it does not take."""
 

@@ -7,10 +7,10 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, element, result
-from tvm_cascade.algebra.counterexample import round_to
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import determinant
 from tvm_cascade.algebra.verdict import Refusal
 

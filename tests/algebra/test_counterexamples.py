@@ -8,9 +8,10 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Round
-from tvm_cascade.algebra.counterexample import Counterexample, round_to
+from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.algebra.rounding import FORMATS, round_to
 from tvm_cascade.algebra.verdict import Refusal
 
 from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, m, o, s, t, w, x
@@ -58,11 +59,14 @@ def test_an_element_rounds_to_the_shown_values(dtype: str) -> None:
     assert found.outcomes[0] != found.outcomes[1]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("dtype", FORMATS)
 def test_rounding_is_that_of_the_dtype(dtype: str) -> None:
     import ml_dtypes  # registers the narrow floats
 
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    limits = ml_dtypes.finfo(kind)
+    assert FORMATS[dtype].largest == float(limits.max)
+    assert 2.0 ** FORMATS[dtype].smallest == float(limits.smallest_subnormal)
     for value in np.random.default_rng(0).uniform(-20, 20, 200):
         assert round_to(float(value), dtype) == float(np.float64(value).astype(kind))
 

@@ -11,9 +11,9 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import POSITION, Cascade
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.testing.numeric_fold import Numbers, NumericFold, definition
 
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, exp, fold_of, m, r, s, t, x
-from .numeric_fold import Numbers, definition, fold_split
 
 LENGTH = 23
 SPLITS = [[], [1], [22], [11], [0, 0, 5], [4, 8, 12, 16, 20], [3, 3, 17], list(range(1, LENGTH))]
@@ -36,7 +36,7 @@ def test_every_split_gives_the_definition(name: str) -> None:
     rows = rows_of(source, np.random.default_rng(0))
     expected = definition(source, rows)
     for cuts in SPLITS:
-        found = fold_split(fold, rows, cuts)
+        found = NumericFold(fold, LENGTH).split(rows, cuts)
         for result in source.results:
             assert found[result] == pytest.approx(expected[result], rel=1e-10, abs=1e-10), (result, cuts)
 
@@ -49,7 +49,7 @@ def test_moments_keep_their_digits_far_from_zero(name: str) -> None:
     last = source.results[-1]
     exact = definition(source, [{e: row[e] - (1e6 if e != r else 0) for e in row} for row in rows])[last]
     for cuts in SPLITS:
-        assert fold_split(fold, rows, cuts)[last] == pytest.approx(exact, rel=1e-8, abs=1e-8), cuts
+        assert NumericFold(fold, LENGTH).split(rows, cuts)[last] == pytest.approx(exact, rel=1e-8, abs=1e-8), cuts
 
 
 @pytest.mark.parametrize("order", ["rising", "falling", "late_spike"])
@@ -61,7 +61,7 @@ def test_exponentials_of_large_numbers_do_not_overflow(name: str, order: str) ->
     rows = [{e: float(base[k]) for e in source.elements} for k in range(LENGTH)]
     expected = definition(source, rows)
     for cuts in SPLITS:
-        found = fold_split(fold, rows, cuts)
+        found = NumericFold(fold, LENGTH).split(rows, cuts)
         for result in source.results:
             assert found[result] == pytest.approx(expected[result], rel=1e-9), (result, cuts)
 
@@ -70,7 +70,7 @@ def test_an_exponential_about_the_mean_is_bounded_by_a_maximum_of_its_own() -> N
     """exp(x − mean) is large while the partial mean is far from the final one; the state must not be."""
     fold, source = fold_of("exponential_about_the_mean"), FUSABLE["exponential_about_the_mean"]()
     rows = [{x: 3000.0 if k == 0 else 2900.0 + k} for k in range(LENGTH)]
-    found = fold_split(fold, rows, [5, 9])
+    found = NumericFold(fold, LENGTH).split(rows, [5, 9])
     assert found[t] == pytest.approx(definition(source, rows)[t], rel=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_identities_before_the_first_number_leave_no_trace(name: str, first: flo
     rows = [{**row, x: lowest} for row in drawn[:6]] + drawn[6:]
     expected = definition(source, rows)
     for cuts in SPLITS:
-        found = fold_split(fold, rows, cuts)
+        found = NumericFold(fold, LENGTH).split(rows, cuts)
         assert found[t] == pytest.approx(expected[t], rel=1e-10), cuts
 
 
@@ -95,7 +95,7 @@ def test_a_product_of_ratios_stays_in_range() -> None:
     rows = [{r: 1e20 * (1 + 0.001 * (k % 3))} for k in range(LENGTH)]
     expected = definition(source, rows)
     for cuts in SPLITS:
-        found = fold_split(fold_of("product"), rows, cuts)
+        found = NumericFold(fold_of("product"), LENGTH).split(rows, cuts)
         assert found == pytest.approx(expected, rel=1e-9), cuts
 
 
@@ -121,13 +121,13 @@ def _with_parameter(fold: Fold, rows: list[Numbers], parameter: sp.Symbol, numbe
         for step in fold.steps
     )
     finish = {key: expression.subs(parameter, exact) for key, expression in fold.finish.items()}
-    return fold_split(dataclasses.replace(fold, steps=steps, finish=finish), rows, [7])
+    return NumericFold(dataclasses.replace(fold, steps=steps, finish=finish), LENGTH).split(rows, [7])
 
 
 def test_constant_data_has_no_variance_at_any_split() -> None:
     rows = [{x: 0.1}] * LENGTH
     for cuts in SPLITS:
-        assert fold_split(fold_of("variance"), rows, cuts)[d] == pytest.approx(0.0, abs=1e-20)
+        assert NumericFold(fold_of("variance"), LENGTH).split(rows, cuts)[d] == pytest.approx(0.0, abs=1e-20)
 
 
 def test_zeros_are_no_special_case() -> None:
@@ -136,7 +136,7 @@ def test_zeros_are_no_special_case() -> None:
         rows = [dict.fromkeys(source.elements, 0.0)] * LENGTH
         expected = definition(source, rows)
         for cuts in SPLITS:
-            assert fold_split(fold_of(name), rows, cuts) == pytest.approx(expected, abs=1e-20), name
+            assert NumericFold(fold_of(name), LENGTH).split(rows, cuts) == pytest.approx(expected, abs=1e-20), name
 
 
 def test_a_sum_of_terms_in_two_powers_of_a_result_survives_a_result_of_zero() -> None:
@@ -146,4 +146,6 @@ def test_a_sum_of_terms_in_two_powers_of_a_result_survives_a_result_of_zero() ->
     for rows in ([{x: 0.0}] * LENGTH, rows_of(source, np.random.default_rng(4))):
         expected = definition(source, rows)
         for cuts in SPLITS:
-            assert fold_split(fold, rows, cuts)[t] == pytest.approx(expected[t], rel=1e-9, abs=1e-12), cuts
+            assert NumericFold(fold, LENGTH).split(rows, cuts)[t] == pytest.approx(expected[t], rel=1e-9, abs=1e-12), (
+                cuts
+            )

@@ -55,6 +55,14 @@ def attention() -> Explanation:
     return tvm_cascade.explain(program("attention"))
 
 
+@pytest.mark.parametrize("name", ["attention", "variance", "inertia", "entropy", "layernorm_gemm", "rmsnorm_gemm"])
+def test_every_gauge_comes_with_the_argument_for_it(name: str) -> None:
+    group = only_group(tvm_cascade.explain(program(name)))
+    assert group.gauges and list(group.ranges) == list(group.gauges)
+    said = dict(group.facts)
+    assert all(argument and said[f"range at {quantity}"] == argument for quantity, argument in group.ranges.items())
+
+
 def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attention: Explanation) -> None:
     group = only_group(attention)
     assert group.verdict is Verdict.FUSED and attention.fused

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.testing.fuzz.program_trial import compiled, run, scheduled
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -82,5 +83,5 @@ def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segment
     expected = run(executable, "unfused", func, inputs)
     for form in ("fused", "scheduled"):
         for name, value in run(executable, form, func, inputs).items():
-            accuracy = 1e-12 if value.dtype == np.float64 else 1e-5
-            np.testing.assert_allclose(value, expected[name], rtol=accuracy, err_msg=f"{form} {name}")
+            exact, dtype = oracle.evaluate(func, inputs)[name], str(value.dtype)
+            tolerance.assert_close(value, exact, expected[name], length=LENGTH, dtype=dtype)

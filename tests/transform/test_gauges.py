@@ -14,7 +14,7 @@ from tvm.ir import Expr
 import tvm_cascade
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import Group, find_cascades
-from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.schedule.float8 import FLOAT8
 
@@ -145,9 +145,9 @@ def test_float8_at_a_power_of_two_scale_needs_no_leave_and_rounds_as_the_program
         w = rng.standard_normal((LENGTH, COLUMNS)).astype(np.float32)
         found = tvm.runtime.tensor(np.full((ROWS, COLUMNS), np.nan, np.float32))
         compiled(x, w, found)
-        expected = oracle.evaluate(func, [x, w], rounding=True)["out"]
-        size = np.abs(x).max(axis=1, keepdims=True)
-        np.testing.assert_allclose(found.numpy() / (size + 1e-9), expected / (size + 1e-9), atol=2e-5, err_msg=name)
+        rounded = oracle.evaluate(func, [x, w], rounding=True)["out"]
+        judged = tolerance.check(found.numpy(), rounded, length=LENGTH, dtype="float32")
+        assert judged.ok, f"{name}: {judged.message}"
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
@@ -164,8 +164,9 @@ def test_float8_at_any_other_scale_is_refused_unless_it_is_listed(dtype: str) ->
     found = tvm.runtime.tensor(np.full((ROWS, COLUMNS), np.nan, np.float32))
     compiled(x, w, found)
     exact = oracle.evaluate(func, [x, w])["out"]
-    bound = 2.0 ** -FLOAT8[dtype].bits * (np.abs(x) @ np.abs(w))
-    assert (np.abs(found.numpy() - exact) <= bound + 1e-6).all()
+    rounded = oracle.evaluate(func, [x, w], rounding=True)["out"]
+    tolerance.assert_close(found.numpy(), exact, rounded, length=LENGTH, dtype="float32")
+    assert tolerance.rejects(exact, LENGTH, "float32", baseline=rounded) == []
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)

@@ -249,3 +249,16 @@ def test_a_schedule_that_was_worked_on_before_is_refused() -> None:
     with pytest.raises(ScheduleError, match="scheduled"):
         fuse_cascade(sch, NAMES)
     assert sch.mod.script() == before
+
+
+def test_references_move_as_asked_for_and_other_words_are_refused() -> None:
+    sch = Schedule(softmax_stats())
+    fuse_cascade(sch, ["row_max", "row_sum"], tile=4, reference="lazy")
+    assert "fabs" in sch.mod["main"].script()  # compares with the distance beyond which a lazy reference moves
+    func = softmax_stats()
+    given = [np.random.default_rng(1).standard_normal((4, LENGTH)).astype("float32")]
+    assert_close(run(build(sch.mod["main"]), func, given), func, given, run(build(func), func, given), LENGTH)
+    untouched = Schedule(softmax_stats())
+    with pytest.raises(OptionError, match="one of exact, lazy, power_of_two"):
+        fuse_cascade(untouched, ["row_max", "row_sum"], reference="sometimes")
+    assert tvm_ffi.structural_equal(untouched.mod["main"], softmax_stats())

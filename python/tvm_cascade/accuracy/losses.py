@@ -55,7 +55,7 @@ class Loss:
 
 
 def losses(group: Group, buffers: Mapping[ir.Var, Array], tile: int, near: Mapping[str, Sequence[int]]) -> list[Loss]:
-    """Losses of a group's results, the largest first; none where the data are not finite.
+    """Losses of a group's results, the largest first; none where the data are not finite, or tuples are folded.
 
     Parameters
     ----------
@@ -63,6 +63,8 @@ def losses(group: Group, buffers: Mapping[ir.Var, Array], tile: int, near: Mappi
     tile : positions that the fused loop folds at a time.
     near : by result buffer, the index at which it is furthest off; rows without one are sampled.
     """
+    if any(member.stage.is_part for member in group.members):
+        return []
     worst: dict[tuple[str, str], Loss] = {}
     for point in _points(group, near):
         try:

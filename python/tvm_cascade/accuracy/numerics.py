@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,15 +13,18 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 from tvm.target import Target
 
+from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import Loss, losses
+from tvm_cascade.accuracy.ranking import ranking_of
 from tvm_cascade.accuracy.table import InputRow, Numerics
+from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.domain import Program, dtype_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
 from tvm_cascade.errors import InputError
-from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import functions_of
@@ -63,17 +67,26 @@ def numerics(
     Raises
     ------
     InputError
-        When there is not one readable function, a name of an input is unknown, or arrays do not fit.
+        When there is not one readable function, a parameter is a number, a name of an input is unknown, or arrays do
+        not fit.
     OptionError
         When an option is unknown or outside its domain.
     """
-    subject = _Subject(func, FuseOptions.from_environment(**{"force": True, **options}), target)
+    subject = Subject(func, FuseOptions.from_environment(**{"force": True, **options}), target)
     rows = [row for name, arrays in subject.drawn(inputs, seed).items() for row in subject.rows(name, arrays)]
     return Numerics(subject.name, subject.fused is not None, subject.reasons, tuple(rows))
 
 
-class _Subject:
-    """One function, both its executables, and its folds."""
+class Subject:
+    """One function, both its executables, and its folds.
+
+    Attributes
+    ----------
+    func, program, name : the function, as it is read, and its name.
+    outcome, fuse_seconds : what fusing makes of it, and what that takes of one core.
+    groups : its fused groups of reductions.
+    unfused, fused : both programs, compiled; no fused one where nothing was fused.
+    """
 
     def __init__(self, given: object, options: FuseOptions, target: str | dict[str, Any] | Target) -> None:
         functions = functions_of(given, "numerics")
@@ -82,10 +95,16 @@ class _Subject:
             found = ", ".join(functions) or "none"
             raise InputError("a module with one PrimFunc", found, "numerics", "pass one of its functions")
         ((self.name, self.func),) = prim_funcs.items()
+        remembered.cache_clear()  # so that what is measured is a first derivation
+        start = time.process_time()
         outcome = fuse_function(self.func, options)
+        self.fuse_seconds = time.process_time() - start
         if not isinstance(outcome.program, Program):
             raise InputError("a function that can be read", str(outcome.decisions[0].reason), self.name)
-        self.program, self.options = outcome.program, options
+        if numbers := [param.name for param in self.func.params if not tirx.is_buffer_var(param)]:
+            hint = "give them their values in the program"
+            raise InputError("parameters that are buffers", f"the numbers {', '.join(numbers)}", self.name, hint)
+        self.program, self.options, self.outcome = outcome.program, options, outcome
         self.reasons = tuple(str(decision.reason) for decision in outcome.decisions)
         fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
         self.groups: list[Group] = [group for group in fused if group is not None]
@@ -103,20 +122,36 @@ class _Subject:
         generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}
         return {name: drawn(self.program, self.groups, name, rng) for name, rng in generators.items()}
 
-    def rows(self, name: str, arrays: Sequence[Array]) -> list[InputRow]:
-        """One row for each output."""
+    def compared(self, arrays: Sequence[Array]) -> tuple[Mapping[ir.Var, Array], list[Compared]]:
+        """Every buffer in float64, and each output as the oracle and both programs give it."""
         buffers = oracle.evaluate_buffers(self.func, arrays)
-        outputs = oracle.signature(self.func).outputs
         unfused = self._run(self.unfused, arrays)
         fused = unfused if self.fused is None else self._run(self.fused, arrays)
-        length = max((group.frame.length for group in self.groups), default=1)
+        return buffers, [
+            Compared(
+                output,
+                buffers[output],
+                unfused[output.name],
+                fused[output.name],
+                self.length,
+                ranking_of(self.program, output, buffers),
+            )
+            for output in oracle.signature(self.func).outputs
+        ]
+
+    @property
+    def length(self) -> int:
+        """Positions of the longest cascade axis."""
+        return max((group.frame.length for group in self.groups), default=1)
+
+    def rows(self, name: str, arrays: Sequence[Array]) -> list[InputRow]:
+        """One row for each output."""
         rows = []
-        for buffer in outputs:
-            usual, exact = unfused[buffer.name], buffers[buffer]
-            found = _where_defined(fused[buffer.name], usual, exact)
-            judged = tolerance.check(found, exact, usual, length=length, dtype=dtype_of(buffer))
-            lost = () if judged.ok else self._losses(buffers, {buffer.name: judged.worst or ()})
-            rows.append(InputRow.of(name, buffer.name, judged, self.fused is not None, lost))
+        buffers, outputs = self.compared(arrays)
+        for one in outputs:
+            judged = one.judged
+            lost = () if judged.ok else self._losses(buffers, {one.output.name: judged.worst or ()})
+            rows.append(InputRow.of(name, one.output.name, judged, self.fused is not None, lost))
         return rows
 
     def _losses(self, buffers: Mapping[ir.Var, Array], near: Mapping[str, Sequence[int]]) -> tuple[Loss, ...]:
@@ -135,16 +170,6 @@ class _Subject:
         given |= {param: _poisoned(param) for param in params.outputs}
         compiled(*(given[param] for param in self.func.params))
         return {param.name: given[param].numpy() for param in params.outputs}
-
-
-def _where_defined(fused: Array, unfused: Array, exact: Array) -> Array:
-    """The fused result, less elements that nothing defines but the order of evaluation.
-
-    TVM's max and min drop a NaN, and with it some of the numbers, by where it stands: of such an element only the
-    class is compared.
-    """
-    lost = tolerance.kinds(unfused) != tolerance.kinds(exact)
-    return np.where(lost & (tolerance.kinds(fused) == tolerance.kinds(unfused)), unfused, fused)
 
 
 def _poisoned(buffer: ir.Var) -> tvm.runtime.Tensor:

@@ -19,6 +19,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import RANK_LIMIT, determinant, strip_rounding
 
 DIGITS = 120
@@ -28,9 +29,6 @@ SINGULAR = mpmath.mpf(10) ** -90
 LENGTH_SHOWN = 4
 LARGEST_ROUNDED = 1e300
 """Numbers beyond this are no float64, in which roundings are computed."""
-
-ROUNDING = {"float16": (11, -24), "bfloat16": (8, -133), "float8_e4m3fn": (4, -9), "float8_e5m2": (3, -16)}
-"""Significant bits, and the exponent of the smallest subnormal number."""
 
 DIFFERENT, ROUNDS_APART = 1e-3, 1e-5
 Point = dict[sp.Symbol, float]
@@ -217,15 +215,6 @@ def _is_scale(
     """Whether another element changes by the same ratio: the results are factors."""
     before, after = (evaluate({**point, **dict.fromkeys(read, held)}) for held in scales)
     return bool(before) and abs(after / before - ratio) < mpmath.mpf(10) ** -30
-
-
-def round_to(value: float, dtype: str) -> float:
-    """A number cast to a dtype, overflow left aside: to nearest even for floats, towards zero for integers."""
-    if dtype not in ROUNDING:
-        return float(math.trunc(value))
-    bits, smallest = ROUNDING[dtype]
-    last = max(math.frexp(value)[1] - bits, smallest)
-    return math.ldexp(round(math.ldexp(value, -last)), last)
 
 
 _FINDERS: dict[str, Callable[[Question], Counterexample | None]] = {

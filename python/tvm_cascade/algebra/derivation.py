@@ -10,13 +10,11 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
 from tvm_cascade.algebra.counterexample import Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, is_power_of_two
+from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
-
-CANCELLED_OPS = 120
-"""Common factors are sought in fractions of up to so many operations: beyond, that may take minutes."""
+from tvm_cascade.algebra.work import cancelled
 
 
 class Refused(Exception):
@@ -37,6 +35,7 @@ class Derivation:
     finish : each result in the state.
     numbers : symbols that stand for constants.
     move : how running references move where there is a choice.
+    meaning : what symbols are known to stand for: N where it is fixed, elements in terms of others, numbers.
     """
 
     def __init__(
@@ -45,9 +44,11 @@ class Derivation:
         rescalable_casts: tuple[str, ...],
         numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
         move: Move = Move.EXACT,
+        meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
     ) -> None:
         self.move = move
         self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
+        self.meaning = {**self.numbers, **(meaning or {})}
         self.elements = cascade.elements
         self.handles = HandleTable()
         self.steps: list[Component | Reference] = []
@@ -183,11 +184,13 @@ class Derivation:
             self.steps.append(self._references[key])
         return self._references[key]
 
-    def constant(self, tracks: sp.Expr) -> Reference:
+    def constant(self, tracks: sp.Expr, argument: Range) -> Reference:
         """A reference that stays at zero for ever; no step moves it."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
-        self._constants.append(Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0)))
+        self._constants.append(
+            Reference(old, new, step, Gauge.DEFERRED, self.plain(tracks), sp.Integer(0), range=argument)
+        )
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr, gauge: Gauge) -> sp.Expr:
@@ -200,5 +203,5 @@ class Derivation:
         sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
         if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
-            return sp.cancel(scaled) if sp.count_ops(scaled) <= CANCELLED_OPS else scaled
+            return cancelled(scaled)
         return value.subs(LENGTH, COUNT)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from tvm_cascade.algebra.cascade import Cascade
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
@@ -13,12 +16,17 @@ from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
+from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
 
 
 def derive(
-    cascade: Cascade, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, move: str = Move.EXACT
+    cascade: Cascade,
+    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
+    move: str = Move.EXACT,
+    meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
+    work: float = WORK,
 ) -> Fold | Refusal:
     """The fold of a cascade, proved; or the refusal that names the reduction, the expression and the law that fails.
 
@@ -27,6 +35,9 @@ def derive(
     cascade : reductions over one axis, in dependency order.
     rescalable_casts : dtypes whose rounding inside an element may happen at another scale.
     move : how running references move: "exact", "lazy" or "power_of_two" (see `gauge`).
+    meaning : what is known of symbols, for the choice of references alone: N as a number, an element in terms of
+        others. The fold holds whatever they are.
+    work : operations that the derivation may spend (see `work`); the verdict is unknown where it needs more.
 
     Returns
     -------
@@ -47,28 +58,51 @@ def derive(
     >>> fold.components[1].shift
     t_0*exp(-Δc_m)
     """
+    with budget(work):
+        return _derived(cascade, tuple(rescalable_casts), Move(move), meaning)
+
+
+def _derived(
+    cascade: Cascade, rescalable_casts: tuple[str, ...], move: Move, meaning: Mapping[sp.Symbol, sp.Expr] | None
+) -> Fold | Refusal:
     constants = NamedConstants()
-    named = constants.named(cascade)
-    derivation = Derivation(named, tuple(rescalable_casts), constants.values, Move(move))
+    at = cascade.results[-1]
     try:
+        derivation = Derivation(constants.named(cascade), rescalable_casts, constants.values, move, meaning)
         for block in derivation.cascade.blocks:
-            if block[0].reducer.whole is not None:
-                tuple_law(derivation, block)
-                continue
-            (reduction,) = block
-            held, used = derivation.take_in(reduction)
-            if used:
-                derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)
-            else:
-                derivation.finish[reduction.result] = derivation.component(reduction, reduction.reducer, held)
-            derivation.note(reduction)
+            at = block[-1].result
+            _take_in(derivation, block)
+        at = cascade.results[-1]
+        fold = constants.numbered(derivation.fold(), cascade)
+        prove(fold)
     except Refused as refused:
         return refused.refusal
-    fold = constants.numbered(derivation.fold(), cascade)
-    try:
-        prove(fold)
+    except ExhaustedError as exhausted:
+        return Refusal(str(at), Reason("work_limit", str(exhausted)))
     except UndefinedError as undefined:
-        return Refusal(str(cascade.results[-1]), Reason("undefined", str(undefined)))
+        return Refusal(str(at), Reason("undefined", str(undefined)))
     except UnverifiedError as unverified:
-        return Refusal(str(cascade.results[-1]), Reason("unverified", str(unverified)))
+        return Refusal(str(at), Reason("unverified", str(unverified)))
     return fold
+
+
+def _take_in(derivation: Derivation, block: tuple[Reduction, ...]) -> None:
+    """One more reduction, or one of tuples, by the law of its reducer."""
+    if block[0].reducer.whole is not None:
+        tuple_law(derivation, block)
+        return
+    (reduction,) = block
+    held, used = derivation.take_in(reduction)
+    if used:
+        derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)
+    else:
+        derivation.finish[reduction.result] = derivation.component(reduction, reduction.reducer, held)
+    derivation.note(reduction)
+
+
+@lru_cache(maxsize=256)
+def remembered(
+    cascade: Cascade, rescalable_casts: tuple[str, ...], move: str, meaning: tuple[tuple[sp.Symbol, sp.Expr], ...]
+) -> Fold | Refusal:
+    """`derive`, once for each cascade: a model asks for the same one in every layer, and a tuner at every size."""
+    return derive(cascade, rescalable_casts, move, dict(meaning))

@@ -16,7 +16,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Gauge, Move, is_power_of_two
+from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.reducer import Reducer
 
 
@@ -80,6 +80,7 @@ class Reference:
     scale : it stands in for a factor, so it must not be zero; it starts at 1.
     move : where it goes; unless that is exact, it need not end at `tracks`.
     auxiliary : it keeps the lifts bounded by a component of its own, and need not end at `tracks`.
+    range : why lifts keep their digits there.
     """
 
     symbol: sp.Symbol
@@ -92,6 +93,7 @@ class Reference:
     auxiliary: bool = False
     scale: bool = False
     move: Move = Move.EXACT
+    range: Range = Range.PREDICTED
 
     @property
     def free(self) -> bool:
@@ -140,18 +142,6 @@ class Fold:
         """The references, in order."""
         return tuple(step for step in self.steps if isinstance(step, Reference))
 
-    def range_of(self, reference: Reference) -> str:
-        """Why lifts stay in range where they are held at a reference."""
-        if reference.scale and (reference.move is Move.POWER_OF_TWO or is_power_of_two(reference.tracks)):
-            return "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
-        if reference.scale:
-            return "|x/c| ≤ 1"
-        if any(e.has(reference.symbol) for c in self.components for e in c.lift.atoms(sp.exp)):
-            if reference.move is Move.LAZY:
-                return f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
-            return "exp(x − c) ≤ 1"
-        return "x − c is no larger than the spread of x about its centre"
-
     def restricted_to(self, results: Iterable[sp.Symbol]) -> Fold:
         """The fold of some results alone: steps that none of them needs are dropped."""
         finish: dict[sp.Symbol, sp.Expr] = {}
@@ -190,8 +180,9 @@ class Fold:
         return rows
 
     def __str__(self) -> str:
-        width = max(len(section) for section, *_ in self.formulas())
-        return "\n".join(f"{section:<{width}}  {left} = {formula(right)}" for section, left, right in self.formulas())
+        rows = self.formulas()
+        width = max(len(section) for section, *_ in rows)
+        return "\n".join(f"{section:<{width}}  {left} = {formula(right)}" for section, left, right in rows)
 
     def latex(self) -> str:
         """The formulas as one LaTeX `aligned` block."""
@@ -208,7 +199,7 @@ class Fold:
 def _of_side(expression: sp.Expr, fold: Fold, side: int) -> sp.Expr:
     """The expression with the state's symbols marked as those of the first or the second state."""
     names = [c.symbol for c in fold.components] + [s for r in fold.references for s in (r.symbol, r.step)] + [COUNT]
-    return expression.subs({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names}, simultaneous=True)
+    return expression.xreplace({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in names})
 
 
 def _merged(fold: Fold, unit: tuple[Component, ...]) -> list[tuple[sp.Expr, sp.Expr]]:

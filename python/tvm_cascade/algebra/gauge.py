@@ -7,7 +7,9 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 |--------|--------------------------------------------------------|-----------------------------------------------|
 | deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
-| centred  | u is built from sums                                   | u of the predicted results: partial sum · N/n   |
+| deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
+| centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
+| centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
 
@@ -19,23 +21,27 @@ How often a running reference moves is its *move*, which the user may choose:
 
 Both end away from u, and finish brings the state there.
 
-Range analysis decides between the gauges: with c running, exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of
-the answer. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of the exponent is
-kept as an extra component and serves as the reference; where u divides by a result that may pass near zero (a centre
-of signed masses), the plain mean of x does.
+Range analysis decides between the gauges, and a reference says why it was chosen (`Range`): with c running,
+exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the answer. A total or max y, as u of (x − u)², is far from
+the data while it grows or drifts, and what the state lost there does not come back; the mean of x is near them, and
+finish goes from there to u. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of
+the exponent is kept as an extra component and serves as the reference; where u divides by a result that may pass near
+zero (a centre of signed masses), the plain mean of x does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, WholePower
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.cascade import LENGTH, Reduction, WholePower
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
+from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.work import expanded, simplified
 
 
 class Gauge(str, Enum):
@@ -62,6 +68,25 @@ class Move(str, Enum):
 
 LAZY_DISTANCE = 8
 """exp(8) = 2981: a million terms of it stay 28 binary orders below the largest float32."""
+
+
+class Range(str, Enum):
+    """Why lifts keep their digits where they are held at a reference c for u."""
+
+    BOUNDED = "exp(x − c) ≤ 1, for no element so far has a larger exponent than c gives"
+    LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
+    LAZY = f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
+    SCALE = "|x/c| ≤ 1"
+    POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
+    LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
+    MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
+    WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
+    APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
+    PREDICTED = "elements at c are as they are at u, as far as partial results tell u"
+    DEFERRED = "a factor of the whole: applied once, at the end, and no element is held at it"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 def is_power_of_two(value: sp.Expr) -> bool:
@@ -151,7 +176,7 @@ def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
         return None
     if varies_numerically(function / at_one, elements):
         return None
-    ratio = sp.simplify(function / at_one)
+    ratio = simplified(function / at_one)
     return ratio if ratio.free_symbols <= {handle} else None
 
 
@@ -181,7 +206,7 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         at_bound = full.subs(reduction.result, reduction.element)
         if not right_way or varies_numerically(at_bound, list(at_bound.free_symbols)):
             continue
-        at_bound = sp.simplify(at_bound)
+        at_bound = simplified(at_bound)
         if at_bound.is_number and at_bound.is_finite:
             return True
     return False
@@ -194,7 +219,7 @@ def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Re
     for reduction in reductions:
         if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
             against = part / (reduction.element * sp.diff(full, reduction.result))
-            if not ever_positive(against) and sp.simplify(against).is_negative:
+            if not ever_positive(against) and simplified(against).is_negative:
                 found.append(reduction.result)
     return found
 
@@ -233,8 +258,44 @@ def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.
         slope = total.coeff(handle)
         if slope == 0 or not slope.is_number:
             continue
-        rest = sp.expand((slope * handle - total) / slope)
+        rest = expanded((slope * handle - total) / slope)
         if rest.has(handle) or not rest.has(*elements):
             return None
         parts.add(rest)
     return parts.pop() if len(parts) == 1 else None
+
+
+def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
+    """The value of a quantity where all elements are equal: N·a for Σ a, a^N for Π a, a for max a."""
+    for k in reversed(range(len(reductions))):
+        if reductions[k].result in value.free_symbols:
+            value = value.subs(reductions[k].result, _of_equal_elements(reductions, k))
+    return value
+
+
+def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
+    reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
+    if reducer.whole is None:
+        return {SUM: LENGTH * element, PROD: element**LENGTH}.get(reducer, element)
+    start = k - reducer.part
+    block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
+    selection = reducer.whole.selection
+    if selection is not None:
+        return block[reducer.part % selection.per_rank]
+    return reducer.whole.combine(block, block)[reducer.part]
+
+
+def is_location(
+    value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+) -> bool:
+    """Whether a value tells where the data a(x) lie, as their mean, maximum and log Σ exp do, and their total does not.
+
+    Such a value moves with the data: at equal elements it is a(x), up to a number.
+
+    Parameters
+    ----------
+    part : a(x).
+    meaning : what symbols are known to stand for.
+    """
+    away = (at_equal_elements(value, reductions) - part).xreplace(dict(meaning))
+    return not varies_numerically(away, list(away.free_symbols - {LENGTH}))

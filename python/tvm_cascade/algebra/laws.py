@@ -9,7 +9,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.envelope import envelope_exceeds
-from tvm_cascade.algebra.gauge import Handle, factor_in, tracking_gauge
+from tvm_cascade.algebra.gauge import Handle, Range, factor_in, tracking_gauge
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.scaled_order import scaled_extremum
@@ -40,7 +40,9 @@ def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, use
             raise derivation.refuse(reduction, "prod_dependence", function)
         gauge = tracking_gauge(handle, derivation.done)
         value = derivation.predicted(handle.value, gauge)
-        reference = derivation.refer((handle, "scale"), handle.value, gauge, value, guarded=True, scale=True)
+        reference = derivation.refer(
+            (handle, "scale"), handle.value, gauge, value, guarded=True, scale=True, range=Range.SCALE
+        )
         at_reference = weight.subs(handle.symbol, reference.symbol)
         move *= weight.subs(handle.symbol, reference.moved) / at_reference
         final *= (weight.subs(handle.symbol, handle.value) / at_reference) ** LENGTH

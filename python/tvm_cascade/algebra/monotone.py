@@ -8,6 +8,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.algebra.sampling import has_both_signs
+from tvm_cascade.algebra.work import factored, simplified
 
 _RISING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan)
 """Functions of one argument that rise wherever they are defined."""
@@ -82,7 +83,7 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
         return None
     slope = sp.diff(outer, variable)
     if not has_both_signs(slope):
-        slope = sp.simplify(slope)
+        slope = simplified(slope)
         if slope.is_positive if strictly else slope.is_nonnegative:
             return (reducer,)
         if slope.is_negative if strictly else slope.is_nonpositive:
@@ -93,13 +94,13 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
     bend = sp.diff(slope, variable)
     if has_both_signs(bend):
         return None
-    bend = sp.simplify(bend) * way
+    bend = simplified(bend) * way
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
 
 
 def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
     """Whether the slope is a positive factor times one that is linear in the variable and rises (way 1) or falls."""
-    factors = sp.Mul.make_args(sp.factor(slope))
+    factors = sp.Mul.make_args(factored(slope))
     turning = sp.Mul(*(f for f in factors if not f.is_positive))
     tilt = sp.diff(turning, variable)
     return not tilt.has(variable) and bool((way * tilt).is_positive)

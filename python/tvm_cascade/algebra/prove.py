@@ -23,13 +23,17 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.monoid import TIES, evaluator_of
-from tvm_cascade.algebra.reducer import EXTREMES, Selection
+from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection
 from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
 
 DIGITS = 60
 MOST_DIGITS = 2000
 """Values that span more than that are not evaluated again."""
+
+COSTLY_DIGITS = 1000
+"""Digits at which a value costs as much as an operation of an expression that is simplified."""
 
 EVALUATIONS = 4
 """At growing digits: with them, values may turn out to span more."""
@@ -221,7 +225,7 @@ class Evaluator:
             if block[0].reducer.whole is not None:
                 results |= self._tuple_definition(block, elements)
                 continue
-            total = functools.reduce(COMBINE[block[0].reducer.name], elements[0])
+            total = functools.reduce(ON_NUMBERS[block[0].reducer.name], elements[0])
             if mpmath.isfinite(total) and abs(total) > LARGEST:
                 raise ValueError(f"{block[0].result} is larger than can be computed with")
             results[block[0].result] = mpmath.mpf(total)
@@ -248,18 +252,8 @@ def _sorted(selection: Selection, tuples: list[tuple[mpmath.mpf, ...]]) -> tuple
     return tuple(value for t in ranked for value in t)
 
 
-COMBINE: dict[str, Callable[[mpmath.mpf, mpmath.mpf], mpmath.mpf]] = {
-    "sum": lambda a, b: a + b,
-    "prod": lambda a, b: a * b,
-    "max": max,
-    "or": max,
-    "min": min,
-    "and": min,
-}
-
-
 def _combine(step: Component, values: Sequence[mpmath.mpf]) -> mpmath.mpf:
-    return mpmath.mpf(COMBINE[step.reducer.name](values[0], values[1]))
+    return mpmath.mpf(ON_NUMBERS[step.reducer.name](values[0], values[1]))
 
 
 def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
@@ -308,6 +302,7 @@ def _decided(evaluator: Evaluator, rows: list[Values], seed: int) -> bool:
     """
     digits = DIGITS
     for _ in range(EVALUATIONS):
+        charge(len(evaluator.fold.steps) * len(rows) * digits / COSTLY_DIGITS, "evaluating a fold")
         with mpmath.workdps(digits):
             try:
                 _check_obligations(evaluator, rows, random.Random(seed), evaluator.definition(rows))

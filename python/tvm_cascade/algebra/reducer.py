@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import sympy as sp
 
@@ -138,3 +139,13 @@ AND = Reducer("and", "∧", r"\bigwedge", lambda a, b: sp.Min(a, b), sp.Integer(
 OR = Reducer("or", "∨", r"\bigvee", lambda a, b: sp.Max(a, b), sp.Integer(0))
 
 REDUCERS: dict[str, Reducer] = {reducer.name: reducer for reducer in (SUM, PROD, MAX, MIN, AND, OR)}
+
+ON_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda a, b: a + b,
+    "prod": lambda a, b: a * b,
+    "max": max,
+    "min": min,
+    "and": min,
+    "or": max,
+}
+"""⊕ on numbers of any one arithmetic: Python's, or mpmath's."""

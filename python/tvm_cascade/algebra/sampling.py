@@ -6,11 +6,17 @@ import math
 import random
 from collections.abc import Sequence
 
+import mpmath
 import sympy as sp
 
 SAMPLES = 12
 CLEAR = 1e-6
 """Differences and signs below this share are left to algebra."""
+
+EXACT_SAMPLES = 4
+DIGITS = 60
+NOTHING = mpmath.mpf(10) ** -40
+"""What is below this share of its largest term, at DIGITS digits, is zero."""
 
 
 def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> list[float]:
@@ -51,6 +57,30 @@ def ever_positive(expression: sp.Expr) -> bool:
     """Whether the expression is certainly positive somewhere."""
     values = sampled(expression, 5)
     return bool(values) and max(values) > CLEAR * max(map(abs, values))
+
+
+def vanishes(expression: sp.Expr) -> bool:
+    """Whether a sum is zero at every random point where it has a value, to many digits; False where it has none."""
+    terms = sp.Add.make_args(expression)
+    symbols = sorted(expression.free_symbols, key=str)
+    source, met = random.Random(11), False
+    try:
+        evaluate = sp.lambdify(symbols, list(terms), "mpmath")
+    except (TypeError, ValueError, NotImplementedError):
+        return False
+    with mpmath.workdps(DIGITS):
+        for _ in range(EXACT_SAMPLES):
+            try:
+                values = evaluate(*(mpmath.mpf(_number(s, source)) for s in symbols))
+                total, largest = mpmath.fsum(values), max(map(abs, values))
+            except (ArithmeticError, ValueError, TypeError, NameError):
+                continue
+            if not mpmath.isfinite(total):
+                continue
+            if abs(total) > NOTHING * largest:
+                return False
+            met = True
+    return met
 
 
 def _number(symbol: sp.Symbol, source: random.Random) -> float:

@@ -16,8 +16,10 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Handle, exponents, factor_in
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.sampling import varies_numerically
-from tvm_cascade.algebra.sum_law import Held, in_exponent_units, reference_of
+from tvm_cascade.algebra.sum_law import Held, in_exponent_units
+from tvm_cascade.algebra.work import simplified
 
 
 def scaled_extremum(
@@ -69,7 +71,7 @@ def _moves(
         rate = sp.diff(body, handle.symbol) / body
         if varies_numerically(rate, list(rate.free_symbols)):
             return None
-        rate = sp.simplify(rate)
+        rate = simplified(rate)
         if not rate.is_number or not exponents(body, handle.symbol, derivation.elements):
             return None
         rates.append(rate)

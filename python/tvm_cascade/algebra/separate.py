@@ -7,6 +7,7 @@ B(x, c′) = A(c, c′)·B(x, c). A is the compensation term: exp(c − c′) fo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -17,12 +18,24 @@ import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
 from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.sampling import vanishes
+from tvm_cascade.algebra.work import cancelled, charge, expanded, factored, simplified
 
 RANK_LIMIT = 6
 """Components that one reduction's state may have."""
 
 CANDIDATES = 24
 """Derivatives that are looked at in the search for a basis."""
+
+RANK_DIGITS = 100
+DEPENDENT = mpmath.mpf(10) ** -60
+"""Rows of which elimination leaves less than this, at RANK_DIGITS digits, depend on the others."""
+
+SIGNS = 6
+"""Points at which the sign of a minor is looked at before it is written out."""
+
+EXPRESSIONS_COST = 100
+"""How much longer elimination takes where entries are no polynomials."""
 
 MINORS = 40
 """Minors of a basis' matrix that are looked at in the search for one that is never zero."""
@@ -61,11 +74,9 @@ def separate(
 ) -> dict[sp.Expr, sp.Expr] | None:
     """{G(x): H(u)} with expression = Σ G·H, or None where a term mixes the two by this route."""
     trig = expression.has(*_WAVES)
-    expanded = sp.expand(
-        sp.powsimp(expression), power_exp=True, power_base=True, log=True, mul=True, multinomial=True, trig=trig
-    )
+    hints = {"power_exp": True, "power_base": True, "log": True, "mul": True, "multinomial": True, "trig": trig}
     terms: dict[sp.Expr, sp.Expr] = {}
-    for term in sp.Add.make_args(sp.expand(expanded)):
+    for term in sp.Add.make_args(sp.expand(expanded(sp.powsimp(expression), **hints))):
         generator, weight = sp.Integer(1), sp.Integer(1)
         for factor in sp.Mul.make_args(term):
             if factor.has(*elements):
@@ -75,8 +86,8 @@ def separate(
             else:
                 weight *= factor
         terms[generator] = terms.get(generator, sp.Integer(0)) + weight
-    simplified = {generator: sp.simplify(weight) for generator, weight in terms.items()}
-    return {generator: weight for generator, weight in simplified.items() if weight != 0}
+    simpler = {generator: simplified(weight) for generator, weight in terms.items()}
+    return {generator: weight for generator, weight in simpler.items() if weight != 0}
 
 
 @dataclass(frozen=True)
@@ -150,7 +161,7 @@ def _derivatives(
                 pending.append(candidate)
     generators = list(row)
     matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
-    pivots = _invertible_columns(matrix, handles, scales)
+    pivots = _invertible_columns(matrix, handles, scales) if chosen.rank <= RANK_LIMIT else None
     return Basis(tuple(chosen.functions), tuple(generators), matrix, pivots)
 
 
@@ -167,7 +178,7 @@ def _scales(row: Row, handles: Sequence[sp.Symbol]) -> frozenset[sp.Symbol]:
     for handle in handles if weights else ():
         _, power = weights[0].as_independent(handle, as_Add=False)
         plain = power.as_base_exp()[0] == handle and power.as_base_exp()[1].is_number
-        if plain and not any(sp.cancel(weight / power).has(handle) for weight in weights):
+        if plain and not any(cancelled(weight / power).has(handle) for weight in weights):
             found.add(handle)
     return frozenset(found)
 
@@ -176,10 +187,42 @@ def _invertible_columns(
     matrix: sp.Matrix, handles: Sequence[sp.Symbol], scales: frozenset[sp.Symbol]
 ) -> tuple[int, ...] | None:
     """Columns in which the matrix can be inverted whatever the references are."""
+    signs = _MinorSigns(matrix, handles, scales)
     for columns in itertools.islice(itertools.combinations(range(matrix.cols), matrix.rows), MINORS):
-        if _over_references(sp.simplify(matrix[:, list(columns)].det()), handles, scales).is_nonzero:
+        charge(matrix.rows / 10, "looking for a basis that is independent everywhere")
+        if signs.differ(columns):
+            continue
+        square, names = _over_polynomials(matrix[:, list(columns)])
+        minor = square.domain.to_sympy(square.charpoly()[-1])  # the determinant but for its sign, without divisions
+        if _over_references(simplified(minor.xreplace(names)), handles, scales).is_nonzero:
             return columns
     return None
+
+
+class _MinorSigns:
+    """Signs of a matrix' minors at random references: one that takes both, or vanishes, need not be written out."""
+
+    def __init__(self, matrix: sp.Matrix, handles: Sequence[sp.Symbol], scales: frozenset[sp.Symbol]) -> None:
+        symbols = sorted(matrix.free_symbols, key=str)
+        signed = [s for s in symbols if s in handles and s not in scales]
+        source = random.Random(17)
+        self.points: list[list[list[mpmath.mpf]]] = []
+        try:
+            evaluate = sp.lambdify(symbols, matrix.tolist(), "mpmath")
+        except (TypeError, ValueError, NotImplementedError):
+            return
+        for _ in range(SIGNS if matrix.rows > 1 else 0):
+            at = [mpmath.mpf(source.uniform(-2 if s in signed else 0.1, 2)) for s in symbols]
+            with contextlib.suppress(ArithmeticError, ValueError, TypeError, NameError):
+                self.points.append(evaluate(*at))
+
+    def differ(self, columns: Sequence[int]) -> bool:
+        """Whether the minor is certainly zero somewhere."""
+        found = []
+        for rows in self.points:
+            with contextlib.suppress(ArithmeticError, ValueError, TypeError):
+                found.append(mpmath.sign(determinant(mpmath.matrix([[row[c] for c in columns] for row in rows]))))
+        return len({sign for sign in found if sign}) > 1
 
 
 class _Rows:
@@ -198,8 +241,16 @@ class _Rows:
     def grows_with(self, row: Row) -> bool:
         """Whether the row is independent of the others at a generic u."""
         generators = list(dict.fromkeys(g for known in (*self.rows, row) for g in known))
-        trial = [[known.get(g, sp.Integer(0)).subs(self.at) for g in generators] for known in (*self.rows, row)]
-        return bool(sp.Matrix(trial).rank() > self.rank)
+        charge(len(generators) * (self.rank + 1) / 10, "looking for a basis")
+        return _rank([[self._at_point(known.get(g)) for g in generators] for known in (*self.rows, row)]) > self.rank
+
+    def _at_point(self, weight: sp.Expr | None) -> mpmath.mpc:
+        """The weight at a generic point, to RANK_DIGITS digits: exact radicals and exponentials take minutes."""
+        if weight is None:
+            return mpmath.mpc(0)
+        others = sorted(weight.free_symbols - self.at.keys(), key=str)
+        point = {s: sp.Rational(random.Random(str(s)).randint(30, 97), 31) for s in others}
+        return mpmath.mpmathify(weight.xreplace({**self.at, **point}).evalf(RANK_DIGITS))
 
     def take(self, function: sp.Expr, row: Row) -> None:
         """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
@@ -221,12 +272,12 @@ class _Rows:
         for pivot, known in self._echelon:
             if (ratio := left.get(pivot, sp.Integer(0)) / known[pivot]) != 0:
                 left = {g: left.get(g, sp.Integer(0)) - ratio * known.get(g, sp.Integer(0)) for g in {**left, **known}}
-                left = {g: w for g, weight in left.items() if g != pivot and (w := sp.simplify(weight)) != 0}
+                left = {g: w for g, weight in left.items() if g != pivot and (w := simplified(weight)) != 0}
         return left
 
 
 def _differentiated(row: Row, handle: sp.Symbol) -> Row:
-    slopes = {generator: sp.simplify(sp.diff(weight, handle)) for generator, weight in row.items()}
+    slopes = {generator: simplified(sp.diff(weight, handle)) for generator, weight in row.items()}
     return {generator: slope for generator, slope in slopes.items() if slope != 0}
 
 
@@ -234,11 +285,11 @@ def _without_factor(candidate: sp.Expr, row: Row, elements: Sequence[sp.Symbol])
     """The candidate and its coordinates without factors that do not vary along the axis."""
     norm = without_constant_factor(candidate, elements)
     scale = _ratio(candidate, norm)
-    return norm, {generator: sp.simplify(weight / scale) for generator, weight in row.items()}
+    return norm, {generator: simplified(weight / scale) for generator, weight in row.items()}
 
 
 def _ratio(expression: sp.Expr, norm: sp.Expr) -> sp.Expr:
-    return sp.simplify(sp.powsimp(expression / norm))
+    return simplified(sp.powsimp(expression / norm))
 
 
 def _reduced(
@@ -247,18 +298,33 @@ def _reduced(
     """The candidate less a multiple of an earlier function, where that is simpler: (x − u)·exp, not (2 + x − u)·exp."""
     for function, known in zip(functions, rows, strict=True):
         for generator in row.keys() & known.keys():
-            ratio = sp.simplify(row[generator] / known[generator])
-            rest = sp.factor_terms(sp.simplify(candidate - ratio * function)) if ratio.is_number else candidate
+            ratio = simplified(row[generator] / known[generator])
+            rest = sp.factor_terms(simplified(candidate - ratio * function)) if ratio.is_number else candidate
             if rest != 0 and sp.count_ops(rest) < sp.count_ops(candidate):
-                left = {g: sp.simplify(row.get(g, 0) - ratio * known.get(g, 0)) for g in {**row, **known}}
+                left = {g: simplified(row.get(g, sp.Integer(0)) - ratio * known.get(g, 0)) for g in {**row, **known}}
                 return _without_factor(rest, {g: w for g, w in left.items() if w != 0}, elements)
     return candidate, row
 
 
 def without_constant_factor(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
     """The expression without factors that do not vary along the axis; the span stays the same."""
-    _, varying = sp.factor_terms(sp.simplify(expression)).as_independent(*elements, as_Add=False)
-    return oriented(varying, elements) if varying != 0 else sp.Integer(1)
+    _, varying = sp.factor_terms(simplified(expression)).as_independent(*elements, as_Add=False)
+    return oriented(_at_scale(varying, elements), elements) if varying != 0 else sp.Integer(1)
+
+
+LARGEST_COEFFICIENT = 16
+
+
+def _at_scale(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
+    """1.4427·x − u with u as it is: 14427·x − 10000·u would leave a dtype's range at the first power."""
+
+    def scaled(total: sp.Expr) -> sp.Expr:
+        numbers = [term.as_coeff_Mul()[0] for term in total.args if not term.has(*elements)]
+        long = any(abs(number) > LARGEST_COEFFICIENT for number in numbers)
+        return sp.Add(*(term / abs(numbers[0]) for term in total.args)) if long else total
+
+    bases = {f.as_base_exp()[0] for f in sp.Mul.make_args(expression)}
+    return expression.xreplace({base: scaled(base) for base in bases if isinstance(base, sp.Add)})
 
 
 def oriented(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
@@ -298,20 +364,32 @@ def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -
         return None
     square = at_old[:, list(basis.pivots)]
     solution = (at_new[:, list(basis.pivots)] * _inverse(square)).applyfunc(lambda e: in_steps(e, moves))
-    residue = (solution.subs(steps) * at_old - at_new).applyfunc(lambda e: sp.simplify(sp.expand(e)))
-    return solution if residue.is_zero_matrix else None
+    residue = solution.subs(steps) * at_old - at_new
+    charge(sum(map(sp.count_ops, residue)) / 10, "checking how the state moves")
+    return solution if all(e == 0 or vanishes(e) for e in residue) else None
 
 
 def _inverse(square: sp.Matrix) -> sp.Matrix:
     """The inverse, over the field of fractions of what stands in the matrix: sp.Matrix.inv grows without end."""
-    return DomainMatrix.from_Matrix(square).to_field().inv().to_Matrix().applyfunc(sp.simplify)
+    over, names = _over_polynomials(square)
+    return over.to_field().inv().to_Matrix().applyfunc(lambda e: simplified(e.xreplace(names)))
+
+
+def _over_polynomials(matrix: sp.Matrix) -> tuple[DomainMatrix, dict[sp.Symbol, sp.Expr]]:
+    """The matrix with symbols for roots and functions, and what they stand for: SymPy has no polynomials in those."""
+    met = matrix.atoms(sp.Function, sp.Pow) - matrix.atoms(sp.exp)
+    named = sorted((e for e in met if not isinstance(e, sp.Pow) or not e.exp.is_integer), key=str)
+    names = {e: sp.Dummy(positive=e.is_positive, real=e.is_real) for e in named}
+    over = DomainMatrix.from_Matrix(matrix.xreplace(names))
+    charge(matrix.rows**2 * (EXPRESSIONS_COST if over.domain.is_EX else 1) / 10, "inverting a matrix")
+    return over, {symbol: e for e, symbol in names.items()}
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
     """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does."""
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
-    moved = sp.powsimp(sp.factor(sp.simplify(sp.expand(sp.powsimp(moved)))))
-    best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(sp.factor(sp.simplify(expression)))
+    moved = sp.powsimp(factored(simplified(expanded(sp.powsimp(moved)))))
+    best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(simplified(expression)))
     # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
     return sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
 
@@ -367,6 +445,26 @@ def _full_rank(evaluate: Callable[..., mpmath.mpf], symbols: Sequence[sp.Symbol]
             return bool(abs(determinant(scaled)) > mpmath.mpf(10) ** -90)
         except (ValueError, ArithmeticError, TypeError):
             return False
+
+
+def _rank(rows: list[list[mpmath.mpc]]) -> int:
+    """The rank of a matrix of numbers, each row scaled to its largest entry; 0 where some are out of range."""
+    with mpmath.workdps(RANK_DIGITS):
+        if not all(mpmath.isfinite(value) for row in rows for value in row):
+            return 0
+        left = [[v / size for v in row] for row in rows if (size := max(map(abs, row), default=0))]
+        rank = 0
+        for column in range(len(left[0]) if left else 0):
+            pivot = max(range(rank, len(left)), key=lambda i: abs(left[i][column]), default=None)
+            if pivot is None or abs(left[pivot][column]) < DEPENDENT:
+                continue
+            left[rank], left[pivot] = left[pivot], left[rank]
+            head = left[rank]
+            for i in range(rank + 1, len(left)):
+                ratio = left[i][column] / head[column]
+                left[i] = [v - ratio * h for v, h in zip(left[i], head, strict=True)]
+            rank += 1
+        return rank
 
 
 def determinant(matrix: mpmath.matrix) -> mpmath.mpf:

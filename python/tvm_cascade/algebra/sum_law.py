@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction, Round, Settled
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
@@ -17,13 +18,10 @@ from tvm_cascade.algebra.gauge import (
     cancelled_results,
     exponents,
     factor_in,
-    may_be_singular,
-    may_cancel,
-    only_in_waves,
     tracking_gauge,
-    translated_part,
 )
-from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.separate import (
     RANK_LIMIT,
     Basis,
@@ -34,6 +32,7 @@ from tvm_cascade.algebra.separate import (
     shift_matrix,
     strip_rounding,
 )
+from tvm_cascade.algebra.work import expanded
 
 NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
@@ -85,7 +84,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
-    held = in_exponent_units(derivation, held)
+    held = in_exponent_units(derivation, _without_parameters(held, elements))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
@@ -102,7 +101,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
-    return held.factor * (_settled(derivation, held, state, final) if len(state) == 1 else final)
+    return _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
@@ -120,6 +119,18 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     named = tuple(derivation.plain(handle.value) for handle in later)
     derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
     return held
+
+
+def _without_parameters(held: Held, elements: Sequence[sp.Symbol]) -> Held:
+    """Parameters that are factors are applied at the end, so that no move divides by one that may be zero."""
+    read = {handle.symbol for handle in held.tracked}
+    fixed = [
+        f
+        for f in sp.Mul.make_args(held.lift)
+        if f.free_symbols - {LENGTH} and not f.has(*elements, *read) and f in sp.Mul.make_args(held.function)
+    ]
+    taken = sp.Mul(*fixed)
+    return dataclasses.replace(held, function=held.function / taken, lift=held.lift / taken, factor=held.factor * taken)
 
 
 def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
@@ -181,6 +192,8 @@ def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
     """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
     if held.lift != held.function:
         raise derivation.refuse(reduction, "rounding_rank", held.lift)
+    if any(exponents(held.function, handle.symbol, derivation.elements) for handle in held.tracked):
+        raise derivation.refuse(reduction, "separation_unknown", held.function)  # exp(x) apart from u is not bounded
     products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
     if products is None or len(products) < 2:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
@@ -202,13 +215,14 @@ def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr
             new.append(k)
     for k in new:
         moved = sum((shift[k, j] * state[j] for j in range(len(lifts))), sp.Integer(0))
-        derivation.add(reduction, SUM, lifts[k], sp.powsimp(sp.expand(moved)) if moved.has(sp.exp) else moved)
+        derivation.add(reduction, SUM, lifts[k], sp.powsimp(expanded(moved)) if moved.has(sp.exp) else moved)
     return state
 
 
 def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]) -> sp.Expr:
     """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
     final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
+    final = _nested(final, [r.step for r in references if r.free or r.gauge is Gauge.DEFERRED])
     for reference, handle in zip(references, tracked, strict=True):
         if reference.free or reference.gauge is Gauge.DEFERRED:
             final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
@@ -217,30 +231,20 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     return final
 
 
-def _mean_of(
-    derivation: Derivation, reduction: Reduction, handle: Handle, part: sp.Expr, function: sp.Expr
-) -> sp.Expr | None:
-    """The mean of the part, weighted as the function weighs it, where the handle's quantity is predicted badly.
-
-    A total N·mean and an exponential are, while data drift: Σ (x − c)² about a bad c cancels on its way to the end. A
-    weight of unknown sign, or that reads a result, may have no mean.
-    """
-    gauge = tracking_gauge(handle, derivation.done)
-    predicted = derivation.predicted(handle.value, gauge)
-    if not predicted.has(sp.exp) and not (gauge is Gauge.CENTRED and predicted.has(LENGTH)):
-        return None
-    varying = [f for f in sp.Mul.make_args(function) if f.has(*derivation.elements) and not f.has(handle.symbol)]
-    weight = sp.Mul(*varying)
-    if not weight.is_nonnegative or weight.has(*(h.symbol for h in derivation.handles)):
-        return None
-    if weight == 1:
-        return derivation.component(reduction, SUM, part) / COUNT
-    total = derivation.component(reduction, SUM, weight)
-    return derivation.component(reduction, SUM, part * weight) / total
+def _nested(final: sp.Expr, steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """E·(a + Δ·(b + Δ·c)), E the exponential: where Δ is out of range the highest power decides, not ∞ − ∞."""
+    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps))) if steps else sp.Integer(1)
+    rest = sp.expand(sp.powsimp(sp.expand(final / exponential)))
+    if not steps or rest.has(sp.exp) or not rest.is_polynomial(*steps) or not rest.is_Add:
+        return final
+    return exponential * sp.horner(rest, *steps)
 
 
 def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
-    """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range."""
+    """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range.
+
+    Exponentials among the deferred factors join it: apart, one may overflow where the other is zero.
+    """
     (component,), factor = state, final / state[0]
     infinite: list[sp.Symbol] = []
     unbounded = False
@@ -249,59 +253,10 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
             if not bounded_by_results(exponent, handle, derivation.done):
                 unbounded = True
                 infinite += cancelled_results(exponent, handle, derivation.done)
-    return Settled(component, factor, *infinite) if unbounded and factor.has(sp.exp) else final
-
-
-def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
-    """Where the handle's quantity is held: by range analysis (see `gauge`)."""
-    results, done = derivation.results, derivation.done
-    unbounded = {
-        e for e in exponents(function, handle.symbol, derivation.elements) if not bounded_by_results(e, handle, done)
-    }
-    if unbounded:
-        exponent = unbounded.pop()
-        if unbounded or sp.diff(exponent, handle.symbol) != -1:
-            raise derivation.refuse(reduction, "separation_unknown", exponent)
-        largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
-        # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
-        return derivation.refer(
-            (handle, "bound", largest), handle.value, Gauge.RUNNING, largest, auxiliary=True, guarded=True
-        )
-    if only_in_waves(function, handle.symbol):
-        return derivation.constant(handle.value)
-    gauge = tracking_gauge(handle, done)
-    part = translated_part(function, handle.symbol, derivation.elements)
-    if part is not None and part.free_symbols & {h.symbol for h in derivation.handles}:
-        part = None
-    if part is not None and may_cancel(handle.value, results):
-        mean = derivation.component(reduction, SUM, part) / COUNT
-        return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True)
-    if part is not None and (mean := _mean_of(derivation, reduction, handle, part, function)) is not None:
-        weighted = not mean.has(COUNT)
-        return derivation.refer((handle, "mean", mean), handle.value, gauge, mean, auxiliary=True, guarded=weighted)
-    scale = factor_in(function, handle.symbol, derivation.elements) is not None
-    value = derivation.predicted(handle.value, gauge)
-    guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH})
-    move = _move(derivation, gauge, function, handle, scale)
-    if move is Move.POWER_OF_TWO:
-        # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
-        grows = (
-            sp.diff(factor_in(function, handle.symbol, derivation.elements), handle.symbol).subs(handle.symbol, 1) > 0
-        )
-        value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
-    return derivation.refer(
-        (handle, "scale" if scale else ""), handle.value, gauge, value, guarded=guarded, scale=scale, move=move
-    )
-
-
-def _move(derivation: Derivation, gauge: Gauge, function: sp.Expr, handle: Handle, scale: bool) -> Move:
-    """What was asked for, where range analysis allows it: lazy under exponentials alone, powers of two for scales."""
-    wanted = derivation.move
-    in_exponents = not scale and bool(exponents(function, handle.symbol, derivation.elements))
-    allowed = {Move.LAZY: in_exponents and _slope_is_one(function, handle, derivation), Move.POWER_OF_TWO: scale}
-    return wanted if gauge is Gauge.RUNNING and allowed.get(wanted, False) else Move.EXACT
-
-
-def _slope_is_one(function: sp.Expr, handle: Handle, derivation: Derivation) -> bool:
-    found = exponents(function, handle.symbol, derivation.elements)
-    return all(abs(sp.diff(exponent, handle.symbol)) == 1 for exponent in found)
+    if not (unbounded and factor.has(sp.exp)):
+        return held.factor * final
+    deferred = sp.Mul.make_args(held.factor)
+    joined = [f for f in (*sp.Mul.make_args(factor), *deferred) if isinstance(f, sp.exp)]
+    others = [f for f in sp.Mul.make_args(factor) if f not in joined]
+    scale = sp.Mul(*others) * sp.exp(sp.Add(*(f.args[0] for f in joined)))
+    return sp.Mul(*(f for f in deferred if f not in joined)) * Settled(component, scale, *infinite)

@@ -42,6 +42,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "a fold was derived, but on all data that were tried its values go beyond the digits that it is proved with",
         "scale the elements, or the results that stand under exponentials",
     ),
+    "work_limit": (
+        Verdict.UNKNOWN,
+        "the derivation needs more operations than its budget allows",
+        "split the reduction, or write its element with fewer terms and earlier results",
+    ),
     "not_monotone": (
         Verdict.REFUSED,
         "max and min pass only through maps that are monotone or convex in one part of the element",

@@ -20,6 +20,9 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
 
+NUMBERS = ("int", "uint", "float", "bfloat", "bool")
+"""Dtypes of parameters that are numbers: the same at every point, and so constants of every expression."""
+
 DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
@@ -58,7 +61,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Program:
-    """The stages of a function, in order, and the nests that cannot be read; `params` are its buffers."""
+    """The stages of a function, in order, and the nests that cannot be read; `params` are buffers and numbers."""
 
     func: tirx.PrimFunc
     root: s_tir.SBlock
@@ -67,7 +70,7 @@ class Program:
 
     @property
     def params(self) -> tuple[tirx.Var, ...]:
-        """The function's buffers, in order."""
+        """The function's parameters, in order."""
         return tuple(self.func.params)
 
     def writer(self, buffer: tirx.Var) -> Stage | None:
@@ -105,8 +108,8 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     if not isinstance(body, s_tir.SBlockRealize):
         return Reason("tirx", "no root block")
     for param in func.params:
-        if not tirx.is_buffer_var(param):
-            return Reason("unsupported_shape", f"parameter {param.name} is not a buffer")
+        if not tirx.is_buffer_var(param) and not str(param.ty).startswith(NUMBERS):
+            return Reason("unsupported_shape", f"parameter {param.name} is no buffer and no number")
     root = body.block
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")

@@ -120,7 +120,7 @@ class AtomTable:
 
     def _name(self, expression: ir.Expr) -> str:
         sources = [load.source.name for load in loads_of(expression)]
-        base = sources[0] if sources else "t"
+        base = sources[0] if sources else expression.name if isinstance(expression, ir.Var) else "t"
         names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 

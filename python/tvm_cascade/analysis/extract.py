@@ -10,8 +10,8 @@ from functools import partial
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS, derive
+from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
@@ -88,6 +88,18 @@ def find_cascades(
     return _Search(program, rescalable_casts, only, reference).run()
 
 
+def lone_reductions(
+    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
+) -> list[Group]:
+    """Every reduction that reads no other along its axis, as a cascade of one: its fold is the reduction itself.
+
+    Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
+    """
+    search = _Search(program, rescalable_casts, None, reference)
+    found = [search.group((k,)) for k in range(len(search.reductions))]
+    return [group for group in found if isinstance(group, Group)]
+
+
 class _Search:
     def __init__(
         self, program: Program, rescalable_casts: Sequence[str], only: Sequence[str] | None, reference: str
@@ -151,7 +163,7 @@ class _Search:
             return
         indices = tuple(sorted({k for e in (*same_axis, later) for k in self.group_of[e]}))
         names = tuple(self.reductions[k].stage.buffer.name for k in indices)
-        outcome = self._cycle(indices) or self._beside_opaque(indices) or self._group(indices)
+        outcome = self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
         if isinstance(outcome, Reason):
             self.refusals.append(Candidate(names, outcome))
             return
@@ -201,7 +213,8 @@ class _Search:
                 pending += self.reads[k]
         return found
 
-    def _group(self, indices: tuple[int, ...]) -> Group | Reason:
+    def group(self, indices: tuple[int, ...]) -> Group | Reason:
+        """The cascade of some reductions, or why they are none."""
         variants = variants_of([self.reductions[k] for k in indices])
         for variant in variants:
             if not plain_indices(variant.stage):
@@ -234,7 +247,8 @@ class _Search:
             dims = frame.dims(position, variant.stage)
             members.append(Member(variant.stage, element, symbols[position], dims, variant.is_slice))
         varying = [atom.symbol for atom in atoms.atoms.values() if atom.varies]
-        fold = derive(Cascade(reductions, varying), self.rescalable_casts, self.reference)
+        meaning = tuple(_meaning(atoms, frame).items())
+        fold = remembered(Cascade(reductions, varying), tuple(self.rescalable_casts), self.reference, meaning)
         if isinstance(fold, Refusal):
             return dataclasses.replace(fold.reason, detail=f"{fold.reduction}: {fold.reason.detail}")
         return Group(tuple(members), frame, atoms, fold)
@@ -267,6 +281,12 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:
+    """Atoms by their forms over loads, and N where the axis has a fixed extent."""
+    known = {atom.symbol: form for form, atom in atoms.atoms.items() if atom.symbol != form}
+    return {**known, LENGTH: sp.Integer(frame.length)} if isinstance(frame.length, int) else known
 
 
 def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:

@@ -42,13 +42,21 @@ def passes_of(program: Program, group: Group) -> Passes:
     return Passes(tuple(inside), tuple(after))
 
 
+def along_axis(program: Program, group: Group) -> list[tuple[tirx.Var, int]]:
+    """(buffer, dimension) pairs at which a group reads along its axis, as the program is written."""
+    search = _Along(program)
+    for member in group.members:
+        search.follow(member.stage, member.stage.reduce)
+    return search.positions
+
+
 class _Along:
     """Follows the axis from reductions back through the stages that they read."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._visited: list[Stage] = []
-        self._positions: list[tuple[tirx.Var, int]] = []
+        self.positions: list[tuple[tirx.Var, int]] = []
 
     def visited(self, stage: Stage) -> bool:
         return any(stage is other for other in self._visited)
@@ -57,7 +65,7 @@ class _Along:
         """Notes where the stage's loads are indexed by the axis, and goes on into the stages that write them."""
         for load in loads_of(stage.value):
             along = [k for k, index in enumerate(load.indices) if uses(index, axis)]
-            self._positions += [(load.source, k) for k in along]
+            self.positions += [(load.source, k) for k in along]
             writer = self.program.writer(load.source)
             if along and writer is not None and not self.visited(writer):
                 self._visited.append(writer)
@@ -68,7 +76,7 @@ class _Along:
         """Whether a stage loads some buffer at a variable of its own where that buffer runs along the axis."""
         for load in loads_of(stage.value):
             for k, index in enumerate(load.indices):
-                known = any(load.source.same_as(b) and k == d for b, d in self._positions)
+                known = any(load.source.same_as(b) and k == d for b, d in self.positions)
                 if known and uses(index, stage.spatial):
                     return True
         return False

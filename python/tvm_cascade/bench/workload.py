@@ -16,7 +16,7 @@ from tvm_cascade.errors import WorkloadError
 
 # The dtype that sums use, by the dtype that tensors are stored in.
 _ACCUMULATE = {"float16": "float32", "bfloat16": "float32", "float32": "float32", "float64": "float64"}
-# The twin's extents are at most these; heads keep their grouping (`_cpu_sized`).
+# The twin's extents are at most these; heads keep their grouping (`_limited`).
 _CPU_LIMITS: Mapping[str, int] = {
     "batch": 2,
     "heads": 4,
@@ -30,6 +30,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "tokens": 32,
     "hidden": 192,
     "columns": 48,
+    "experts": 32,
     "rows": 4,
     "length": 4096,
 }
@@ -81,7 +82,11 @@ class Workload:
     @property
     def cpu(self) -> Workload:
         """The same program at a size that a float64 oracle in NumPy evaluates in under a second."""
-        return dataclasses.replace(self, shape=_cpu_sized(self.shape))
+        return self.within(_CPU_LIMITS)
+
+    def within(self, limits: Mapping[str, int]) -> Workload:
+        """The workload with no extent above its limit; heads keep their grouping."""
+        return dataclasses.replace(self, shape=_limited(self.shape, limits))
 
     def with_shape(self, **overrides: int) -> Workload:
         """The workload with some extents replaced.
@@ -170,8 +175,8 @@ def _check_shape(name: str, shape: Shape) -> None:
             raise WorkloadError(f"{extent} {relation} {bound} = {shape[bound]}", str(shape[extent]), where)
 
 
-def _cpu_sized(shape: Shape) -> Shape:
-    small = {extent: min(value, _CPU_LIMITS.get(extent, value)) for extent, value in shape.items()}
+def _limited(shape: Shape, limits: Mapping[str, int]) -> Shape:
+    small = {extent: min(value, limits.get(extent, value)) for extent, value in shape.items()}
     if "kv_heads" in shape:
         small["heads"] = small["kv_heads"] * (shape["heads"] // shape["kv_heads"])
     return small

@@ -15,7 +15,7 @@ order of the operands). Floats that nobody has written are NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ _REDUCERS: dict[type, np.ufunc] = {
 
 @dataclass(frozen=True)
 class Signature:
-    """The parameters of a function: buffers that it only reads, and buffers that it writes, each in order."""
+    """The parameters of a function, in order: buffers and numbers that it only reads, and buffers that it writes."""
 
     inputs: tuple[ir.Var, ...]
     outputs: tuple[ir.Var, ...]
@@ -69,7 +69,7 @@ def signature(func: tirx.PrimFunc) -> Signature:
     )
 
 
-def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = False) -> dict[str, Array]:
+def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[str, Array]:
     """What `func` computes, in float64.
 
     Parameters
@@ -77,7 +77,7 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = F
     func : an unscheduled S-TIR function of static shapes (`te.create_prim_func`, TVMScript, Relax's LegalizeOps):
         each block in a loop nest of its own, its iteration variables bound to the loops one to one.
     inputs : one array for each parameter that `func` only reads, in order; of any float dtype for a float buffer,
-        of the buffer's own dtype otherwise.
+        of the buffer's own dtype otherwise. A number for a parameter that is one.
     rounding : round what blocks write and cast to the dtypes of the program (see the module's text).
 
     Returns
@@ -99,14 +99,16 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = F
     return {param.name: buffers[param] for param in outputs}
 
 
-def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Array], *, rounding: bool = False) -> dict[ir.Var, Array]:
+def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[ir.Var, Array]:
     """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`."""
     params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
         raise InputError(f"{len(params.inputs)} arrays ({names})", str(len(inputs)), "inputs of the oracle")
+    given = list(zip(params.inputs, inputs, strict=True))
+    root = _with_numbers(root, {p: n for p, n in given if not _is_buffer(p)})
     buffers = {buffer: _poisoned(buffer) for buffer in (*params.outputs, *root.alloc_buffers)}
-    for param, array in zip(params.inputs, inputs, strict=True):
+    for param, array in ((p, a) for p, a in given if _is_buffer(p)):
         buffers[param] = _held(param, np.asarray(array), rounding)
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
@@ -139,9 +141,25 @@ def _poisoned(buffer: ir.Var) -> Array:
     return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype=dtype)
 
 
+def _is_buffer(param: ir.Var) -> bool:
+    return isinstance(param.ty, tirx.BufferType)
+
+
+def _with_numbers(root: s_tir.SBlock, numbers: Mapping[ir.Var, Any]) -> s_tir.SBlock:
+    """The root block with parameters that are numbers written out, in their own dtypes."""
+    constants = {}
+    for param, number in numbers.items():
+        dtype, found = str(param.ty.dtype), np.asarray(number)
+        fits = found.dtype.kind in ("iuf" if is_float(dtype) else "iu" if "int" in dtype else "b")
+        if found.shape or not fits:
+            text = f"{found.dtype.name} of shape {found.shape}"
+            raise InputError(f"a number of dtype {dtype}", text, f"input `{param.name}`")
+        constants[param] = tirx.const(found.item(), dtype)
+    replace = (ir.Var, lambda var: constants.get(var, var))
+    return tvm_ffi.structural_map(root, replace) if constants else root
+
+
 def _held(param: ir.Var, array: Array, rounding: bool) -> Array:
-    if not isinstance(param.ty, tirx.BufferType):
-        raise OracleError("parameters that are buffers", f"`{param}` of type {param.ty}", "parameters")
     where, dtype = f"input `{param.name}`", _dtype(param)
     shape = tuple(_static(extent, where) for extent in param.ty.shape)
     fits = is_float(array.dtype.name) if is_float(dtype) else array.dtype == held_dtype(dtype)

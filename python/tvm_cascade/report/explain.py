@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sympy as sp
 import tvm
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.fold import Fold, formula
-from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.algebra.prove import prove
+from tvm_cascade.algebra.fold import Fold, Reference, formula
+from tvm_cascade.algebra.gauge import Gauge, Range
+from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
@@ -122,12 +122,12 @@ def _group(function: str, decision: Decision) -> GroupReport:
         ),
         _latex(group.fold),
         _gauges(group.fold),
-        {formula(_shortened(r.tracks)): group.fold.range_of(r) for r in group.fold.references},
+        _ranges(group.fold),
         numbers.passes_before if numbers else None,
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
-        prove(group.fold),
+        OBLIGATIONS,
     )
 
 
@@ -138,9 +138,21 @@ def _shortened(expression: sp.Expr) -> sp.Expr:
 
 
 def _gauges(fold: Fold) -> dict[str, str]:
-    moving = {str(reference.tracks): str(reference.gauge) for reference in fold.references}
-    deferred = {str(quantity): str(Gauge.DEFERRED) for quantities in fold.deferred.values() for quantity in quantities}
-    return {**moving, **deferred}
+    return _by_quantity(fold, str(Gauge.DEFERRED), lambda reference: str(reference.gauge))
+
+
+def _ranges(fold: Fold) -> dict[str, str]:
+    return _by_quantity(fold, str(Range.DEFERRED), lambda reference: str(reference.range))
+
+
+def _by_quantity(fold: Fold, deferred: str, held: Callable[[Reference], str]) -> dict[str, str]:
+    """What is said of each quantity, in each reduction that reads it in another way."""
+    said = [(reference.tracks, held(reference)) for reference in fold.references]
+    said += [(quantity, deferred) for quantities in fold.deferred.values() for quantity in quantities]
+    texts: dict[str, dict[str, None]] = {}
+    for quantity, text in said:
+        texts.setdefault(formula(_shortened(quantity)), {})[text] = None
+    return {quantity: "; ".join(several) for quantity, several in texts.items()}
 
 
 def _latex(fold: Fold) -> str:

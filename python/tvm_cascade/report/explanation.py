@@ -36,7 +36,7 @@ class GroupReport:
     formulas : the fold, in order of computation; empty where there is none.
     latex : the same formulas as one LaTeX `aligned` block.
     gauges : by quantity that elements read of earlier results, how the reference for it moves.
-    ranges : by the same quantity, why lifts stay in range; what is deferred has none.
+    ranges : by the same quantity, why lifts keep their digits there: the argument for its gauge.
     passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
     bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
     obligations : what was proved of the fold.

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
@@ -14,7 +18,22 @@ SHARED_BYTES = 227 * 1024
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-_OVERHEAD_REGISTERS = 34
+MULTIPROCESSORS = 132
+"""Of an H100 or H200 SXM. A persistent kernel runs right on any number, and best where this is it."""
+
+_TILE_OVERHEAD = 8
+"""Positions whose products take as long as the fixed part of a tile."""
+
+_HIDING = {2: 1.2, 3: 1.0}
+"""Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
+
+_ROW_TILE_OVERHEAD = 64
+"""Positions whose products take as long as the fixed part of a tile of rows."""
+
+_STARVED = 1.5
+"""Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
+
+_OVERHEAD_REGISTERS = 32
 _ROWS_PER_WARP_GROUP = 64
 _BOX = 64
 """Columns of a 16-bit operand in one swizzle box of 128 bytes."""
@@ -34,13 +53,29 @@ class StreamConfig:
     columns : positions of the cascade axis in a tile; a multiple of 16.
     consumers : warp groups of 64 rows each.
     stages : tiles of each right operand in flight.
+    left_stages : tiles of the left operand in flight.
     ping_pong : the consumers take turns with the tensor cores.
+    blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
+    own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     """
 
     columns: int = 128
     consumers: int = 2
     stages: int = 2
+    left_stages: int = 1
     ping_pong: bool = True
+    blocks: int = MULTIPROCESSORS
+    own_staging: bool = False
+
+    @property
+    def producer_registers(self) -> int:
+        """Of a thread of the producer's warp group."""
+        return 24 if self.consumers < 3 else 32
+
+    @property
+    def consumer_registers(self) -> int:
+        """Of a consumer thread, with what 64 Ki leave beside the producer's."""
+        return REGISTERS if self.consumers < 3 else 160
 
     @property
     def rows(self) -> int:
@@ -61,11 +96,15 @@ class StreamConfig:
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands."""
         right = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
-        return 2 * (self.rows * padded(stream.depth) + self.stages * self.columns * right) + 1024
+        staged = max((padded(p.value.width) for p in stream.products), default=0)
+        left = self.left_stages * padded(stream.depth) + (
+            staged if self.own_staging or staged > padded(stream.depth) else 0
+        )
+        return 2 * (self.rows * left + self.stages * self.columns * right) + 1024
 
     def fits(self, stream: Stream) -> bool:
         """Whether the hardware has what it takes."""
-        return self.registers(stream) <= REGISTERS and self.shared_bytes(stream) <= SHARED_BYTES
+        return self.registers(stream) <= self.consumer_registers and self.shared_bytes(stream) <= SHARED_BYTES
 
 
 def choose_config(program: TileProgram) -> StreamConfig:
@@ -82,8 +121,52 @@ def choose_config(program: TileProgram) -> StreamConfig:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
     if any(p.value.width % 8 for p in stream.products) or stream.depth % 8:
         raise Unfit("the operands' rows are no multiple of 8 elements")
-    for columns in (128, 112, 96, 80, 64) if program.element.masks else (176, 160, 128, 112, 96, 80, 64):
-        config = StreamConfig(columns=columns)
-        if config.fits(stream):
-            return config
-    raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
+    fitting = [c for c in _candidates(program) if c.fits(stream)]
+    if not fitting:
+        raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
+    return min(fitting, key=lambda config: _cost(config, program))
+
+
+def _candidates(program: TileProgram) -> list[StreamConfig]:
+    """Configurations from the most to the least preferred of those that waste alike."""
+    stream = program.stream
+    length = stream.extent(stream.position)
+    narrow = max(stream.depth, *(p.value.width for p in stream.products), 0) <= _BOX
+    found = []
+    for columns in (128, 112, 160, 176, 96, 80, 64):
+        few = isinstance(length, int) and length <= 2 * columns
+        for consumers in (3, 2) if narrow and not few else (2,):
+            for stages, left_stages, own in ((4, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
+                found.append(StreamConfig(columns, consumers, stages, left_stages, not few, MULTIPROCESSORS, own))
+    return found
+
+
+def _cost(config: StreamConfig, program: TileProgram) -> float:
+    """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
+    stream = program.stream
+    length, rows = stream.extent(stream.position), stream.extent(stream.row)
+    places = product(stream.extent(var) for var in stream.batch)
+    tile = config.consumers * (config.columns + _TILE_OVERHEAD) * _HIDING[config.consumers]
+    if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
+        return tile / (config.columns * config.rows)
+    tiles, row_tiles = -(-length // config.columns), -(-rows // config.rows)
+    visited = np.full(row_tiles, tiles)
+    if program.uneven:
+        visited = np.minimum(np.ceil(np.arange(1, row_tiles + 1) * config.rows * length / rows / config.columns), tiles)
+    row_costs = tile * visited + config.consumers * _ROW_TILE_OVERHEAD
+    shares = _shares(row_costs, program.uneven)
+    turns = np.arange(len(shares) * places)
+    busiest = np.bincount(turns % config.blocks, weights=np.tile(shares, places)).max()
+    starved = length <= 2 * config.columns and config.stages < 4
+    return float(busiest) * (_STARVED if starved else 1.0)
+
+
+def _shares(row_costs: NDArray[np.float64], uneven: bool) -> NDArray[np.float64]:
+    """The cost of each share of work at one place, as the scheduler deals them."""
+    if not uneven:
+        return row_costs
+    half = (len(row_costs) + 1) // 2
+    pairs = row_costs[::-1][:half] + row_costs[:half]
+    if len(row_costs) % 2:
+        pairs[-1] = row_costs[half - 1]
+    return pairs

@@ -1,10 +1,10 @@
-"""What an accumulator register holds once its score has been mapped: r, with the element that the fold reads = gain·r + offset.
+"""What an accumulator register holds once its score has been mapped: r, and the fold's elements in terms of it.
 
     select(j ≤ i, s·k, −inf)            r = s, gain k; masked registers are set to −inf/k
     50·tanh(s·k)                        r = tanh(s·k), gain 50
     s·k + slope·(j − i)                 r is the whole, gain 1
 
-Gain and offset are left to the lifts, where they fold into multiplications that are there anyway.
+The element is gain·r + offset: both are left to the lifts, where they fold into multiplications that are there anyway.
 """
 
 from __future__ import annotations
@@ -38,36 +38,29 @@ class Mask:
 
 @dataclass(frozen=True)
 class Element:
-    """The fold's element as a map of a register.
+    """The fold's elements as maps of a register.
 
     Attributes
     ----------
-    symbol : the element in the fold's lifts.
     map : r in terms of `SCORE` and the leaves; `SCORE` itself where nothing is to be done.
-    gain, offset : numbers, with element = gain·r + offset.
+    values : what the elements in the fold's lifts are in terms of r.
     masks : applied to r in order.
-    leaves : the TIR expressions of the other symbols of `map`, over the frame's variables.
+    leaves : the TIR expressions of the other symbols of `map` and `values`, over the frame's variables.
     """
 
-    symbol: sp.Symbol
     map: sp.Expr
-    gain: sp.Expr
-    offset: sp.Expr
+    values: dict[sp.Symbol, sp.Expr]
     masks: tuple[Mask, ...]
     leaves: dict[sp.Symbol, ir.Expr]
 
     @property
-    def value(self) -> sp.Expr:
-        """The element in terms of the register."""
-        return self.gain * REGISTER + self.offset
-
-    def register_of(self, value: sp.Expr) -> sp.Expr:
-        """The register's value where the element has a value."""
-        return (value - self.offset) / self.gain
+    def masked_values(self) -> list[sp.Expr]:
+        """Every constant that an element has where a mask drops it."""
+        return [value.subs(REGISTER, m.value) for m in self.masks for value in self.values.values()]
 
 
 def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...], factor: sp.Expr) -> Element:
-    """The one element that is computed from a score.
+    """The elements that are computed from a score.
 
     Parameters
     ----------
@@ -78,25 +71,38 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     Raises
     ------
     Unfit
-        Where there is no such element, or there are several.
+        Where no register serves them all.
     """
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
-    if len(reading) != 1:
-        raise Unfit(f"{len(reading)} different elements are computed from {score.name}; the kernel keeps one")
-    if reading[0].indicator:
+    if any(atom.indicator for atom in reading):
         raise Unfit(f"a condition on {score.name}")
-    dropped, kept = _without_masks(reading[0].expression, score)
     table = AtomTable(axis)
-    form = table.form(kept)
-    scores = [s for s, e in table.leaves.items() if isinstance(e, ir.TensorLoad) and e.source.same_as(score)]
-    leaves = {s: e for s, e in table.leaves.items() if s in form.free_symbols and s not in scores}
-    if len(scores) != 1 or any(load.source.same_as(score) for e in leaves.values() for load in loads_of(e)):
-        raise Unfit(f"{kept} is no elementary function of {score.name}")
-    form = form.xreplace({scores[0]: factor * SCORE})
+    forms, dropped = {}, []
+    for atom in reading:
+        selections, kept = _without_masks(atom.expression, score)
+        dropped += selections
+        forms[atom.symbol] = _form(kept, table, score, factor)
+    if dropped and len(reading) > 1:
+        raise Unfit(f"{len(reading)} different elements are computed from a masked {score.name}; a register holds one")
+    read = set().union(*(form.free_symbols for form in forms.values())) - {SCORE}
+    leaves = {s: e for s, e in table.leaves.items() if s in read}
+    if len(forms) != 1:
+        return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
+    ((symbol, form),) = forms.items()
     gain, offset, inner = _affine(form)
-    element = Element(reading[0].symbol, inner, gain, offset, (), leaves)
-    masks = tuple(Mask(c, keeps, element.register_of(_number(value))) for c, keeps, value in dropped)
-    return Element(reading[0].symbol, inner, gain, offset, masks, leaves)
+    masks = tuple(Mask(c, keeps, (_number(value) - offset) / gain) for c, keeps, value in dropped)
+    return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
+
+
+def _form(expression: ir.Expr, table: AtomTable, score: tirx.Var, factor: sp.Expr) -> sp.Expr:
+    """An element in terms of `SCORE` and leaves that do not read the score."""
+    form = table.form(expression)
+    read = {s: e for s, e in table.leaves.items() if s in form.free_symbols}
+    scores = [s for s, e in read.items() if isinstance(e, ir.TensorLoad) and e.source.same_as(score)]
+    others = [e for s, e in read.items() if s not in scores]
+    if len(scores) != 1 or any(load.source.same_as(score) for e in others for load in loads_of(e)):
+        raise Unfit(f"{expression} is no elementary function of {score.name}")
+    return form.xreplace({scores[0]: factor * SCORE})
 
 
 def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:

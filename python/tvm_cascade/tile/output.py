@@ -45,11 +45,8 @@ def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], li
         raise Unfit("the function has a nest that cannot be read")
     written = [stage for stage in program.stages if program.is_param(stage.buffer)]
     outputs = [_read_output(program, group, stage) for stage in written]
-    results: list[sp.Symbol] = []
-    for output in outputs:
-        results += [
-            m.result for load in loads_of(output.value) if (m := member_at(group, load)) and m.result not in results
-        ]
+    read = [member_at(group, load) for output in outputs for load in loads_of(output.value)]
+    results = list(dict.fromkeys(member.result for member in read if member is not None))
     _check_inputs(program, group)
     return tuple(outputs), results
 

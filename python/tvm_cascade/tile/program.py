@@ -18,9 +18,11 @@ from tvm import ir
 from tvm_cascade.algebra.fold import Component, Reference, formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.tile.binary import in_base_two
+from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.shifts import plan_shifts, update_order
 
@@ -126,6 +128,8 @@ class TileProgram:
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
     remembered : components and references whose value before the tile's own moves is read.
+    decay : see `ShiftPlan`.
+    skip : integers, over the frame, none of which is negative at a position that any state would notice.
     """
 
     stream: Stream
@@ -138,6 +142,12 @@ class TileProgram:
     across_lanes: frozenset[sp.Symbol]
     remembered: frozenset[sp.Symbol]
     decay: dict[sp.Symbol, float] = field(default_factory=dict)
+    skip: tuple[ir.Expr, ...] = ()
+
+    @property
+    def uneven(self) -> bool:
+        """Whether tiles of rows have different numbers of tiles to visit."""
+        return bool(self.skip)
 
     def __str__(self) -> str:
         stream, element = self.stream, self.element
@@ -166,7 +176,8 @@ class _Builder:
     def __init__(self, stream: Stream, element: Element) -> None:
         self.stream, self.element, self.fold = stream, element, stream.fold
         values = {product.symbol for product in stream.products}
-        atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol != element.symbol and a.symbol not in values]
+        known = values | element.values.keys()
+        atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol not in known]
         inputs = {a.symbol: a.expression for a in atoms if not a.indicator} | element.leaves
         self.position_inputs = {s: e for s, e in inputs.items() if varies(e, stream.position)}
         self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
@@ -177,9 +188,7 @@ class _Builder:
         self.shifts = plan_shifts(self.fold, stream.dims)
         self.across = self._across_lanes()
         self.steps: list[Step] = []
-        self.safe = all(
-            not m.value.is_finite or abs(float(element.gain * m.value)) < LARGEST_SCALED for m in element.masks
-        )
+        self.safe = all(not v.is_finite or abs(float(v)) < LARGEST_SCALED for v in element.masked_values)
 
     def run(self) -> TileProgram:
         units = list(self.fold.units)
@@ -189,14 +198,15 @@ class _Builder:
                 self._move(unit)
                 continue
             run = list(unit)
-            while units and isinstance(units[0], tuple):
-                run += units.pop(0)
+            while units and not isinstance(following := units[0], Reference):
+                run += following
+                units.pop(0)
             self._row_components([c for c in run if c in self.stream.row_components])
-        accumulations = tuple(self._accumulate(product) for product in self.stream.products)
+        accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
         return TileProgram(
             self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self.shifts.remembered, self.shifts.decay,
+            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(),
         )  # fmt: skip
 
     def _across_lanes(self) -> set[sp.Symbol]:
@@ -205,9 +215,8 @@ class _Builder:
         symbols = {c.symbol for c in rows}
         read = {s for r in self.fold.references for s in r.value.free_symbols & symbols}
         whole = {c.symbol for c in rows if c.symbol in read or not (c.reducer is SUM and _is_linear(c.shift, symbols))}
-        whole -= {
-            c.symbol for c in rows if c.symbol not in read and not c.moves
-        }  # what stays put can wait, whatever ⊕ is
+        # What stays put can wait until the end, whatever ⊕ is.
+        whole -= {c.symbol for c in rows if c.symbol not in read and not c.moves}
         while True:  # a shift that mixes components needs them held alike
             mixed = {s for c in rows if c.moves for s in c.shift.free_symbols & symbols if c.symbol in whole}
             mixed |= {c.symbol for c in rows if c.moves and c.shift.free_symbols & symbols & whole}
@@ -232,14 +241,37 @@ class _Builder:
                 self.steps.append(Combine(component.symbol, component.reducer, shift))
 
     def _accumulate(self, product: Product) -> Accumulate:
+        self._check_range(product)
         weight = self._lowered(sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One}))
         if not weight.is_Symbol or weight == REGISTER:
             weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
-        rows = {c.symbol for c in self.stream.row_components}
-        if shift.free_symbols & rows or self.shifts.remembered & {p.component.symbol for p in self.stream.products}:
-            raise Unfit(f"{product.component.owner}: moving its reference needs more than a factor a row")
+        if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
+            raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
         return Accumulate(product, weight, shift)
+
+    def _skip(self) -> tuple[ir.Expr, ...]:
+        dead = dead_positions(self.stream.group)
+        return dead.slacks if dead is not None and not dead.absorbed else ()
+
+    def _check_range(self, product: Product) -> None:
+        """A weight is rounded to its operand's dtype, and must not overflow there."""
+        weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
+        weight = weight.xreplace({REGISTER: self.element.map})
+        if product.value.dtype == "float16" and not is_bounded(weight, self.fold, self.conditions):
+            raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of float16")
+
+    def _remembered(self) -> frozenset[sp.Symbol]:
+        """Values of rows that are read as they were; products are shifted before any of them changes."""
+        return self.shifts.remembered - {p.component.symbol for p in self.stream.products}
+
+    def _products_in_order(self) -> list[Product]:
+        """Products whose shift reads others before those: shifts are applied one after the other."""
+        by_symbol = {p.component.symbol: p for p in self.stream.products}
+        order = update_order([p.component for p in self.stream.products], self.shifts.shifts)
+        if any(len(together) > 1 for together in order):
+            raise Unfit("the shifts of several products read each other")
+        return [by_symbol[component.symbol] for (component,) in order]
 
     def _lowered(self, expression: sp.Expr) -> sp.Expr:
         """A lift over registers; the temporaries that it needs are computed first."""
@@ -247,7 +279,7 @@ class _Builder:
             if temporary.symbol in expression.free_symbols:
                 self.temporaries.remove(temporary)
                 self._element_value(temporary.symbol, self._lowered(temporary.expression))
-        expression = expression.xreplace({self.element.symbol: self.element.value})
+        expression = expression.xreplace(self.element.values)
         return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
 
     def _element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:

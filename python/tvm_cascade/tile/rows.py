@@ -1,4 +1,4 @@
-"""A warp group's share of a tile program: the state of its rows in registers, and the steps that fold a tile into it."""
+"""A warp group's share of a tile program: the state of its rows in registers, and the steps that fold a tile in."""
 
 from __future__ import annotations
 
@@ -119,15 +119,21 @@ class RowFold:
 
         self._each(one)
 
-    def step(self, tile: ir.Expr, first: bool) -> None:
-        """Folds a tile of registers into the rows' state, but for the products."""
+    def step(self, tile: ir.Expr, first: bool, guarded: bool) -> None:
+        """Folds a tile of registers into the rows' state, but for the products.
+
+        Parameters
+        ----------
+        first : nothing was folded before.
+        guarded : positions of the tile may lie past the end of the axis.
+        """
         for symbol in sorted(self.program.remembered, key=str):
             current = self._current(symbol)
             for r in ROWS:
                 self._set(_old(symbol), r, self.values[current][r])
         for step in self.program.steps:
             if isinstance(step, Reduce):
-                self._reduce(step, tile)
+                self._reduce(step, tile, guarded)
             elif isinstance(step, Combine):
                 self._combine(step, tile)
             elif isinstance(step, Move):
@@ -146,9 +152,10 @@ class RowFold:
                     whole = self._exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name])
                     self._set(component.symbol, r, whole)
 
-    def weight(self, symbol: sp.Symbol, index: ir.Expr | int) -> ir.Expr:
-        """A weight's register."""
-        return self.elements.get(symbol, self.scores)[index]
+    def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
+        """A weight; in a ragged tile, zero past the end of the axis."""
+        value = self.elements[symbol][register_index(j, r, e)]
+        return value if ragged is None else tirx.Select(self._exists(ragged, j, e), value, tirx.const(0, DTYPE))
 
     def row_symbols(self, row: int) -> Symbols:
         """Everything that has a value per row, after the last tile."""
@@ -171,7 +178,7 @@ class RowFold:
                 for e in NEIGHBOURS:
                     emit(j, r, e)
 
-    def _reduce(self, step: Reduce, tile: ir.Expr) -> None:
+    def _reduce(self, step: Reduce, tile: ir.Expr, guarded: bool) -> None:
         combine = COMBINE[step.reducer.name]
         parts = self._array(sp.Symbol("parts"), len(ROWS) * len(NEIGHBOURS))
         for k in range(len(ROWS) * len(NEIGHBOURS)):
@@ -179,6 +186,8 @@ class RowFold:
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             lift = write(step.lift, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
+            if guarded:
+                lift = tirx.Select(self._exists(tile, j, e), lift, identity_of(step.reducer, DTYPE))
             put(parts, 2 * r + e, combine(parts[2 * r + e], lift))
 
         self._each(one)
@@ -272,6 +281,10 @@ class RowFold:
         if loads_of(expression):
             at, row = tirx.min(at, self._length() - 1), self._row_in_bounds(r)
         return self._input(expression, {stream.position: at, stream.row: row})
+
+    def _exists(self, tile: ir.Expr, j: ir.Expr, e: int) -> ir.Expr:
+        """Whether a register's position lies on the axis."""
+        return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
         extent = self.program.stream.extent(self.program.stream.row)

@@ -17,7 +17,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.domain import Program, loads_of, uses
+from tvm_cascade.analysis.domain import Program, loads_of, substitute, uses, variables_of
 from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
@@ -112,26 +112,61 @@ def read_stream(program: Program, group: Group) -> Stream:
     if len(producers) != 1:
         raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
     producer, position = producers[0], group.frame.axis[0]
+    group = _with_tensors_apart(group, producer)
     factor, loads = _factors_of(producer)
     left, right = sorted(loads, key=lambda load: uses_variable(load, position))
     dims = Dims(group)
     rows = [v for v in producer.variables.values() if not v.same_as(position)]
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     row = _row_variable(left, [right, *(p.value for p in products)], rows, group)
-    operands = (
-        read_operand(left, row, producer.stage.reduce[0]),
-        read_operand(right, position, producer.stage.reduce[0]),
-    )
+    inner = producer.stage.reduce[0]
+    operands = read_operand(left, row, inner), read_operand(right, position, inner)
     _check_operands(operands, products, position, group)
     batch = tuple(v for v in rows if not v.same_as(row))
     score = producer.stage.buffer
-    inner = producer.stage.reduce[0]
     return Stream(program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs)
 
 
 def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:
     """Whether any index of a load runs along a variable."""
     return any(uses(index, [var]) for index in load.indices)
+
+
+def _with_tensors_apart(group: Group, producer: Producer) -> Group:
+    """The group with every element that is a product with one plain tensor as a product of two elements.
+
+    An element that reads no result is one atom, whatever it is a product of: g(score[i, l])·v[l, f]. Here the tensor
+    has to stand by itself.
+    """
+    table = AtomTable(group.frame.axis, group.atoms.reserved, dict(group.atoms.atoms), dict(group.atoms._leaves))
+    apart: dict[sp.Symbol, sp.Expr] = {}
+    for atom in group.atoms.atoms.values():
+        factors = _product_with_tensor(atom.expression, producer)
+        if factors is not None:
+            apart[atom.symbol] = table.of(factors[0]) * table.of(factors[1])
+    if not apart:
+        return group
+    fold = group.fold
+    steps = tuple(
+        dataclasses.replace(s, lift=s.lift.xreplace(apart)) if isinstance(s, Component) else s for s in fold.steps
+    )
+    kept = {form: atom for form, atom in table.atoms.items() if atom.symbol not in apart}
+    own = AtomTable(group.frame.axis, table.reserved, kept, table._leaves)
+    return dataclasses.replace(group, atoms=own, fold=dataclasses.replace(fold, steps=steps))
+
+
+def _product_with_tensor(expression: ir.Expr, producer: Producer) -> tuple[ir.Expr, ir.Expr] | None:
+    """(rest, tensor) of a product in which one factor alone runs along a variable that no score has."""
+    if not isinstance(expression, ir.prim.Mul):
+        return None
+
+    def is_free(factor: ir.Expr) -> bool:
+        return any(not any(v.same_as(o) for o in producer.variables.values()) for v in variables_of(factor))
+
+    for rest, tensor in ((expression.a, expression.b), (expression.b, expression.a)):
+        if is_free(tensor) and not is_free(rest) and plain_value(tensor) is not None:
+            return rest, tensor
+    return None
 
 
 def _factors_of(producer: Producer) -> tuple[sp.Expr, list[ir.TensorLoad]]:
@@ -146,14 +181,7 @@ def _factors_of(producer: Producer) -> tuple[sp.Expr, list[ir.TensorLoad]]:
         raise Unfit(f"{name} sums {producer.element}, which is no product of two tensors")
     if not factor.is_number:
         raise Unfit(f"{name}: the factor {factor} is no number")
-    placed = [_in_frame(load, producer) for load in loads if load is not None]
-    return factor, placed
-
-
-def _in_frame(load: ir.TensorLoad, producer: Producer) -> ir.TensorLoad:
-    from tvm_cascade.analysis.domain import substitute
-
-    return substitute(load, dict(producer.variables))
+    return factor, [substitute(load, dict(producer.variables)) for load in loads if load is not None]
 
 
 def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var]) -> Product | None:

@@ -21,6 +21,7 @@ def fuse_cascade(
     tile: int | None = None,
     segments: int = 1,
     lanes: int | None = None,
+    reference: str = "exact",
     func_name: str = "main",
 ) -> list[s_tir.schedule.SBlockRV]:
     """Fuses the named reduction blocks of a schedule's function into one loop, in place.
@@ -29,7 +30,7 @@ def fuse_cascade(
     ----------
     sch : an open schedule whose function has not been scheduled yet.
     blocks : reduction blocks of one cascade, by name or handle.
-    tile, segments, lanes : see `FuseOptions`.
+    tile, segments, lanes, reference : see `FuseOptions`.
     func_name : the function to work on.
 
     Returns
@@ -48,7 +49,7 @@ def fuse_cascade(
     """
     if not isinstance(sch, s_tir.Schedule):
         raise InputError("a tvm.s_tir.Schedule", type(sch).__name__, "fuse_cascade(sch, …)")
-    options = FuseOptions(tile=tile, segments=segments, lanes=lanes, force=True)
+    options = FuseOptions(tile=tile, segments=segments, lanes=lanes, reference=reference, force=True)
     functions = [var.name_hint for var in sch.mod.functions]
     if func_name not in functions:
         raise InputError(f"a function among {', '.join(functions)}", repr(func_name), "fuse_cascade(func_name=…)")

@@ -120,7 +120,7 @@ class Tiling:
 
     def tile_in_range(self, at: Values) -> ir.Expr | None:
         """The condition that the tile holds any position; None where every tile does."""
-        return self.tile_index(at) < self.total if self.total % self.tiles else None
+        return None if divides(self.tiles, self.total) else self.tile_index(at) < self.total
 
     def folded_before(self, tile: ir.Expr) -> ir.Expr:
         """Positions in the tiles before one, on the whole axis."""

@@ -1,7 +1,8 @@
 """A trial of the algebra: the fold that `derive` gives against the cascade's definition, on numbers at high precision.
 
-The evaluation shares no code with `algebra.prove`: other points, other lengths, other splits, empty segments. What
-differs at DIGITS digits is evaluated again at each of RECHECK_DIGITS before it counts as wrong.
+The evaluation shares nothing with `algebra.prove` but ⊕ itself: other points, other lengths, other splits, empty
+segments. What differs counts as wrong at digits that span every value on the way; until then it is evaluated again at
+more of them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.testing.numeric_fold import Arithmetic, Number, Numbers, NumericFold, definition
 
 DIGITS = 50
-RECHECK_DIGITS = (400, 1500)
+MOST_DIGITS = 20_000
+"""Values that span more than that are not compared, and others are drawn."""
 TOLERANCE = mpmath.mpf(10) ** -20
 LENGTHS = (1, 2, 3, 5, 8, 11)
-LARGEST = mpmath.mpf(10) ** 300
 SPLITS = 2
 ATTEMPTS = 6
 
@@ -68,19 +69,21 @@ def evaluated(fold: Fold, seed: int) -> str:
 
 
 def _settled_mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, splits: int) -> str:
-    """What differs with the same numbers at more digits; empty where nothing does.
+    """What differs with the same numbers at digits that span them all; empty where nothing does.
 
     Raises
     ------
     _Undefined
-        Where the numbers keep changing: the digits do not tell.
+        Where that would be too many digits.
     """
-    before = ""
-    for digits in (DIGITS, *RECHECK_DIGITS):
-        mismatch = _mismatch(fold, rows, parameters, digits, splits)
-        if not mismatch or mismatch == before:
+    digits = DIGITS
+    while digits <= MOST_DIGITS:
+        arithmetic = Arithmetic(digits)
+        mismatch = _mismatch(fold, rows, parameters, arithmetic, splits)
+        needed = DIGITS + 2 * arithmetic.span  # twice: a product of two values has it twice
+        if not mismatch or needed <= digits:
             return mismatch
-        before = mismatch
+        digits = needed
     raise _Undefined
 
 
@@ -88,14 +91,13 @@ class _Undefined(Exception):
     """The definition has no finite real value on the data."""
 
 
-def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, digits: int, seed: int) -> str:
-    with mpmath.workdps(digits):
-        arithmetic = Arithmetic(digits)
+def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, arithmetic: Arithmetic, seed: int) -> str:
+    with mpmath.workdps(arithmetic.digits):
         try:
             expected = definition(fold.cascade, rows, arithmetic, parameters)
         except _NO_VALUE as error:
             raise _Undefined from error
-        if not all(mpmath.isfinite(value) and abs(value) < LARGEST for value in expected.values()):
+        if not all(mpmath.isfinite(value) for value in expected.values()):
             raise _Undefined
         return _compared(NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
 
@@ -105,6 +107,8 @@ def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, sour
     for _ in range(SPLITS):
         try:
             found = numeric.scattered(rows, source)
+        except OverflowError as error:
+            raise _Undefined from error
         except _NO_VALUE as error:
             return f"no value where the definition has one: {first_line(error)}"
         for result, value in expected.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,14 @@ COMBINE = {
 _DATA_SCALE = {"real": 0.5, "positive": 0.25}
 
 
-def program(case: Case) -> tirx.PrimFunc:
-    """The unfused program: one block a reduction, and one for each staged part."""
-    return _Writer(case).function()
+def program(case: Case, read_as: Sequence[float] = ()) -> tirx.PrimFunc:
+    """The unfused program: one block a reduction, and one for each staged part.
+
+    Parameters
+    ----------
+    read_as : by result, a factor with which later reductions read it; none for the program as it is meant.
+    """
+    return _Writer(case, read_as).function()
 
 
 def data(case: Case, seed: int) -> list[Array]:
@@ -50,6 +56,15 @@ def data(case: Case, seed: int) -> list[Array]:
     return arrays
 
 
+def reordered(case: Case, inputs: list[Array], seed: int) -> list[Array]:
+    """The inputs with the positions on the cascade axis in another order, the same for all."""
+    order = np.random.default_rng(seed).permutation(case.length)
+    return [
+        np.ascontiguousarray(np.take(a, order, _axis(case, given))) if "axis" in given.axes else a
+        for given, a in zip(case.used, inputs, strict=True)
+    ]
+
+
 def _shape(case: Case, given: Input) -> tuple[int, ...]:
     extents = {"row": case.rows, "axis": (case.length,), "free": (case.free,)}
     return tuple(extent for axis in given.axes for extent in extents[axis])
@@ -62,8 +77,8 @@ def _axis(case: Case, given: Input) -> int:
 class _Writer:
     """Writes a case as TE stages. A result has the free axis where its element reads something that has it."""
 
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, read_as: Sequence[float] = ()) -> None:
+        self.case, self.read_as = case, read_as
         self.given = {
             g.name: te.placeholder(_shape(case, g), "bool" if g.sort == "truth" else case.dtype, name=g.name)
             for g in case.used
@@ -111,7 +126,10 @@ class _Writer:
 
         def leaf(part: Term) -> Any:
             if part.op == "result":
-                return self.results[int(part.leaf)](*rows, *(last if self.free[int(part.leaf)] else ()))
+                k = int(part.leaf)
+                value = self.results[k](*rows, *(last if self.free[k] else ()))
+                exact = not self.read_as or not str(value.ty.dtype).startswith("float")
+                return value if exact else value * tirx.const(self.read_as[k], "float64").astype(value.ty.dtype)
             name = str(part.leaf)
             return self.given[name](*(index for axis in self.axes[name] for index in where[axis]))
 

@@ -1,10 +1,11 @@
 """A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
 
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
-unfused program's worst error over further data, over the oracle's rounding mode, and over inputs that differ by half
-a unit in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the oracle itself
-rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused one has a
-number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
+unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, and
+over inputs and earlier results that differ in the last place: on an ill-conditioned case the error of one draw is luck,
+and in float64 the oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity
+for which the fused one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's
+range.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.targets import host_target
 from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.program import Array, data, program
+from tvm_cascade.testing.fuzz.program import Array, data, program, reordered
 from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 SCHEDULED_SHARE = 0.3
 FURTHER_DRAWS = 5
-NUDGES = 8
+NUDGES = 32
 
 UNFUSED, FUSED, SCHEDULED = "unfused", "fused", "scheduled"
 
@@ -150,9 +151,7 @@ class _Judge:
             return ""
         floor = {output: c.allowed - 2.0 * c.baseline_error for output, c in failed.items()}
         largest = {output: c.baseline_error for output, c in failed.items()}
-        others = [oracle.evaluate(self.func, inputs, rounding=True)]
-        others += [oracle.evaluate(self.func, nudged(inputs, seed)) for seed in range(NUDGES)]
-        for _, further_exact, further in [*((inputs, exact, other) for other in others), *draws]:
+        for _, further_exact, further in [*((inputs, exact, other) for other in self._others(inputs)), *draws]:
             for output in failed:
                 error = self._check(further[output], further_exact[output], further[output]).baseline_error
                 largest[output] = max(largest[output], error)
@@ -160,6 +159,16 @@ class _Judge:
             if comparison.max_error > 2.0 * largest[output] + floor[output]:
                 return f"{output}: {comparison.message} (unfused at worst {largest[output]:.3g})"
         return ""
+
+    def _others(self, inputs: list[Array]) -> Iterator[dict[str, Array]]:
+        """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
+        yield oracle.evaluate(self.func, inputs, rounding=True)
+        unit = float(np.finfo(self.case.dtype).eps)
+        for seed in range(NUDGES):
+            yield run(self.executable, UNFUSED, self.func, reordered(self.case, inputs, seed))
+            yield oracle.evaluate(self.func, nudged(inputs, seed))
+            signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
+            yield oracle.evaluate(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.

@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when all have read it."""
+"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk tensor copies (TMA) between tensors and shared memory: boxes of 128 bytes a row, swizzled as products read them."""
+"""Bulk tensor copies (TMA) between tensors and shared memory: boxes of 128 bytes a row, swizzled for products."""
 
 from __future__ import annotations
 

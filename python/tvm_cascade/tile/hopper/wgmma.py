@@ -35,7 +35,7 @@ class SharedMatrix:
     transposed : products sum over its rows; over its columns otherwise.
     """
 
-    def __init__(self, pointer: ir.Expr, rows: int, transposed: bool, name: str) -> None:
+    def __init__(self, pointer: ir.Expr, rows: int, transposed: bool) -> None:
         self.rows, self.transposed = rows, transposed
         self.descriptor = T.alloc_local((1,), "uint64")
         leading = rows * BOX_BYTES // _UNIT if transposed else 1
@@ -46,14 +46,19 @@ class SharedMatrix:
             )
         )
 
-    def at(self, step: int | ir.Expr, offset_bytes: ir.Expr | int = 0) -> ir.Expr:
-        """The descriptor of the part that a step of 16 elements sums over, in the tile `offset_bytes` further on."""
+    def at(self, step: int, offset: ir.Expr) -> ir.Expr:
+        """The descriptor of the part that a step of 16 elements sums over, in the tile `offset` units further on."""
         if self.transposed:
             units = step * (_DEPTH * BOX_BYTES // _UNIT)
         else:
             per_box = BOX_BYTES // (_DEPTH * 2)
             units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (_DEPTH * 2 // _UNIT)
-        return self.descriptor[0] + T.cast(units, "uint64") + T.cast(offset_bytes, "uint64") // T.uint64(_UNIT)
+        return self.descriptor[0] + T.uint64(units) + offset
+
+
+def stage_offset(stage: ir.Expr, size: int) -> ir.Expr:
+    """How far on a stage of so many bytes lies, in the units of descriptors."""
+    return T.cast(stage, "uint64") * T.uint64(size // _UNIT)
 
 
 def fence() -> None:
@@ -72,26 +77,21 @@ def wait(pending: int) -> None:
 
 
 def multiply_shared(
-    accumulator: Any,
-    columns: int,
-    left: SharedMatrix,
-    right: SharedMatrix,
-    steps: int,
-    dtype: str,
-    offset_bytes: ir.Expr | int,
-) -> None:
+    accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, steps: int, dtype: str,
+    left_offset: ir.Expr, right_offset: ir.Expr,
+) -> None:  # fmt: skip
     """accumulator = left @ rightᵀ, both in shared memory."""
     kind = PTX_DTYPE[dtype]
     for step in range(steps):
         ptx(
             f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
             *[accumulator[k] for k in range(columns // 2)],
-            left.at(step), right.at(step, offset_bytes), step != 0, 1, 1, 0, 0,
+            left.at(step, left_offset), right.at(step, right_offset), step != 0, 1, 1, 0, 0,
         )  # fmt: skip
 
 
 def multiply_registers(
-    accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str, offset_bytes: ir.Expr | int
+    accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str, offset: ir.Expr
 ) -> None:
     """accumulator += left @ right, with the left operand in registers, two 16-bit elements in each."""
     kind = PTX_DTYPE[dtype]
@@ -100,5 +100,5 @@ def multiply_registers(
             f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
             *[accumulator[k] for k in range(columns // 2)],
             *[left[step * 4 + k] for k in range(4)],
-            right.at(step, offset_bytes), True, 1, 1, 1,
+            right.at(step, offset), True, 1, 1, 1,
         )  # fmt: skip

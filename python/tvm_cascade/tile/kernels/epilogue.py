@@ -15,13 +15,12 @@ from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, rebound,
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.script import bind, ptx, registers, when
+from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
 from tvm_cascade.tile.operand import OPERAND_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.program import TileProgram
 
-_GROUP_ROWS = 64
-_WARP_GROUP = 128
-_STORED = 4
+_STORED = 8
 """The first named barrier of the consumers' stores."""
 
 
@@ -40,26 +39,27 @@ class Epilogue:
         return next((p.free for p in self.stream.products if output.runs_along(p.free)), None)
 
     def _copies(self, output: Output) -> TensorMap:
-        row = next(
-            (
-                d
-                for d, index in enumerate(output.indices)
-                if isinstance(index, ir.Var) and index.same_as(self.stream.row)
-            ),
-            None,
-        )
+        along = [d for d, i in enumerate(output.indices) if isinstance(i, ir.Var) and i.same_as(self.stream.row)]
+        row = along[0] if along else None
         free = self._free(output)
         if row is None or not (isinstance(output.indices[-1], ir.Var) and output.indices[-1].same_as(free)):
             raise Unfit(f"{output.buffer.name} is not stored in rows along {self.stream.row.name}")
         own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
-        return TensorMap(Operand(output.buffer, output.indices, row), own, _GROUP_ROWS)
+        return TensorMap(Operand(output.buffer, output.indices, row), own, GROUP_ROWS)
 
-    def allocate(self, pool: Any, left_tile: Any, left_boxes: int) -> None:
-        """Shared memory for the stores: that of the left operand, which nobody reads any more, where it is enough."""
+    def allocate(self, pool: Any, left_boxes: int) -> None:
+        """Shared memory for the stores: their own where there is room, else that of the left operand."""
         boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
-        box = BOX_BYTES // 2
-        enough = boxes <= left_boxes
-        self.staging = left_tile if enough else pool.alloc((boxes, self.config.rows, box), "float16", align=1024)
+        self.own_staging = self.config.own_staging or boxes > left_boxes
+        if self.own_staging and boxes:
+            shape = (boxes, self.config.rows, BOX_BYTES // 2)
+            self.staging = pool.alloc(shape, self.stream.left.dtype, align=1024)
+
+    def _staged(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        """Where an element waits for its store."""
+        if self.own_staging:
+            return self.staging.ptr_to([box, row, column])
+        return self.consumer.kernel.left_tiles.ptr_to([self.consumer.left.stage, box, row, column])
 
     def emit(self, consumer: Any) -> None:
         """Finishes the rows, then stores every output."""
@@ -72,6 +72,19 @@ class Epilogue:
                 self._store_elements(output)
             else:
                 self._store_rows(output)
+        if not self.own_staging:
+            with when(self._is_storing()):
+                ptx("cp.async.bulk.wait_group.read", 0)
+                consumer.left_is_read()
+
+    def drain(self, consumer: Any) -> None:
+        """Before the block ends, its copies must have read what they store."""
+        with when(tirx.And(consumer.kernel.warp == 0, consumer.kernel.lane == 0)):
+            ptx("cp.async.bulk.wait_group", 0)
+
+    def _is_storing(self) -> ir.Expr:
+        """The one thread of a group that starts its copies."""
+        return tirx.And(self.consumer.kernel.warp == 0, self.consumer.kernel.lane == 0)
 
     def _finish_rows(self) -> None:
         """Results with a value per row, and what finishing the others needs once per row."""
@@ -114,7 +127,7 @@ class Epilogue:
         return rebound(substitute(value, places), self.buffers)
 
     def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
-        return {**self.consumer.kernel.batch, self.stream.row: self.rows.place.rows[row]}
+        return {**self.consumer.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
         return self.rows.place.rows[row] < self.stream.extent(self.stream.row)
@@ -143,7 +156,12 @@ class Epilogue:
         kernel, copies = self.consumer.kernel, self.tiled[output.buffer]
         product = next(p for p in self.stream.products if output.runs_along(p.free))
         kind = wgmma.PTX_DTYPE[copies.operand.dtype]
-        first = self.consumer.index * _GROUP_ROWS
+        first = self.consumer.index * GROUP_ROWS
+        barrier = T.cast(_STORED + self.consumer.index, "uint32")
+        if self.own_staging:  # the copies of the rows before may still read it
+            with when(self._is_storing()):
+                ptx("cp.async.bulk.wait_group.read", 0)
+            ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         words = registers("stored", 4, "uint32")
         row = bind("stored_row", first + kernel.warp * 16 + kernel.lane % 16)
         for step in range(-(-product.value.width // 16)):
@@ -153,16 +171,16 @@ class Epilogue:
                     pair = [self._narrow(output, r, j, e) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
             chunk = (step % 4) * 2 + kernel.lane // 16
-            target = self.staging.ptr_to([step // 4, row, (chunk ^ (kernel.lane % 8)) * 8])
+            target = self._staged(step // 4, row, (chunk ^ (kernel.lane % 8)) * 8)
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
         ptx("fence.proxy.async.shared::cta")
-        ptx("bar.sync", T.cast(_STORED + self.consumer.index, "uint32"), T.uint32(_WARP_GROUP))
-        with when(kernel.warp == 0), when(T.cuda.elect_sync()):
+        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        with when(self._is_storing()):
             copies.store(
-                lambda box: self.staging.ptr_to([box, first, 0]), self.consumer.first_row, kernel.fixed(copies.operand)
-            )
+                lambda box: self._staged(box, first, 0), self.consumer.first_row,
+                kernel.fixed(copies.operand, self.consumer.work.batch),
+            )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
-            ptx("cp.async.bulk.wait_group", 0)
 
     def _narrow(self, output: Output, row: int, j: int, e: int) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""

@@ -1,0 +1,83 @@
+"""One output of a program for one input: exact, unfused and fused, and whether the fused one may be called right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import ir
+
+from tvm_cascade.accuracy.ranking import Ranking
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.evaluate import tolerance
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """An output as the oracle, the unfused and the fused program give it.
+
+    Attributes
+    ----------
+    output : its buffer.
+    exact, unfused, fused : arrays of its shape, exact ones in float64.
+    length : positions of the cascade axis.
+    ranking : the keys behind it, where a selection decides it: indices are compared by the keys that they name.
+    """
+
+    output: ir.Var
+    exact: Array
+    unfused: Array
+    fused: Array
+    length: int
+    ranking: Ranking | None
+
+    @cached_property
+    def judged(self) -> tolerance.Comparison:
+        """The comparison of the fused output by the rule of `evaluate.tolerance`."""
+        exact, unfused, fused = (self._held(values) for values in (self.exact, self.unfused, self.fused))
+        return tolerance.check(
+            _where_defined(fused, unfused, exact), exact, unfused, length=self.length, dtype=self._dtype
+        )
+
+    def blind_to(self, dropped: Sequence[Array] = ()) -> tuple[str, ...]:
+        """The wrong answers that the comparison would let pass (`tolerance.rejects`); it can tell where there is none.
+
+        Parameters
+        ----------
+        dropped : what the program gives where a segment of the axis is left out, if that is known.
+        """
+        exact, unfused = self._held(self.exact), self._held(self.unfused)
+        without = self._held(dropped[0]) if dropped else None
+        rejected = tolerance.rejects(exact, self.length, self._dtype, baseline=unfused, dropped=without)
+        return tuple(rejected)
+
+    @cached_property
+    def _by_key(self) -> bool:
+        return self.ranking is not None and self.exact.dtype.kind in "iu" and self.ranking.explains(self.exact)
+
+    @property
+    def _dtype(self) -> str:
+        return self.ranking.dtype if self.ranking is not None and self._by_key else dtype_of(self.output)
+
+    def _held(self, values: Array) -> Array:
+        """Values as they are compared: less those that have no order, and as keys where they are indices."""
+        if self.ranking is None:
+            return values
+        defined = np.where(self.ranking.undefined(self.exact), self.exact, values)
+        return self.ranking.named(defined) if self._by_key else defined
+
+
+def _where_defined(fused: Array, unfused: Array, exact: Array) -> Array:
+    """The fused result, less elements that nothing defines but the order of evaluation.
+
+    TVM's max and min drop a NaN, and with it some of the numbers, by where it stands: of such an element only the
+    class is compared.
+    """
+    lost = tolerance.kinds(unfused) != tolerance.kinds(exact)
+    return np.where(lost & (tolerance.kinds(fused) == tolerance.kinds(unfused)), unfused, fused)

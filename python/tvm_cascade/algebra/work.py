@@ -1,0 +1,132 @@
+"""A budget of work, so that every derivation ends: the same verdict on any machine, however busy it is.
+
+Work is counted in operations of the expressions that SymPy rewrites, never in seconds. Rewriting goes through this
+file, because SymPy's own has no bound: expressions above SIMPLIFIED_OPS stay as they are unless they are zero.
+
+| rewriting  | cost of an expression of k operations  |
+|------------|----------------------------------------|
+| simplified | 1 + k, above SIMPLIFIED_OPS 1 + k/10   |
+| factored   | 1 + k/2                                |
+| cancelled  | 1 + k/2                                |
+| expanded   | a tenth of the terms that may come out |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import sympy as sp
+
+from tvm_cascade.algebra.sampling import vanishes
+
+WORK = 3000
+"""Operations that one derivation may spend: about six seconds. Of random cascades one in hundreds needs a second."""
+
+SIMPLIFIED_OPS = 250
+FACTORED_OPS = 120
+"""Operations up to which SymPy's simplify, and factoring and cancelling, end soon."""
+
+
+class ExhaustedError(Exception):
+    """The budget is spent; says at what. `derive` makes a verdict of it."""
+
+
+@dataclass
+class Work:
+    """What was spent of a budget, in operations."""
+
+    limit: float
+    spent: float = 0.0
+
+
+_current: ContextVar[Work | None] = ContextVar("work", default=None)
+
+
+@contextmanager
+def budget(limit: float) -> Iterator[Work]:
+    """A budget for what is done inside; a budget around it is not charged."""
+    work = Work(limit)
+    token = _current.set(work)
+    try:
+        yield work
+    finally:
+        _current.reset(token)
+
+
+def charge(operations: float, what: str) -> None:
+    """Takes operations off the budget, if there is one.
+
+    Raises
+    ------
+    ExhaustedError
+        Where that is more than is left.
+    """
+    work = _current.get()
+    if work is None:
+        return
+    work.spent += operations
+    if work.spent > work.limit:
+        raise ExhaustedError(f"{what}, after {work.limit:g} operations")
+
+
+def _operations(expression: sp.Expr) -> int:
+    return int(sp.count_ops(expression))
+
+
+def simplified(expression: sp.Expr) -> sp.Expr:
+    """The expression in a simpler form; a large one as it is, or 0 where it is that. Exponentials stay exponentials."""
+    size = _operations(expression)
+    if size > SIMPLIFIED_OPS:
+        charge(1 + size / 10, "simplifying")
+        return sp.Integer(0) if vanishes(expression) else expression
+    charge(1 + size, "simplifying")
+    found = sp.simplify(expression)
+    # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
+    waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
+    return sp.powsimp(expression) if waves else found
+
+
+def factored(expression: sp.Expr) -> sp.Expr:
+    """The product of irreducible factors; a large expression as it is."""
+    size = _operations(expression)
+    charge(1 + size / 2, "factoring")
+    return sp.factor(expression) if size <= FACTORED_OPS else expression
+
+
+def cancelled(expression: sp.Expr) -> sp.Expr:
+    """A fraction without common factors; a large expression as it is."""
+    size = _operations(expression)
+    charge(1 + size / 2, "cancelling")
+    return sp.cancel(expression) if size <= FACTORED_OPS else expression
+
+
+def expanded(expression: sp.Expr, **hints: Any) -> sp.Expr:
+    """The sum of products.
+
+    Raises
+    ------
+    ExhaustedError
+        Where a power of sums has more terms than the budget leaves, before they are written out.
+    """
+    terms = _terms(expression)
+    charge(terms / 10, "expanding")
+    return sp.expand(expression, **hints)
+
+
+def _terms(expression: sp.Expr) -> float:
+    """At most how many terms the expanded expression has."""
+    if isinstance(expression, sp.Add):
+        return sum(map(_terms, expression.args))
+    if isinstance(expression, sp.Mul):
+        count = 1.0
+        for factor in expression.args:
+            count *= _terms(factor)
+        return count
+    if isinstance(expression, sp.Pow) and expression.exp.is_Integer and expression.exp > 0:
+        within, power = _terms(expression.base), int(expression.exp)
+        return float(sp.binomial(int(min(within, 1e6)) + power - 1, power)) if within > 1 else 1.0
+    return max(1.0, sum(_terms(a) for a in expression.args if isinstance(a, sp.Expr)))

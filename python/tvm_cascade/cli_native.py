@@ -1,0 +1,21 @@
+"""`python -m tvm_cascade build-native`: builds the optional native library into the user's cache folder."""
+
+from __future__ import annotations
+
+import argparse
+
+from tvm_cascade import native
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(_args: argparse.Namespace) -> int:
+    """Build it, or say why that is skipped; returns the exit code."""
+    reason = native.why_not_buildable()
+    if native.library_path() is None and reason is not None:
+        print(reason)
+        return 0
+    print(native.build())
+    return 0

@@ -1,0 +1,34 @@
+"""The optional native library (`src_cuda/runtime`): what a GPU is, and what honest measurements on it need.
+
+Nothing else in this package needs it. `python -m tvm_cascade build-native` builds it once, where nvcc and CMake are.
+"""
+
+from tvm_cascade.native.builder import build, why_not_buildable
+from tvm_cascade.native.device import (
+    DeviceProperties,
+    Samples,
+    device_count,
+    device_properties,
+    flush_l2,
+    max_active_clusters,
+    poison,
+    time_function,
+)
+from tvm_cascade.native.library import include_folder, library_path, load, why_absent
+
+__all__ = [
+    "DeviceProperties",
+    "Samples",
+    "build",
+    "device_count",
+    "device_properties",
+    "flush_l2",
+    "include_folder",
+    "library_path",
+    "load",
+    "max_active_clusters",
+    "poison",
+    "time_function",
+    "why_absent",
+    "why_not_buildable",
+]

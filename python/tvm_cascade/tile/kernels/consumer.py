@@ -1,0 +1,212 @@
+"""The consumers of the stream skeleton: products, the fold of their tiles, and what overlaps with what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, when
+from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
+from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
+from tvm_cascade.tile.rows import Place, RowFold
+
+if TYPE_CHECKING:
+    from tvm_cascade.tile.kernels.stream import StreamKernel
+
+_TURN = 2
+"""The first named barrier of the consumers' turns."""
+
+
+class Consumer:
+    """Emits one consumer warp group.
+
+    Parameters
+    ----------
+    kernel : the skeleton that it belongs to.
+    """
+
+    def __init__(self, kernel: StreamKernel) -> None:
+        self.kernel, self.config, self.stream = kernel, kernel.config, kernel.stream
+        self.program, self.dtype = kernel.program, kernel.stream.left.dtype
+        self.index = bind("consumer", kernel.group - 1)
+        self.columns = self.config.columns
+        self.scores = registers("scores", self.columns // 2)
+        self.accumulators = {
+            p.component.symbol: registers(f"{p.component.symbol}", p.value.width // 2) for p in self.stream.products
+        }
+        weights = dict.fromkeys(a.weight for a in self.program.accumulations)
+        self.packed = {w: registers(f"{w}_packed", self.columns // 4, "uint32") for w in weights}
+        self._descriptors()
+        self.left = Ring("left", self.config.left_stages, 0)
+        self.right, self.value = Ring("right", self.config.stages, 0), Ring("value", self.config.stages, 0)
+
+    def _descriptors(self) -> None:
+        kernel, columns = self.kernel, self.columns
+        own = kernel.left_tiles.ptr_to([0, 0, self.index * GROUP_ROWS, 0])
+        self.left_matrix = wgmma.SharedMatrix(own, self.config.rows, transposed=False)
+        self.right_matrix = wgmma.SharedMatrix(kernel.right_tiles.ptr_to([0, 0, 0, 0]), columns, transposed=False)
+        self.value_matrices = [
+            wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), columns, transposed=True) for tiles in kernel.value_tiles
+        ]
+
+    def run(self) -> None:
+        """Every tile of rows that the block has."""
+        if self.config.ping_pong:
+            with when(self.index == 0):
+                ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * WARP_GROUP))
+        with self.kernel.each_work() as work:
+            self._place(work)
+            self._stream(work)
+        self.kernel.epilogue.drain(self)
+
+    def _place(self, work: Work) -> None:
+        kernel = self.kernel
+        self.work = work
+        self.first_row = bind("first_own_row", work.first_row + self.index * GROUP_ROWS)
+        upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
+        place = Place(work.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
+        self.rows = RowFold(self.program, place, self.scores, self.columns)
+        for array in self.accumulators.values():
+            with T.unroll(int(array.ty.shape[0])) as k:
+                put(array, k, T.float32(0))
+        self.rows.start()
+        self._whole_range()
+
+    def _stream(self, work: Work) -> None:
+        """From the first score to the last store."""
+        kernel, tiles = self.kernel, work.tiles
+        kernel.left_full.wait(self.left.stage, self.left.parity)
+        kernel.right_full.wait(self.right.stage, self.right.parity)
+        self._start_scores()
+        wgmma.wait(0)
+        self._release(kernel.right_empty, self.right)
+        self._fold_rows(tiles.end - 1, first=True)
+        self._pack(tiles.end - 1 if kernel.ragged else None)
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
+        if kernel.epilogue.own_staging:
+            self._left_read()
+        if self.accumulators:
+            kernel.value_full.wait(self.value.stage, self.value.parity)
+            self._start_products()
+        self.rows.across_lanes()
+        wgmma.wait(0)
+        if self.accumulators:
+            self._release(kernel.value_empty, self.value)
+        kernel.epilogue.emit(self)
+        self.left.advance()
+
+    def left_is_read(self) -> None:
+        """The left operand's memory may be written again; said by one thread of the group."""
+        self.kernel.left_empty.arrive(self.left.stage)
+
+    def _left_read(self) -> None:
+        with when(tirx.And(self.kernel.lane == 0, self.kernel.warp == 0)):
+            self.left_is_read()
+
+    def _tile(self, tile: ir.Expr) -> None:
+        """Scores of this tile and products of the one before, overlapped."""
+        both, following = T.uint32(2 * WARP_GROUP), (self.index + 1) % self.config.consumers
+        self.kernel.right_full.wait(self.right.stage, self.right.parity)
+        if self.config.ping_pong:
+            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), both)
+        self._start_scores()
+        if self.accumulators:
+            self.kernel.value_full.wait(self.value.stage, self.value.parity)
+            self._start_products()
+        if self.config.ping_pong:
+            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), both)
+        wgmma.wait(1 if self.accumulators else 0)
+        self._release(self.kernel.right_empty, self.right)
+        self._fold_rows(tile, first=False)
+        if self.accumulators:
+            wgmma.wait(0)
+            self._release(self.kernel.value_empty, self.value)
+            self._shift_accumulators(tile)
+        self._pack(None)
+
+    def _start_scores(self) -> None:
+        left_bytes = self.kernel.left.boxes * self.kernel.left.box_bytes
+        right_bytes = self.kernel.right.boxes * self.kernel.right.box_bytes
+        steps = -(-self.stream.depth // 16)
+        wgmma.fence()
+        wgmma.multiply_shared(
+            self.scores, self.columns, self.left_matrix, self.right_matrix, steps, self.dtype,
+            wgmma.stage_offset(self.left.stage, left_bytes), wgmma.stage_offset(self.right.stage, right_bytes),
+        )  # fmt: skip
+        wgmma.commit()
+
+    def _start_products(self) -> None:
+        wgmma.fence()
+        for accumulation, copies, matrix in zip(
+            self.program.accumulations, self.kernel.values, self.value_matrices, strict=True
+        ):
+            offset = wgmma.stage_offset(self.value.stage, copies.boxes * copies.box_bytes)
+            product = accumulation.product
+            wgmma.multiply_registers(
+                self.accumulators[product.component.symbol], product.value.width, self.packed[accumulation.weight],
+                matrix, self.columns // 16, self.dtype, offset,
+            )  # fmt: skip
+        wgmma.commit()
+
+    def _release(self, empty: Barriers, ring: Ring) -> None:
+        with when(tirx.And(self.kernel.lane == 0, self.kernel.warp == 0)):
+            empty.arrive(ring.stage)
+        ring.advance()
+
+    def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
+        self.rows.map_scores(tile)
+        if self.kernel.masks:
+            if self.whole is None:
+                self._mask(tile)
+            else:
+                with when(tirx.Or(tile < self.whole.first, tile >= self.whole.end)):
+                    self._mask(tile)
+        # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
+        self.rows.step(tile, first, guarded=first and self.kernel.ragged)
+
+    def _mask(self, tile: ir.Expr) -> None:
+        for mask in self.kernel.masks:
+            self.rows.mask(tile, mask.condition, mask.keeps, mask.value)
+
+    def _whole_range(self) -> None:
+        """The tiles in which no mask drops anything of the group's rows."""
+        tiles = self.kernel.tile_count()
+        rows = Rows(self.stream.row, self.first_row, GROUP_ROWS)
+        self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
+        for mask in self.kernel.masks:
+            slacks = mask_slacks(mask)
+            placed = None if slacks is None else tuple(self.kernel.placed(s, self.work.batch) for s in slacks)
+            found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
+            self.whole = None if found is None or self.whole is None else self.whole.within(found)
+        if self.whole is not None and self.kernel.masks:
+            self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
+
+    def _shift_accumulators(self, tile: ir.Expr) -> None:
+        for accumulation in self.program.accumulations:
+            symbol = accumulation.product.component.symbol
+            if accumulation.shift == symbol:
+                continue
+            with T.unroll(accumulation.product.value.width // 8) as j:
+                for r in ROWS:
+                    for e in NEIGHBOURS:
+                        put(self.accumulators[symbol], j * 4 + 2 * r + e,
+                            self._shifted(accumulation.shift, r, j * 4 + 2 * r + e, tile))  # fmt: skip
+
+    def _shifted(self, shift: sp.Expr, row: int, index: ir.Expr, tile: ir.Expr) -> ir.Expr:
+        return self.rows.write_accumulator(shift, row, tile, {s: a[index] for s, a in self.accumulators.items()})
+
+    def _pack(self, ragged: ir.Expr | None) -> None:
+        """Weights to the dtype of V, two in a register, as products read them; zeros past the end of a ragged tile."""
+        kind = wgmma.PTX_DTYPE[self.dtype]
+        for symbol, packed in self.packed.items():
+            with T.unroll(self.columns // 8) as j:
+                for r in ROWS:
+                    pair = [self.rows.weight(symbol, ragged, j, r, e) for e in reversed(NEIGHBOURS)]
+                    ptx(f"cvt.rn.{kind}x2.f32", packed[j * 2 + r], *pair)

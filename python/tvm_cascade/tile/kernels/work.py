@@ -1,0 +1,31 @@
+"""What a block does at a time: one tile of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_cascade.tile.live import TileRange
+
+WARP_GROUP = 128
+"""Threads of a warp group."""
+
+GROUP_ROWS = 64
+"""Rows of an accumulator that a warp group holds."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One tile of rows.
+
+    Attributes
+    ----------
+    first_row : of the tile.
+    batch : where it is in the batch.
+    tiles : of the cascade axis that are visited.
+    """
+
+    first_row: ir.Expr
+    batch: dict[tirx.Var, ir.Expr]
+    tiles: TileRange

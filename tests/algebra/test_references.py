@@ -1,0 +1,118 @@
+"""Where references are held, and the argument that goes with it."""
+
+from __future__ import annotations
+
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.gauge import Move, Range
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+
+x, y, w = element("x y w")
+weight = sp.Symbol("weight", real=True)
+positive = sp.Symbol("positive", positive=True)
+a, b, c, d = result("a b c d")
+
+LOG_SUM_EXP = [Reduction(a, MAX, x), Reduction(b, SUM, sp.exp(x - a))]
+
+
+def held(*reductions: Reduction, move: str = Move.EXACT, **meaning: sp.Expr) -> list[Range]:
+    """The range arguments of the fold's references, in order."""
+    symbols = {str(s): s for s in (LENGTH, x, y)}
+    fold = derive(
+        Cascade(reductions, [x, y, w, weight, positive]), move=move, meaning={symbols[k]: v for k, v in meaning.items()}
+    )
+    assert isinstance(fold, Fold)
+    return [reference.range for reference in fold.references]
+
+
+@pytest.mark.parametrize(
+    "reductions",
+    [
+        [Reduction(a, SUM, x), Reduction(b, SUM, (x - a / LENGTH) ** 2)],
+        [Reduction(a, MAX, x), Reduction(b, SUM, w * (x - a))],
+        [Reduction(a, MIN, 2 * x), Reduction(b, SUM, (x - a / 2) ** 2)],
+        [Reduction(a, SUM, positive), Reduction(b, SUM, positive * x), Reduction(c, SUM, positive * (x - b / a) ** 2)],
+        [Reduction(a, PROD, positive), Reduction(b, SUM, (positive - a ** (1 / LENGTH)) ** 2)],
+        [*LOG_SUM_EXP, Reduction(c, SUM, (x - a - sp.log(b)) ** 2)],
+    ],
+    ids=["mean", "maximum", "minimum", "weighted mean", "geometric mean", "log-sum-exp"],
+)
+def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: list[Reduction]) -> None:
+    assert held(*reductions)[-1] is Range.LOCATION
+
+
+@pytest.mark.parametrize(
+    "reductions",
+    [
+        [Reduction(a, SUM, x), Reduction(b, SUM, (x - a) ** 2)],
+        [Reduction(a, SUM, x), Reduction(b, SUM, (y - a / LENGTH) ** 2)],
+        [Reduction(a, MAX, y), Reduction(b, SUM, (x - a) ** 2)],
+        [Reduction(a, SUM, x**2), Reduction(b, SUM, weight * (x - a / LENGTH) ** 2)],
+        [Reduction(a, SUM, x), Reduction(b, SUM, (x - sp.exp(a / LENGTH)) ** 2)],
+    ],
+    ids=["total", "mean of something else", "maximum of something else", "mean square", "exponential of a mean"],
+)
+def test_any_other_quantity_is_reached_from_the_mean_of_the_data(reductions: list[Reduction]) -> None:
+    assert held(*reductions) == [Range.MEAN]
+
+
+def test_the_mean_is_weighted_as_the_element_is() -> None:
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, weight * (x - a) ** 2)], [x, weight]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    lifts = {component.symbol: component.lift for component in fold.components}
+    top, bottom = sp.fraction(reference.value)
+    assert (lifts[top], lifts[bottom]) == (x * sp.Abs(weight), sp.Abs(weight))
+
+
+def test_a_written_length_is_known_for_the_length() -> None:
+    mean = [Reduction(a, SUM, x), Reduction(b, SUM, (x - a / 64) ** 2)]
+    assert held(*mean, N=sp.Integer(64)) == [Range.LOCATION]
+    assert held(*mean, N=sp.Integer(65)) == held(*mean) == [Range.MEAN]
+
+
+def test_elements_are_known_by_what_they_stand_for() -> None:
+    apart = [Reduction(a, SUM, x), Reduction(b, SUM, (y - a / LENGTH) ** 2)]
+    assert held(*apart, y=x) == [Range.LOCATION]
+    assert held(*apart) == [Range.MEAN]
+
+
+def test_the_mean_that_a_line_needs_is_that_of_least_squares() -> None:
+    fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, (y - a * x) ** 2)], [x, y, w]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    lifts = {component.symbol: component.lift for component in fold.components}
+    assert sp.simplify(reference.value.subs(lifts) - y / x) == 0
+    assert {x * y, x**2} <= set(lifts.values())
+
+
+def test_a_sum_of_lines_moves_nothing() -> None:
+    fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, weight * (y - a * x))], [x, y, w, weight]))
+    assert isinstance(fold, Fold)
+    assert not any(component.moves for component in fold.components)
+
+
+@pytest.mark.parametrize(
+    ("reductions", "move", "expected"),
+    [
+        (LOG_SUM_EXP, Move.EXACT, [Range.BOUNDED]),
+        (LOG_SUM_EXP, Move.LAZY, [Range.LAZY]),
+        ([Reduction(a, SUM, x), Reduction(b, SUM, sp.exp(x - a))], Move.EXACT, [Range.LARGEST]),
+        ([Reduction(a, SUM, x), Reduction(b, SUM, w * sp.sin(x - a))], Move.EXACT, []),
+        ([Reduction(a, MAX, sp.Abs(x)), Reduction(b, SUM, w * x / a)], Move.POWER_OF_TWO, [Range.POWER_OF_TWO]),
+    ],
+    ids=["softmax", "lazy softmax", "exponent that is not bounded", "wave", "scale by powers of two"],
+)
+def test_every_gauge_has_its_argument(reductions: list[Reduction], move: str, expected: list[Range]) -> None:
+    assert held(*reductions, move=move) == expected
+
+
+def test_no_exponential_of_elements_stays_without_its_reference() -> None:
+    """Where moves cannot be inverted the products are folded apart, but never exp(x) apart from exp(−u)."""
+    parameter = sp.Symbol("parameter", real=True)
+    moment = [Reduction(a, MAX, x), Reduction(b, SUM, (x - a) ** 2 * sp.exp(x - a) / parameter)]
+    assert held(*moment) == [Range.BOUNDED]

@@ -1,0 +1,137 @@
+"""Every derivation ends: a budget of operations that no clock enters; real times for the workloads of the tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sympy as sp
+from sympy.core.cache import clear_cache
+
+import tvm_cascade.analysis.extract as extract
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS, _derived, derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.gauge import Move
+from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.algebra.verdict import Refusal, Verdict
+from tvm_cascade.algebra.work import ExhaustedError, budget, expanded, simplified
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.bench import workloads
+from tvm_cascade.testing.fuzz.grammar import draw
+
+from .cascades import FUSABLE
+
+x, v = element("x v")
+a, b = result("a b")
+temperature = sp.Symbol("temperature", positive=True)
+
+SLOWEST_WORKLOAD, SLOWEST_CHAIN = 1.0, 5.0
+"""Seconds that a derivation may take: of a workload of the tables, and of eight reductions one after another."""
+
+
+def test_a_derivation_over_its_budget_is_unknown_and_says_at_which_reduction_and_what_to_do() -> None:
+    outcome = derive(FUSABLE["layernorm_times_weight"](), work=20)
+    assert isinstance(outcome, Refusal)
+    assert outcome.reason.verdict is Verdict.UNKNOWN and outcome.reason.code == "work_limit"
+    assert outcome.reduction in map(str, FUSABLE["layernorm_times_weight"]().results)
+    assert "20 operations" in outcome.reason.detail and "split the reduction" in outcome.reason.hint
+
+
+@pytest.mark.parametrize("name", ["softmax", "entropy"])
+def test_what_a_derivation_spends_does_not_depend_on_what_was_derived_before(name: str) -> None:
+    def spent() -> float:
+        with budget(2500) as work:
+            _derived(FUSABLE[name](), RESCALABLE_CASTS, Move.EXACT)
+        return work.spent
+
+    again = spent(), spent()
+    clear_cache()
+    assert again == (spent(), again[0]) and again[0] > 10
+
+
+def test_a_power_is_charged_before_its_terms_are_written_out() -> None:
+    many = sum(sp.symbols("z:30"))
+    with budget(1000) as work, pytest.raises(ExhaustedError, match="expanding, after 1000 operations"):
+        expanded(many**12)
+    assert work.spent > 1000
+    assert expanded((x + v) ** 2) == x**2 + 2 * x * v + v**2
+
+
+def test_a_large_expression_that_is_zero_is_seen_to_be_zero() -> None:
+    terms = [sp.exp(k * x) * (v + k) for k in range(12)]
+    nothing = sum(terms) ** 2 - sp.expand(sum(terms) ** 2)
+    assert simplified(nothing) == 0
+    assert simplified(nothing + x / 1000) != 0
+
+
+def test_exponentials_do_not_turn_into_hyperbolic_functions() -> None:
+    assert not simplified((sp.exp(-x) * v - sp.exp(-x)) * (v + 1)).has(sp.sinh, sp.cosh)
+
+
+@pytest.mark.slow
+def test_two_shifts_of_high_degree_under_an_exponential_end() -> None:
+    """Its roots and exponentials had kept SymPy busy without end, in ranks over exact numbers."""
+    shifts = temperature ** sp.Rational(1, 8) * (x**2 / 64 - a) ** 2 * (v * x - 2 * a - temperature) ** 2
+    start = time.process_time()
+    outcome = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, shifts * sp.exp(v - a))], [x, v]))
+    assert isinstance(outcome, Fold) or outcome.reason.verdict is Verdict.UNKNOWN
+    assert time.process_time() - start < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1002822, 1032703, 2001372])
+def test_what_took_fuzz_long_is_decided_within_seconds(seed: int) -> None:
+    cascade = draw(seed).cascade()
+    assert _seconds(lambda: derive(cascade), runs=1) < 20
+
+
+@pytest.mark.slow
+def test_each_workload_of_the_tables_is_derived_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: dict[str, float] = {}
+    plain, job = extract.derive, ""
+
+    def timed(*given: Any) -> Fold | Refusal:
+        seconds[job] = max(seconds.get(job, 0.0), _seconds(lambda: plain(*given)))
+        return plain(*given)
+
+    monkeypatch.setattr(extract, "derive", timed)
+    for job in workloads.names():
+        program = read_program(workloads.get(job).cpu.build())
+        assert isinstance(program, Program)
+        extract.find_cascades(program)
+    assert len(seconds) > 50
+    assert not {name: found for name, found in seconds.items() if found > SLOWEST_WORKLOAD}
+
+
+@pytest.mark.slow
+def test_a_chain_of_eight_is_derived_within_five_seconds() -> None:
+    d = sp.symbols("d:8", real=True)
+    chain = [
+        Reduction(d[0], MAX, x),
+        Reduction(d[1], SUM, sp.exp(x - d[0])),
+        Reduction(d[2], SUM, v * sp.exp(x - d[0]) / d[1]),
+        Reduction(d[3], SUM, (v - d[2]) ** 2 * sp.exp(x - d[0]) / d[1]),
+        Reduction(d[4], SUM, (v - d[2]) ** 3 / sp.sqrt(d[3] + 1) ** 3),
+        Reduction(d[5], MAX, sp.Abs(x - d[4] / LENGTH)),
+        Reduction(d[6], SUM, sp.exp(v - d[2]) / d[5] ** 2),
+        Reduction(d[7], SUM, (x - d[4] / LENGTH) * sp.exp(x - d[0]) / (d[6] + 1)),
+    ]
+    cascade = Cascade(chain, [x, v])
+    assert isinstance(derive(cascade), Fold), str(derive(cascade))
+    assert _seconds(lambda: derive(cascade)) < SLOWEST_CHAIN
+
+
+def _seconds(run: Callable[[], object], runs: int = 3) -> float:
+    """The shortest of a few runs, in seconds of this process, each without what SymPy remembers of the one before."""
+    found = []
+    for _ in range(runs):
+        clear_cache()
+        start = time.process_time()
+        run()
+        found.append(time.process_time() - start)
+        if found[-1] < SLOWEST_WORKLOAD / 2:
+            break
+    return min(found)

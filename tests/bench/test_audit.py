@@ -1,0 +1,142 @@
+"""RedFuser's 52 rows and Neptune's ten operators: fused into one loop and right, or refused with numbers that show why.
+
+At small sizes here; `python -m tvm_cascade check` runs the same at the published lengths and on every named input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tvm_cascade import cli
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.audit import Audit, audit, audits, checkable
+from tvm_cascade.cli_check import published
+
+KINDS = ("normal", "late_spike", "neg_inf_first_segment")
+PUBLISHED = published()
+QUANTISED = [name for name in PUBLISHED if name.startswith("Q")]
+
+
+@pytest.fixture(scope="module")
+def table() -> dict[str, list[Audit]]:
+    found: dict[str, list[Audit]] = {}
+    for row in audits(map(workloads.get, PUBLISHED), small=True, kinds=KINDS):
+        found.setdefault(row.name, []).append(row)
+    return found
+
+
+def test_there_are_52_and_10() -> None:
+    assert len(PUBLISHED) == 62
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_it_is_fused_and_right_or_refused_for_a_reason_that_holds(name: str, table: dict[str, list[Audit]]) -> None:
+    for row in table[name]:
+        assert row.problems == ()
+        assert 0.0 < row.worst.fused_error <= row.worst.allowed
+    *refused, fused = table[name]
+    assert (fused.verdict, fused.code, fused.loops_after) == ("fused", "fold", 1)
+    assert fused.passes_before is not None and fused.passes_before > 1 and fused.components > 1
+    assert [row.code for row in refused] == (["rounding"] if name in QUANTISED else [])
+    assert bool(fused.rescaled) == (name in QUANTISED)
+
+
+def test_a_sum_of_what_was_rounded_at_another_scale_is_not_the_sum() -> None:
+    """What the refusal of Q1 claims, by ml_dtypes' own rounding: 448·x/absmax at two scales."""
+    row = audit(workloads.get("Q1").cpu, ("normal",))
+    assert row.verdict == "refused" and "absmax = 3 and moved to 7" in row.counterexample
+    element, before, after = 0.3, 448.0 / 3.0, 448.0 / 7.0
+    moved = float(np.float32(element * before).astype(ml_dtypes.float8_e4m3fn)) * after / before
+    right = float(np.float32(element * after).astype(ml_dtypes.float8_e4m3fn))
+    assert f"it is {moved:.6g}," in row.counterexample and row.counterexample.endswith(f"it is {right:.6g}")
+    assert moved != right
+
+
+def test_only_what_repeats_the_cascade_is_cut_down() -> None:
+    cut = {"batch", "heads", "kv_heads", "queries", "tokens", "columns", "rows"}
+    for name in PUBLISHED:
+        job, sized = workloads.get(name), checkable(workloads.get(name))
+        changed = {extent for extent, size in job.shape.items() if sized.shape[extent] != size}
+        assert changed <= (cut | {"keys"} if name == "PF_WINDOWED" else cut)
+        if "kv_heads" in job.shape:
+            assert sized.shape["heads"] // sized.shape["kv_heads"] == job.shape["heads"] // job.shape["kv_heads"]
+    window = checkable(workloads.get("PF_WINDOWED")).shape
+    assert window["keys"] > window["window"] == 4096
+
+
+def wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> Audit:
+    """The row of a workload whose fused program is compiled with its last input halved."""
+    from tvm_cascade.accuracy.numerics import Subject
+
+    run = Subject._run
+
+    def spoilt(self: Subject, compiled: object, arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+        given = [*arrays[:-1], arrays[-1] / 2] if compiled is self.fused else arrays
+        return run(self, compiled, [np.ascontiguousarray(a, b.dtype) for a, b in zip(given, arrays, strict=True)])
+
+    monkeypatch.setattr(Subject, "_run", spoilt)
+    return audit(workloads.get(name).cpu, ("normal",))
+
+
+@pytest.mark.parametrize("name", ["V1", "R1", "DC_ALIBI"])
+def test_a_wrong_program_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = wrong(name, monkeypatch)
+    assert not row.ok and any("not close" in problem for problem in row.problems)
+
+
+def test_indices_are_right_where_their_keys_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Halved logits keep their order: the shares are wrong, and the experts are right."""
+    row = wrong("R1", monkeypatch)
+    assert all("expert_weights" in problem for problem in row.problems)
+
+
+def test_what_cannot_be_told_apart_is_a_problem() -> None:
+    constant = dataclasses.replace(workloads.get("V3").cpu, name="flat", builder=_flat)
+    row = audit(constant, ("normal",))
+    assert any("cannot tell" in problem for problem in row.problems)
+
+
+def _flat(shape: dict[str, int], precision: object) -> object:
+    from tvm_cascade.bench.programs import moments
+
+    program = moments.variance(shape, precision)  # type: ignore[arg-type]
+    (argument,) = program.arguments
+    ones = dataclasses.replace(argument, draw=lambda rng, extents, kind: np.ones(extents, np.float32))
+    return dataclasses.replace(program, arguments=(ones,))
+
+
+def test_the_command_prints_a_table_its_sizes_and_a_summary(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+    assert cli.main(["check", "V1", "Q1", "--small", "--inputs", "normal", "--json", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "length 8192 → 4096" in told and "Q1 *" in told and "refused, as Q1" in told
+    assert "2 workloads: 1 fused, 1 refused with a counterexample (1 of them fuse" in " ".join(told.split())
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["name"], row["verdict"], row["ok"]) for row in rows] == [
+        ("V1", "fused", True),
+        ("Q1", "refused", True),
+        ("Q1", "fused", True),
+    ]
+
+
+def test_the_command_fails_where_a_row_is_not_sound(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsound(*_: object) -> Iterator[Audit]:
+        yield dataclasses.replace(audit(workloads.get("V1").cpu, ("normal",)), problems=("2 loops over the axis",))
+
+    monkeypatch.setattr("tvm_cascade.cli_check.audits", unsound)
+    assert cli.main(["check", "V1"]) == 1
+    assert "V1: 2 loops over the axis" in capsys.readouterr().out
+
+
+def test_an_unknown_workload_is_bad_input() -> None:
+    assert cli.main(["check", "V9"]) == 2

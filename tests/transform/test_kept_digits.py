@@ -1,0 +1,179 @@
+"""Quantities that are no mean of what they are taken from: totals, exponentials, extrema of something else.
+
+While the data drift, such a quantity at partial results is far from the data; a state held there would lose its digits.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.algebra.gauge import Range
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate.inputs import INPUTS
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
+from .running import Arrays, Unfused, read
+
+KINDS = ["normal", "large_offset", "rising", "falling", "late_spike", "alternating_sign"]
+TILINGS = [(1, 1), (5, 1), (4, 3)]
+
+
+def squares_about_a_total() -> tirx.PrimFunc:
+    x, weight = array("x"), array("weight")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, weight, fold("out", lambda i, j: weight[i, j] * te.power(x[i, j] / number(2) - s[i], number(2))))
+
+
+def squares_about_a_total_of_something_else() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, y, fold("out", lambda i, j: (y[i, j] - s[i]) * (y[i, j] - s[i])))
+
+
+def squares_about_the_mean_of_something_else() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    centre = number(LENGTH)
+    return program(x, y, fold("out", lambda i, j: (y[i, j] - s[i] / centre) * (y[i, j] - s[i] / centre)))
+
+
+def squares_about_the_maximum_of_something_else() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    return program(x, y, fold("out", lambda i, j: (y[i, j] - m[i]) * (y[i, j] - m[i])))
+
+
+def differences_from_a_total_and_from_its_squares() -> tirx.PrimFunc:
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    d = fold("d", lambda i, j: (x[i, j] - s[i]) * (x[i, j] - s[i]))
+    return program(x, fold("out", lambda i, j: (x[i, j] - d[i]) * (x[i, j] - s[i])))
+
+
+def differences_from_an_exponential_of_a_total() -> tirx.PrimFunc:
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+
+    def from_level(i: Expr, j: Expr) -> Expr:
+        return x[i, j] / number(64) - te.exp(s[i] / te.max(s[i], number(1)))
+
+    return program(x, fold("out", lambda i, j: from_level(i, j) * (x[i, j] - s[i] / number(LENGTH))))
+
+
+def fourth_powers_in_another_unit() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: y[i, j] * y[i, j])
+    return program(x, y, fold("out", lambda i, j: te.power(x[i, j] * number(1.4426950408889634) - s[i], number(4))))
+
+
+def residues_of_a_line() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, y, fold("out", lambda i, j: te.power(y[i, j] - s[i] * x[i, j], number(2))))
+
+
+def points_of_a_line() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, y, fold("out", lambda i, j: y[i, j] - s[i] * x[i, j]))
+
+
+def softmax_weighted_squares_about_a_total() -> tirx.PrimFunc:
+    x = array("x")
+    m, s = fold("m", lambda i, j: x[i, j], maximum), fold("s", lambda i, j: x[i, j])
+    return program(x, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) * te.power(x[i, j] - s[i], number(2))))
+
+
+def differences_from_a_softmax_moment() -> tirx.PrimFunc:
+    x, temperature = array("x"), array("temperature", ROWS)
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    d = fold("d", lambda i, j: te.exp(x[i, j] - m[i]) / temperature[i] * (x[i, j] - m[i]) * (x[i, j] - m[i]))
+    return program(x, temperature, fold("out", lambda i, j: x[i, j] - d[i]))
+
+
+CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
+    "squares about a total": (squares_about_a_total, Range.MEAN),
+    "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
+    "squares about the mean of something else": (squares_about_the_mean_of_something_else, Range.MEAN),
+    "squares about the maximum of something else": (squares_about_the_maximum_of_something_else, Range.MEAN),
+    "differences from a total and from its squares": (differences_from_a_total_and_from_its_squares, Range.MEAN),
+    "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.MEAN),
+    "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
+    "residues of a line": (residues_of_a_line, Range.MEAN),
+    "points of a line": (points_of_a_line, None),
+    "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
+    "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
+}
+
+
+@cache
+def unfused(name: str) -> Unfused:
+    return read(CASCADES[name][0]())
+
+
+def drawn(func: tirx.PrimFunc, kind: str) -> Arrays:
+    rng = np.random.default_rng(zlib.crc32(kind.encode()))
+    shapes = [tuple(int(extent) for extent in param.ty.shape) for param in oracle.signature(func).inputs]
+    return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CASCADES)
+def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:
+    func = unfused(name)
+    for tile, segments in TILINGS:
+        func.check(drawn(func.func, kind), tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("name", CASCADES)
+def test_the_last_reference_is_held_where_the_data_lie(name: str) -> None:
+    (group,) = unfused(name).groups
+    ranges = [reference.range for reference in group.fold.references]
+    assert (ranges[-1] if ranges else None) is CASCADES[name][1]
+
+
+def test_positions_of_weight_zero_do_not_move_the_reference_away() -> None:
+    x, weight = array("x"), array("weight")
+    s = fold("s", lambda i, j: weight[i, j] * x[i, j])
+    func = read(program(x, weight, fold("out", lambda i, j: weight[i, j] * (x[i, j] - s[i]) * (x[i, j] - s[i]))))
+    values, weights = (INPUTS["normal"](np.random.default_rng(k), (ROWS, LENGTH), "float32") for k in range(2))
+    weights[:, ::3], values[:, ::3] = 0.0, 1e6
+    for tile, segments in TILINGS:
+        func.check([values, weights], tile=tile, segments=segments)
+
+
+def test_a_softmax_moment_divided_by_a_parameter_is_held_at_the_maximum() -> None:
+    """exp(x) by itself overflows, and the parameter may have any sign."""
+    func = unfused("differences from a softmax moment")
+    given = [np.float32(200) + INPUTS["rising"](np.random.default_rng(0), (ROWS, LENGTH), "float32"),
+             np.array([1, -2, 0.5, 3], "float32")]  # fmt: skip
+    for tile, segments in TILINGS:
+        func.check(given, tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("power", [2, 3, 4])
+def test_a_total_out_of_range_gives_the_infinity_that_the_elements_give(power: int) -> None:
+    x = array("x")
+    p = fold("p", lambda i, j: te.exp(x[i, j]), product)
+    func = read(program(x, fold("out", lambda i, j: te.power(p[i] - x[i, j], number(power)))))
+    given = [INPUTS["large_offset"](np.random.default_rng(0), (ROWS, LENGTH), "float32")]
+    for tile, segments in TILINGS:
+        np.testing.assert_array_equal(func.fused_results(given, tile=tile, segments=segments)["out"], np.inf)
+
+
+def test_exponentials_that_cancel_are_joined_before_one_overflows() -> None:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j])
+    func = read(program(x, y, fold("out", lambda i, j: te.exp(y[i, j] - s[i]) / te.exp(number(0) - te.abs(s[i])))))
+    values = np.full((ROWS, LENGTH), 0.1, "float32")
+    values[:, -1] = 89 - 0.1 * (LENGTH - 1)  # exp(89) is infinite, exp(−89) is not yet zero
+    given = [values, INPUTS["normal"](np.random.default_rng(1), (ROWS, LENGTH), "float32")]
+    for tile, segments in TILINGS:
+        func.check(given, tile=tile, segments=segments)
