@@ -114,21 +114,33 @@ def _following(loop: FusedLoop, params: list[tirx.Var]) -> tuple[BlockPlan, ...]
 
 
 def _most_rows(loop: FusedLoop, gpu: Gpu) -> int:
-    """Rows per block, as a power of two that divides them; of rows whose number is not known, one."""
+    """Rows per block, a power of two; one that divides them where there is no product to make up for idle threads."""
     if not loop.rows:
         return 1
     row = contracted_row(loop)
     extent = loop.blocks[0].extents[row]
     if not isinstance(extent, int):
-        return 1
-    most = gpu.threads // gpu.warp if _longest(loop) <= SHORT_FOLD else 1
+        return 1  # TVM gives arrays of a guarded number of rows no constant size
     if any(_reuses(plan, row, loop) for plan in loop.blocks):
-        most = CONTRACTED_ROWS
-    rows = power_of_two_divisor(extent, most)
-    batch = _number(product(loop.blocks[0].extents[a] for a in loop.rows if a != row))
-    while rows > gpu.threads // gpu.warp and extent // rows * batch < gpu.multiprocessors:
+        rows = _padded(extent, gpu.threads // gpu.warp)
+    else:
+        most = gpu.threads // gpu.warp if _longest(loop) <= SHORT_FOLD else 1
+        rows = power_of_two_divisor(extent, most)
+    total = product(loop.blocks[0].extents[a] for a in loop.rows)
+    while rows > gpu.threads // gpu.warp and isinstance(total, int) and total < gpu.multiprocessors * rows:
         rows //= 2
     return rows
+
+
+def _padded(extent: int, warps: int) -> int:
+    """Rows per block, where it is worth while to leave some of the last block's idle.
+
+    Each of these is then a warp's: threads of one warp, and those that wait for each other, are idle together.
+    """
+    rows = CONTRACTED_ROWS
+    while rows >= warps and -(-extent // rows) * rows * 4 > extent * 5:
+        rows //= 2
+    return rows if rows >= warps else power_of_two_divisor(extent, warps)
 
 
 def _longest(loop: FusedLoop) -> int:
