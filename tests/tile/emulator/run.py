@@ -63,41 +63,49 @@ def emulate(
     ------
     EmulationError
         Where the kernel would never end, touches memory that is not its own, or what a copy or a product under way
-        touches, or does without a fence that it needs.
+        touches, does without a fence that it needs, or has results that depend on the order of threads.
     """
     module, text = cuda_source(func)
     params = [param.ty for param in func.params]
     given = [Guarded.copy(array) for array in inputs]
-    outputs = [
-        Guarded.poisoned(tuple(int(n) for n in param.shape), _numpy_dtype(str(param.dtype)))
-        for param in params[len(inputs) :]
-    ]
+    runs = []
     with TemporaryDirectory() as folder:
-        failure = _run(module, _build(translate(change(text)), Path(folder)), [*given, *outputs])
-    if failure:
-        raise EmulationError(failure)
-    for name, array in zip((param.name for param in func.params), (*given, *outputs), strict=True):
-        if not array.guards_hold():
-            raise EmulationError(f"the kernel wrote outside of {name}")
+        library = _build(translate(change(text)), Path(folder))
+        module.clear_imports()
+        module.import_module(tvm_ffi.load_module(str(library)))
+        for backward in (False, True):
+            runs.append([_poisoned(param) for param in params[len(inputs) :]])
+            _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
     if not all(after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
-    return [output.array for output in outputs]
+    if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
+        raise EmulationError("the result depends on the order of threads")
+    return [output.array for output in runs[0]]
 
 
-def _run(module: tvm.runtime.Module, library: Path, arguments: Sequence[Guarded]) -> str:
-    """What went wrong; empty where nothing did."""
-    module.clear_imports()
-    module.import_module(tvm_ffi.load_module(str(library)))
+def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[Guarded], backward: bool) -> None:
+    """One launch, with one of the scheduler's orders."""
+    library.emulator_go(int(backward))
     module["main"](*[array.on_device() for array in arguments])
-    failure = ctypes.CDLL(str(library)).emulator_failure
-    failure.restype = ctypes.c_char_p
-    return str(failure().decode())
+    library.emulator_failure.restype = ctypes.c_char_p
+    if failure := library.emulator_failure().decode():
+        raise EmulationError(failure)
+    for k, array in enumerate(arguments):
+        if not array.guards_hold():
+            raise EmulationError(f"the kernel wrote outside of argument {k}")
+
+
+def _poisoned(tensor: Any) -> Guarded:
+    """An output before the launch; its dtype is TVM's."""
+    dtype = str(tensor.dtype)
+    shape = tuple(int(extent) for extent in tensor.shape)
+    return Guarded.poisoned(shape, np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
 
 
 def _build(text: str, folder: Path) -> Path:
     source, library = folder / "kernel.cpp", folder / "kernel.so"
     source.write_text(text)
-    _compile([*_FLAGS, "-O1", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
+    _compile([*_FLAGS, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
     return library
 
 
@@ -113,7 +121,3 @@ def _compile(arguments: list[str]) -> None:
     done = subprocess.run([str(compiler()), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[:4000])
-
-
-def _numpy_dtype(dtype: str) -> np.dtype[Any]:
-    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)

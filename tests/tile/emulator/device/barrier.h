@@ -60,7 +60,7 @@ void bar_sync(uint32_t barrier, uint32_t threads) {
   meet("bar.sync");
   int64_t generation = arrive_at(barrier, threads);
   NamedBarrier& b = named_barriers[barrier];
-  scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.sync " + std::to_string(barrier));
+  scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.sync", barrier);
 }
 
 void sync_block() { bar_sync(0, uint32_t(scheduler.fibers.size())); }
@@ -88,7 +88,8 @@ void mbarrier_wait(uint32_t address, int parity) {
   MemoryBarrier& b = memory_barrier(address, "mbarrier.try_wait");
   if (parity != 0 && parity != 1) fault("parity %d", parity);
   scheduler.wait([&b, parity] { return (b.phase & 1) != parity; },
-                 "mbarrier at shared address " + std::to_string(address - kBase) + ", parity " + std::to_string(parity));
+                 parity ? "mbarrier, parity 1, at shared address" : "mbarrier, parity 0, at shared address",
+                 address - kBase);
 }
 
 }  // namespace ptx

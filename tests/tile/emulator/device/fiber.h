@@ -1,6 +1,9 @@
-// Threads of a block as fibers on one thread of the host. A fiber that waits says for what; the scheduler goes round
-// those that can go on. Where none can, the oldest thing that hardware does by itself (a copy, a product) is done: as
+// Threads of a block as fibers on one thread of the host. A fiber that waits says for what; the scheduler lets each
+// warp go on as far as it can. Where none can, one of the things that hardware does by itself (a copy, a product) is done: as
 // late as it may be. Where there is nothing to do either, nobody will ever go on, and the block ends in an error.
+//
+// Two orders show what a kernel takes for granted: forward, the first thread goes first, and products are done before
+// copies, the oldest first; backward, all of that the other way round.
 #pragma once
 
 #include <setjmp.h>
@@ -34,8 +37,9 @@ template <typename... A>
 struct Fiber {
   int index;
   bool started = false, done = false;
-  std::function<bool()> ready;
-  std::string waiting_for;
+  std::function<bool()> ready = [] { return true; };
+  const char* waiting_for = "";
+  int64_t which = 0;  // barrier
   std::unique_ptr<char[]> stack{new char[kStack]};
   jmp_buf resume;
   ucontext_t entry;
@@ -52,12 +56,14 @@ struct Scheduler {
   jmp_buf home;
   ucontext_t home_context;
   std::string error;
+  bool backward = false;
 
   void run(const std::function<void()>& body, int threads);
-  void wait(std::function<bool()> ready, std::string what);
+  void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
 
  private:
   void resume(Fiber& fiber);
+  bool run_warp(int warp);
   bool complete_one();
   std::string stuck() const;
 };
@@ -92,33 +98,48 @@ inline void Scheduler::resume(Fiber& fiber) {
   current = nullptr;
 }
 
-inline void Scheduler::wait(std::function<bool()> ready, std::string what) {
+inline void Scheduler::wait(std::function<bool()> ready, const char* what, int64_t which) {
   Fiber& fiber = self();
   if (ready()) return;
   fiber.ready = std::move(ready);
-  fiber.waiting_for = std::move(what);
+  fiber.waiting_for = what;
+  fiber.which = which;
   if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
-  fiber.ready = nullptr;
+}
+
+// Whether any of its lanes went on.
+inline bool Scheduler::run_warp(int warp) {
+  bool any = false;
+  for (bool advanced = true; advanced;) {
+    advanced = false;
+    for (int lane = 0; lane < kWarp; ++lane) {
+      Fiber& fiber = fibers[warp * kWarp + (backward ? kWarp - 1 - lane : lane)];
+      if (fiber.done || !fiber.ready()) continue;
+      resume(fiber);
+      advanced = any = true;
+      if (!error.empty()) return true;
+    }
+  }
+  return any;
 }
 
 inline bool Scheduler::complete_one() {
-  for (auto* queue : {&products, &copies}) {
-    if (queue->empty()) continue;
-    auto event = std::move(queue->front());
-    queue->pop_front();
-    event();
-    return true;
-  }
-  return false;
+  auto* queue = products.empty() || (backward && !copies.empty()) ? &copies : &products;
+  if (queue->empty()) return false;
+  auto event = std::move(backward ? queue->back() : queue->front());
+  backward ? queue->pop_back() : queue->pop_front();
+  event();
+  return true;
 }
 
 inline std::string Scheduler::stuck() const {
   std::string text = "deadlock: no thread can go on";
   std::string last;
   for (const Fiber& fiber : fibers) {
-    if (fiber.done || fiber.waiting_for == last) continue;
-    last = fiber.waiting_for;
-    text += "; from thread " + std::to_string(fiber.index) + ": " + last;
+    std::string now = std::string(fiber.waiting_for) + " " + std::to_string(fiber.which);
+    if (fiber.done || now == last) continue;
+    last = now;
+    text += "; from thread " + std::to_string(fiber.index) + " on: " + now;
   }
   return text;
 }
@@ -133,14 +154,11 @@ inline void Scheduler::run(const std::function<void()>& body, int threads) {
     for (bool all_done = false; !all_done && error.empty();) {
       bool advanced = false;
       all_done = true;
-      for (Fiber& fiber : fibers) {
-        if (!fiber.done && (!fiber.ready || fiber.ready())) {
-          resume(fiber);
-          advanced = true;
-          if (!error.empty()) return;
-        }
-        all_done = all_done && fiber.done;
+      for (int k = 0; k < threads / kWarp; ++k) {
+        advanced = run_warp(backward ? threads / kWarp - 1 - k : k) || advanced;
+        if (!error.empty()) return;
       }
+      for (const Fiber& fiber : fibers) all_done = all_done && fiber.done;
       if (!advanced && !all_done && !complete_one()) error = stuck();
     }
     if (error.empty() && !(copies.empty() && products.empty())) error = "the block ended while copies were under way";

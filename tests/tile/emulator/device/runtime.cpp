@@ -84,6 +84,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
 
 EXPORTED const char* emulator_failure() { return failure.c_str(); }
 
+EXPORTED void emulator_go(int backward) { scheduler.backward = backward; }
+
 EXPORTED int set_device(void*, const ptx::Argument*, int, ptx::Argument*) __asm__("__tvm_ffi___tvm_set_device");
 int set_device(void*, const ptx::Argument*, int, ptx::Argument*) { return 0; }
 

@@ -32,7 +32,7 @@ inline const uint64_t* meet(const char* name, uint64_t value = 0) {
   }
   meeting.values[fiber.lane()] = value;
   ++meeting.arrived;
-  scheduler.wait([&meeting] { return meeting.arrived == kWarp; }, std::string(name) + " with the whole warp");
+  scheduler.wait([&meeting] { return meeting.arrived == kWarp; }, name, fiber.warp());
   return meeting.values;
 }
 
