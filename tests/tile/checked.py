@@ -1,0 +1,61 @@
+"""Kernels of the tile layer against the float64 oracle, run by the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+from tvm_cascade.analysis.domain import read_program
+from tvm_cascade.analysis.extract import find_cascades, lone_reductions
+from tvm_cascade.bench.programs.attention import VARIANTS, attention
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.tile.build import Kernel, build_kernel
+from tvm_cascade.tile.config import StreamConfig
+
+from .emulator.run import Array, emulate
+
+
+def attention_case(variant: str, dtype: str = "float16", **extents: int) -> Workload:
+    """An attention at a shape; its extents are those of `bench.programs.attention`."""
+    shape = {"heads": 1, "queries": 130, "keys": 200, "head_dim": 64, **extents}
+    return Workload(variant, "attention", "tests", shape, dtype, "float32", attention(VARIANTS[variant]), ("keys",))
+
+
+def kernel_of(func: tirx.PrimFunc, config: StreamConfig | None = None) -> Kernel:
+    """The kernel of a function whose last group it is."""
+    program = read_program(func)
+    groups = [found.group for found in find_cascades(program) if found.group] or list(lone_reductions(program))
+    return build_kernel(program, groups[-1], "main", config)
+
+
+def assert_right(
+    func: tirx.PrimFunc,
+    inputs: Sequence[Array],
+    config: StreamConfig | None = None,
+    *,
+    length: int,
+    unfused: tirx.PrimFunc | None = None,
+) -> None:
+    """The kernel's outputs are as near to the oracle's as tolerance.py asks.
+
+    Parameters
+    ----------
+    unfused : the program with its weights rounded as the kernel has to round them, where outputs are wider than that.
+    """
+    outputs = emulate(kernel_of(func, config).func, inputs)
+    exact = evaluate(func, inputs)
+    usual = evaluate(unfused or func, inputs, rounding=True)
+    for got, (name, expected) in zip(outputs, exact.items(), strict=True):
+        found = check(got, expected, usual[name], length=length, dtype=str(got.dtype))
+        assert found.ok, f"{name}: {found.message}"
+
+
+def assert_attention_right(case: Workload, config: StreamConfig | None = None, kind: str = "normal") -> None:
+    """`assert_right` of an attention over data of a kind."""
+    inputs: list[Any] = case.inputs(np.random.default_rng(0), kind)
+    assert_right(case.build(), inputs, config, length=case.shape["keys"])

@@ -1,0 +1,95 @@
+// Barriers of threads (bar), and barriers in shared memory that count arrivals and bytes (mbarrier).
+#pragma once
+
+#include <map>
+
+#include "warp.h"
+
+namespace emulator {
+
+struct NamedBarrier {
+  uint32_t arrived = 0, expected = 0;
+  int64_t generation = 0;
+};
+
+struct MemoryBarrier {
+  uint32_t arrivals, missing;
+  int64_t bytes = 0, phase = 0;
+  void advance() {
+    if (missing || bytes) return;
+    missing = arrivals;
+    ++phase;
+  }
+};
+
+inline NamedBarrier named_barriers[16];
+inline std::map<uint32_t, MemoryBarrier> memory_barriers;
+
+inline int64_t arrive_at(uint32_t barrier, uint32_t threads) {
+  if (barrier >= 16 || threads % kWarp || !threads) fault("barrier %u of %u threads", barrier, threads);
+  NamedBarrier& b = named_barriers[barrier];
+  if (b.arrived && b.expected != threads) fault("barrier %u of %u and of %u threads", barrier, b.expected, threads);
+  b.expected = threads;
+  int64_t generation = b.generation;
+  if (++b.arrived == threads) {
+    b.arrived = 0;
+    ++b.generation;
+  }
+  return generation;
+}
+
+inline MemoryBarrier& memory_barrier(uint32_t address, const char* who) {
+  auto found = memory_barriers.find(address);
+  if (found == memory_barriers.end()) fault("%s: no barrier at shared address %d", who, int(address) - int(kBase));
+  return found->second;
+}
+
+inline void arrive_at_memory(uint32_t address, uint32_t count, uint32_t bytes, const char* who) {
+  MemoryBarrier& b = memory_barrier(address, who);
+  if (count > b.missing) fault("%s: %u arrivals where %u are missing", who, count, b.missing);
+  b.missing -= count;
+  b.bytes += bytes;
+  b.advance();
+}
+
+}  // namespace emulator
+
+namespace ptx {
+
+void bar_sync(uint32_t barrier, uint32_t threads) {
+  meet("bar.sync");
+  int64_t generation = arrive_at(barrier, threads);
+  NamedBarrier& b = named_barriers[barrier];
+  scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.sync", barrier);
+}
+
+void sync_block() { bar_sync(0, uint32_t(scheduler.fibers.size())); }
+
+void bar_arrive(uint32_t barrier, uint32_t threads) {
+  meet("bar.arrive");
+  arrive_at(barrier, threads);
+}
+
+void mbarrier_init(uint32_t address, uint32_t arrivals) {
+  if (address % 8) fault("a barrier at an address that is no multiple of 8: %u", address);
+  shared.at(address, 8, "mbarrier.init");
+  shared.mark(address);
+  shared.unit(address).barrier = true;
+  memory_barriers[address] = MemoryBarrier{arrivals, arrivals};
+}
+
+void mbarrier_arrive(uint32_t address, uint32_t count) { arrive_at_memory(address, count, 0, "mbarrier.arrive"); }
+
+void mbarrier_arrive_expect_tx(uint32_t address, uint32_t bytes) {
+  arrive_at_memory(address, 1, bytes, "mbarrier.arrive.expect_tx");
+}
+
+void mbarrier_wait(uint32_t address, int parity) {
+  MemoryBarrier& b = memory_barrier(address, "mbarrier.try_wait");
+  if (parity != 0 && parity != 1) fault("parity %d", parity);
+  scheduler.wait([&b, parity] { return (b.phase & 1) != parity; },
+                 parity ? "mbarrier, parity 1, at shared address" : "mbarrier, parity 0, at shared address",
+                 address - kBase);
+}
+
+}  // namespace ptx

@@ -1,0 +1,148 @@
+// Bulk copies of boxes of a tensor to and from shared memory, with the 128-byte swizzle.
+#pragma once
+
+#include "barrier.h"
+
+namespace emulator {
+
+// What this project keeps in the 128 bytes of a tensor map. Dimensions are counted from the innermost.
+struct Map {
+  uint32_t magic;
+  int32_t rank;
+  unsigned char* data;
+  int64_t extents[5], strides[5];
+  int32_t box[5];
+};
+static_assert(sizeof(Map) <= sizeof(CUtensorMap), "fits");
+constexpr uint32_t kMagic = 0x7ab1e5;
+constexpr int kElement = 2;
+constexpr int kPerUnit = kUnit / kElement;
+
+inline Map map_of(const void* pointer, const char* who) {
+  Map map;
+  std::memcpy(&map, pointer, sizeof map);
+  if (map.magic != kMagic) fault("%s: no tensor map", who);
+  return map;
+}
+
+struct Box {
+  Map map;
+  int64_t first[5] = {};
+  uint32_t address;
+
+  Box(const void* pointer, std::initializer_list<int32_t> place, uint32_t where, const char* who)
+      : map(map_of(pointer, who)), address(where) {
+    if (int(place.size()) != map.rank) fault("%s: %zu coordinates of a tensor of rank %d", who, place.size(), map.rank);
+    if (where % 128) fault("%s: shared address %u is no multiple of 128", who, where);
+    std::copy(place.begin(), place.end(), first);
+  }
+
+  int64_t rows() const {
+    int64_t count = 1;
+    for (int d = 1; d < map.rank; ++d) count *= map.box[d];
+    return count;
+  }
+  int64_t row_bytes() const { return int64_t{map.box[0]} * kElement; }
+  int64_t bytes() const { return rows() * row_bytes(); }
+
+  template <typename F>
+  void each_unit(F visit) const {  // shared address, row, column of the unit's first element
+    for (int64_t row = 0; row < rows(); ++row) {
+      for (int64_t column = 0; column < map.box[0]; column += kPerUnit) {
+        visit(swizzled(uint32_t(address + row * row_bytes() + column * kElement)), row, column);
+      }
+    }
+  }
+
+  // Where an element lies in global memory; null outside of the tensor.
+  unsigned char* element(int64_t row, int64_t column) const {
+    int64_t at[5] = {first[0] + column}, offset = 0;
+    for (int d = 1; d < map.rank; ++d) {
+      at[d] = first[d] + row % map.box[d];
+      row /= map.box[d];
+    }
+    for (int d = 0; d < map.rank; ++d) {
+      if (at[d] < 0 || at[d] >= map.extents[d]) return nullptr;
+      offset += at[d] * map.strides[d];
+    }
+    return map.data + offset;
+  }
+};
+
+struct BulkGroups {  // of one thread: stores that it has started, and those that it has committed
+  std::vector<Box> open;
+  std::deque<std::vector<Box>> committed;
+};
+
+inline std::vector<BulkGroups> bulk_groups;
+
+inline void land(const Box& box, uint32_t barrier) {
+  box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
+    shared.end_fill(address);
+    for (int k = 0; k < kPerUnit; ++k) {
+      const unsigned char* source = box.element(row, column + k);
+      unsigned char* target = shared.at(address + k * kElement, kElement, "a copy");
+      source ? std::memcpy(target, source, kElement) : std::memset(target, 0, kElement);
+    }
+  });
+  MemoryBarrier& b = memory_barrier(barrier, "a copy");
+  b.bytes -= box.bytes();
+  if (b.bytes < 0) fault("copies of %d bytes more than their barrier expects", int(-b.bytes));
+  b.advance();
+}
+
+inline void store(const Box& box) {
+  box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
+    shared.end_read(address);
+    for (int k = 0; k < kPerUnit; ++k) {
+      unsigned char* target = box.element(row, column + k);
+      if (target) std::memcpy(target, shared.at(address + k * kElement, kElement, "a store"), kElement);
+    }
+  });
+}
+
+}  // namespace emulator
+
+namespace ptx {
+
+void prefetch_tensormap(const void* map) { map_of(map, "prefetch.tensormap"); }
+
+void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier) {
+  Box box(map, place, target, "cp.async.bulk.tensor");
+  memory_barrier(barrier, "cp.async.bulk.tensor");
+  if (int thread = shared.unit(barrier).unfenced; thread >= 0) {
+    fault("a copy uses a barrier that thread %d initialised without a fence of the proxy", thread);
+  }
+  box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_fill(address, "cp.async.bulk.tensor"); });
+  scheduler.copies.push_back([box, barrier] { land(box, barrier); });
+}
+
+void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source) {
+  Box box(map, place, source, "cp.async.bulk.tensor");
+  box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_read(address, "cp.async.bulk.tensor"); });
+  bulk_groups[self().index].open.push_back(box);
+}
+
+void bulk_commit_group() {
+  BulkGroups& groups = bulk_groups[self().index];
+  groups.committed.push_back(std::move(groups.open));
+  groups.open.clear();
+}
+
+// Stores of a thread are done when it waits for them, and no earlier than all else has come to a halt.
+void bulk_wait_group(int pending) {
+  auto& committed = bulk_groups[self().index].committed;
+  if (int(committed.size()) <= pending) return;
+  bool done = false;
+  scheduler.copies.push_back([&] {
+    for (; int(committed.size()) > pending; committed.pop_front()) {
+      for (const Box& box : committed.front()) store(box);
+    }
+    done = true;
+  });
+  scheduler.wait([&done] { return done; }, "cp.async.bulk.wait_group");
+}
+
+void fence_proxy_async() { shared.fence(); }
+
+}  // namespace ptx

@@ -1,0 +1,75 @@
+// What the text of a kernel takes from CUDA's own headers, for the host.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define __host__
+#define __device__
+#define __global__
+#define __shared__
+#define __grid_constant__
+#define __restrict__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+
+struct alignas(64) CUtensorMap {
+  char opaque[128];
+};
+
+struct Index3 {
+  unsigned x, y, z;
+};
+
+namespace ptx {
+Index3 thread_index();
+Index3 block_index();
+uint32_t shared_address(const void* pointer);
+uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
+int lane();
+void sync_block();
+}  // namespace ptx
+
+#define threadIdx (ptx::thread_index())
+#define blockIdx (ptx::block_index())
+
+inline void __syncthreads() { ptx::sync_block(); }
+
+inline uint32_t __cvta_generic_to_shared(const void* pointer) { return ptx::shared_address(pointer); }
+
+template <typename T>
+T exchanged(T value, int from_lane, const char* name) {
+  static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = ptx::shuffle(bits, from_lane, name);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int from_lane, int) {
+  return exchanged(value, from_lane, "shfl.sync.idx");
+}
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int distance, int) {
+  return exchanged(value, ptx::lane() ^ distance, "shfl.sync.bfly");
+}
+
+// CUDA's minimum and maximum of floats leave a NaN out.
+inline float max(float a, float b) { return std::fmax(a, b); }
+inline float min(float a, float b) { return std::fmin(a, b); }
+inline double max(double a, double b) { return std::fmax(a, b); }
+inline double min(double a, double b) { return std::fmin(a, b); }
+inline int max(int a, int b) { return a > b ? a : b; }
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
+inline float __expf(float a) { return std::exp(a); }
+inline float __logf(float a) { return std::log(a); }
+inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __fdividef(float a, float b) { return a / b; }

@@ -1,0 +1,170 @@
+// Threads of a block as fibers on one thread of the host. A fiber that waits says for what; the scheduler lets each
+// warp go on as far as it can. Where none can, one of the things that hardware does by itself (a copy, a product) is done: as
+// late as it may be. Where there is nothing to do either, nobody will ever go on, and the block ends in an error.
+//
+// Two orders show what a kernel takes for granted: forward, the first thread goes first, and products are done before
+// copies, the oldest first; backward, all of that the other way round.
+#pragma once
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+constexpr size_t kStack = 512 * 1024;
+constexpr int kWarp = 32;
+constexpr int kGroup = 128;
+
+struct Fault : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <typename... A>
+[[noreturn]] void fault(const char* format, A... values) {
+  char text[1024];
+  std::snprintf(text, sizeof text, format, values...);
+  throw Fault(text);
+}
+
+struct Fiber {
+  int index;
+  bool started = false, done = false;
+  std::function<bool()> ready = [] { return true; };
+  const char* waiting_for = "";
+  int64_t which = 0;  // barrier
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  jmp_buf resume;
+  ucontext_t entry;
+  int lane() const { return index % kWarp; }
+  int warp() const { return index / kWarp; }
+  int group() const { return index / kGroup; }
+};
+
+struct Scheduler {
+  std::vector<Fiber> fibers;
+  std::deque<std::function<void()>> copies, products;
+  const std::function<void()>* kernel = nullptr;
+  Fiber* current = nullptr;
+  jmp_buf home;
+  ucontext_t home_context;
+  std::string error;
+  bool backward = false;
+
+  void run(const std::function<void()>& body, int threads);
+  void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
+
+ private:
+  void resume(Fiber& fiber);
+  bool run_warp(int warp);
+  bool complete_one();
+  std::string stuck() const;
+};
+
+inline Scheduler scheduler;
+
+inline Fiber& self() { return *scheduler.current; }
+
+inline void enter_fiber() {
+  Fiber& fiber = self();
+  try {
+    (*scheduler.kernel)();
+  } catch (const Fault& fault) {
+    scheduler.error = "thread " + std::to_string(fiber.index) + ": " + fault.what();
+  }
+  fiber.done = true;
+  _longjmp(scheduler.home, 1);
+}
+
+inline void Scheduler::resume(Fiber& fiber) {
+  current = &fiber;
+  if (_setjmp(home) == 0) {
+    if (fiber.started) _longjmp(fiber.resume, 1);
+    fiber.started = true;
+    getcontext(&fiber.entry);
+    fiber.entry.uc_stack.ss_sp = fiber.stack.get();
+    fiber.entry.uc_stack.ss_size = kStack;
+    fiber.entry.uc_link = nullptr;
+    makecontext(&fiber.entry, enter_fiber, 0);
+    setcontext(&fiber.entry);
+  }
+  current = nullptr;
+}
+
+inline void Scheduler::wait(std::function<bool()> ready, const char* what, int64_t which) {
+  Fiber& fiber = self();
+  if (ready()) return;
+  fiber.ready = std::move(ready);
+  fiber.waiting_for = what;
+  fiber.which = which;
+  if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
+}
+
+// Whether any of its lanes went on.
+inline bool Scheduler::run_warp(int warp) {
+  bool any = false;
+  for (bool advanced = true; advanced;) {
+    advanced = false;
+    for (int lane = 0; lane < kWarp; ++lane) {
+      Fiber& fiber = fibers[warp * kWarp + (backward ? kWarp - 1 - lane : lane)];
+      if (fiber.done || !fiber.ready()) continue;
+      resume(fiber);
+      advanced = any = true;
+      if (!error.empty()) return true;
+    }
+  }
+  return any;
+}
+
+inline bool Scheduler::complete_one() {
+  auto* queue = products.empty() || (backward && !copies.empty()) ? &copies : &products;
+  if (queue->empty()) return false;
+  auto event = std::move(backward ? queue->back() : queue->front());
+  backward ? queue->pop_back() : queue->pop_front();
+  event();
+  return true;
+}
+
+inline std::string Scheduler::stuck() const {
+  std::string text = "deadlock: no thread can go on";
+  std::string last;
+  for (const Fiber& fiber : fibers) {
+    std::string now = std::string(fiber.waiting_for) + " " + std::to_string(fiber.which);
+    if (fiber.done || now == last) continue;
+    last = now;
+    text += "; from thread " + std::to_string(fiber.index) + " on: " + now;
+  }
+  return text;
+}
+
+inline void Scheduler::run(const std::function<void()>& body, int threads) {
+  kernel = &body;
+  fibers = std::vector<Fiber>(threads);
+  for (int k = 0; k < threads; ++k) fibers[k].index = k;
+  copies.clear();
+  products.clear();
+  try {
+    for (bool all_done = false; !all_done && error.empty();) {
+      bool advanced = false;
+      all_done = true;
+      for (int k = 0; k < threads / kWarp; ++k) {
+        advanced = run_warp(backward ? threads / kWarp - 1 - k : k) || advanced;
+        if (!error.empty()) return;
+      }
+      for (const Fiber& fiber : fibers) all_done = all_done && fiber.done;
+      if (!advanced && !all_done && !complete_one()) error = stuck();
+    }
+    if (error.empty() && !(copies.empty() && products.empty())) error = "the block ended while copies were under way";
+  } catch (const Fault& fault) {
+    error = fault.what();
+  }
+}
+
+}  // namespace emulator

@@ -1,0 +1,62 @@
+// 16-bit floats: float32 rounded to nearest, ties to even; NaNs stay NaNs.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float float_of(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+struct Bfloat16 {
+  static float widen(uint16_t bits) { return float_of(uint32_t{bits} << 16); }
+  static uint16_t narrow(float value) {
+    uint32_t bits = bits_of(value);
+    if (std::isnan(value)) return 0x7fff;
+    return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
+};
+
+struct Float16 {
+  static float widen(uint16_t bits) {
+    uint32_t magnitude = bits & 0x7fff;
+    float size = magnitude < 0x7c00 ? float_of(magnitude << 13) * 0x1p112f  // exact, subnormal numbers too
+                                    : float_of(magnitude << 13 | 0x7f800000);
+    return bits & 0x8000 ? -size : size;
+  }
+  static uint16_t narrow(float value) {
+    uint32_t bits = bits_of(value), sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
+    if (size > 0x7f800000) return 0x7fff;
+    if (size >= 0x477ff000) return static_cast<uint16_t>(sign | 0x7c00);  // 65520 and more
+    if (size < 0x38800000) {                                             // subnormal: in steps of 2^-24
+      return static_cast<uint16_t>(sign | uint32_t(std::nearbyint(std::ldexp(float_of(size), 24))));
+    }
+    return static_cast<uint16_t>(sign | ((size - 0x38000000 + 0xfff + ((size >> 13) & 1)) >> 13));
+  }
+};
+
+template <typename Format>
+struct Half {
+  uint16_t bits = 0;
+  Half() = default;
+  Half(float value) : bits(Format::narrow(value)) {}
+  operator float() const { return Format::widen(bits); }
+};
+
+template <typename Format>
+bool __hgt(Half<Format> a, Half<Format> b) {
+  return float(a) > float(b);
+}
+template <typename Format>
+bool __hlt(Half<Format> a, Half<Format> b) {
+  return float(a) < float(b);
+}

@@ -1,0 +1,95 @@
+// The instructions that a kernel may have in place of its inline PTX, and the launch of a kernel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <utility>
+
+#include "cuda.h"
+#include "half.h"
+
+namespace ptx {
+
+// Within a warp.
+uint32_t elect_sync(uint32_t mask);
+void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
+void setmaxnreg(bool more, int count);
+
+// Barriers of threads.
+void bar_sync(uint32_t barrier, uint32_t threads);
+void bar_arrive(uint32_t barrier, uint32_t threads);
+
+// Barriers in shared memory.
+void mbarrier_init(uint32_t address, uint32_t arrivals);
+void mbarrier_arrive(uint32_t address, uint32_t count);
+void mbarrier_arrive_expect_tx(uint32_t address, uint32_t bytes);
+void mbarrier_wait(uint32_t address, int parity);
+
+// Bulk copies. `rank` coordinates, the innermost dimension's first.
+void prefetch_tensormap(const void* map);
+void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier);
+void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source);
+void bulk_commit_group();
+void bulk_wait_group(int pending);
+void fence_proxy_async();
+
+// Products by warp groups.
+using Registers = std::initializer_list<float*>;
+using Packed = std::initializer_list<const uint32_t*>;
+enum class Dtype { f16, bf16 };
+struct Signs {  // of the operands, and which of them are transposed
+  int left, right;
+  bool left_transposed, right_transposed;
+};
+void wgmma_fence();
+void wgmma_commit_group();
+void wgmma_wait_group(int pending);
+void wgmma_shared(int columns, Dtype dtype, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs);
+void wgmma_registers(int columns, Dtype dtype, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs);
+
+// Two floats in a register, the second in its lower half.
+template <typename Format>
+uint32_t pack(float upper, float lower) {
+  return uint32_t{Format::narrow(upper)} << 16 | Format::narrow(lower);
+}
+
+// A launch. Arguments come as tvm-ffi passes them; the grid, the block and the bytes of shared memory are the last.
+struct Argument {
+  int32_t type;
+  uint32_t unused;
+  union {
+    int64_t integer;
+    double real;
+    void* pointer;
+  };
+};
+
+template <typename T>
+T argument(const Argument& a) {
+  if constexpr (std::is_same_v<T, CUtensorMap>) {
+    return *static_cast<CUtensorMap*>(a.pointer);
+  } else if constexpr (std::is_pointer_v<T>) {
+    return static_cast<T>(a.pointer);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(a.real);
+  } else {
+    return static_cast<T>(a.integer);
+  }
+}
+
+int launch(const std::function<void()>& kernel, const Argument* shape, int count, int threads);
+
+template <typename... P, size_t... I>
+int launch_with(void (*kernel)(P...), const Argument* a, int count, int threads, std::index_sequence<I...>) {
+  constexpr int parameters = sizeof...(P);
+  auto body = [&] { kernel(argument<P>(a[I])...); };
+  return launch(body, a + parameters, count - parameters, threads);
+}
+
+template <typename... P>
+int enter(void (*kernel)(P...), const Argument* a, int count, int threads) {
+  return launch_with(kernel, a, count, threads, std::index_sequence_for<P...>{});
+}
+
+}  // namespace ptx

@@ -1,0 +1,83 @@
+// Instructions that the 32 lanes of a warp execute together.
+#pragma once
+
+#include "memory.h"
+#include "ptx.h"
+
+namespace emulator {
+
+struct Meeting {  // two in turn, so that values of one are read while the next fills
+  int arrived = 0;
+  const char* name = nullptr;
+  uint64_t values[kWarp];
+};
+
+struct Warp {
+  Meeting meetings[2];
+  int64_t round[kWarp] = {};
+};
+
+inline std::vector<Warp> warps;
+inline std::vector<int> registers_of_warp;
+
+// Waits for the other lanes; the values of all of them.
+inline const uint64_t* meet(const char* name, uint64_t value = 0) {
+  Fiber& fiber = self();
+  Warp& warp = warps[fiber.warp()];
+  Meeting& meeting = warp.meetings[warp.round[fiber.lane()]++ & 1];
+  if (meeting.arrived == kWarp) meeting.arrived = 0;
+  if (meeting.arrived == 0) meeting.name = name;
+  if (std::strcmp(meeting.name, name)) {
+    fault("lanes of a warp part: %s here, %s in another lane", name, meeting.name);
+  }
+  meeting.values[fiber.lane()] = value;
+  ++meeting.arrived;
+  scheduler.wait([&meeting] { return meeting.arrived == kWarp; }, name, fiber.warp());
+  return meeting.values;
+}
+
+}  // namespace emulator
+
+namespace ptx {
+using namespace emulator;
+
+inline Index3 block;
+
+Index3 thread_index() { return {unsigned(self().index), 0, 0}; }
+Index3 block_index() { return block; }
+int lane() { return self().lane(); }
+
+uint32_t shared_address(const void* pointer) {
+  auto offset = static_cast<const unsigned char*>(pointer) - _ptr;
+  if (offset < 0 || offset >= int64_t(shared.size)) fault("the address of a thing outside of shared memory (%td)", offset);
+  return kBase + uint32_t(offset);
+}
+
+uint64_t shuffle(uint64_t bits, int from_lane, const char* name) { return meet(name, bits)[from_lane & (kWarp - 1)]; }
+
+uint32_t elect_sync(uint32_t mask) {
+  if (mask != 0xffffffff) fault("elect.sync of the lanes %x alone", mask);
+  meet("elect.sync");
+  return self().lane() == 0;
+}
+
+void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  if (row % 16) fault("stmatrix to an address that is no multiple of 16: %u", row);
+  const uint64_t* rows = meet("stmatrix", row);
+  const uint32_t values[4] = {r0, r1, r2, r3};
+  for (int k = 0; k < 4; ++k) {
+    uint32_t target = uint32_t(rows[8 * k + self().lane() / 4]) + 4 * (self().lane() % 4);
+    shared.write(target, &values[k], 4, "stmatrix");
+  }
+}
+
+void setmaxnreg(bool more, int count) {
+  meet(more ? "setmaxnreg.inc" : "setmaxnreg.dec");
+  if (count % 8 || count < 24 || count > 256) fault("setmaxnreg to %d registers", count);
+  registers_of_warp[self().warp()] = count;
+  int all = 0;
+  for (int known : registers_of_warp) all += known * kWarp;
+  if (all > 65536) fault("%d registers in a block; a multiprocessor has 65536", all);
+}
+
+}  // namespace ptx

@@ -1,0 +1,123 @@
+"""Runs a TIRx kernel on the CPU: TVM's host code as it is, its CUDA text compiled for the host by `translate`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .guarded import Array, Guarded
+from .translate import translate
+
+DEVICE = Path(__file__).parent / "device"
+TARGET = {"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm"}}
+
+_FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w", f"-I{DEVICE}"]
+
+
+class EmulationError(AssertionError):
+    """The kernel did what hardware would not let it do unpunished."""
+
+
+def compiler() -> str | None:
+    """A C++ compiler of the host."""
+    return os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+
+
+def cuda_source(func: tirx.PrimFunc) -> tuple[tvm.runtime.Module, str]:
+    """The host module of a kernel, and its CUDA text."""
+    module = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline="tirx").mod
+    return module, module.imports[0].inspect_source("cuda")
+
+
+def emulate(
+    func: tirx.PrimFunc,
+    inputs: Sequence[Array],
+    change: Callable[[str], str] = lambda text: text,
+) -> list[Array]:
+    """Runs a kernel over its inputs.
+
+    Parameters
+    ----------
+    func : a TIRx function; its parameters are the inputs and then the outputs.
+    inputs : one for each of the first parameters.
+    change : of the CUDA text, for tests of the emulator itself.
+
+    Returns
+    -------
+    outputs : one for each of the other parameters, NaN or all ones wherever the kernel wrote nothing.
+
+    Raises
+    ------
+    EmulationError
+        Where the kernel would never end, touches memory that is not its own, or what a copy or a product under way
+        touches, does without a fence that it needs, or has results that depend on the order of threads.
+    """
+    module, text = cuda_source(func)
+    params = [param.ty for param in func.params]
+    given = [Guarded.copy(array) for array in inputs]
+    runs = []
+    with TemporaryDirectory() as folder:
+        library = _build(translate(change(text)), Path(folder))
+        module.clear_imports()
+        module.import_module(tvm_ffi.load_module(str(library)))
+        for backward in (False, True):
+            runs.append([_poisoned(param) for param in params[len(inputs) :]])
+            _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
+    if not all(after.holds(before) for after, before in zip(given, inputs, strict=True)):
+        raise EmulationError("the kernel wrote to an input")
+    if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
+        raise EmulationError("the result depends on the order of threads")
+    return [output.array for output in runs[0]]
+
+
+def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[Guarded], backward: bool) -> None:
+    """One launch, with one of the scheduler's orders."""
+    library.emulator_go(int(backward))
+    module["main"](*[array.on_device() for array in arguments])
+    library.emulator_failure.restype = ctypes.c_char_p
+    if failure := library.emulator_failure().decode():
+        raise EmulationError(failure)
+    for k, array in enumerate(arguments):
+        if not array.guards_hold():
+            raise EmulationError(f"the kernel wrote outside of argument {k}")
+
+
+def _poisoned(tensor: Any) -> Guarded:
+    """An output before the launch; its dtype is TVM's."""
+    dtype = str(tensor.dtype)
+    shape = tuple(int(extent) for extent in tensor.shape)
+    return Guarded.poisoned(shape, np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
+
+
+def _build(text: str, folder: Path) -> Path:
+    source, library = folder / "kernel.cpp", folder / "kernel.so"
+    source.write_text(text)
+    _compile([*_FLAGS, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
+    return library
+
+
+@cache
+def _runtime() -> Path:
+    """What every kernel needs, compiled once a process."""
+    target = Path(mkdtemp()) / "runtime.o"
+    _compile([*_FLAGS, "-O2", "-c", str(DEVICE / "runtime.cpp"), "-o", str(target)])
+    return target
+
+
+def _compile(arguments: list[str]) -> None:
+    done = subprocess.run([str(compiler()), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[:4000])

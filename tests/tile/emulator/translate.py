@@ -1,0 +1,113 @@
+"""The CUDA text of a kernel for a compiler of the host: its inline PTX as calls of the emulator's functions.
+
+    asm volatile("bar.sync %0, %1;" : : "r"(__a), "r"(__b) : "memory");   ->   ptx::bar_sync(__a, __b);
+
+The rest of the text stays as it is; headers of the emulator (`device/`) stand for CUDA's.
+"""
+
+from __future__ import annotations
+
+import re
+
+_ASM = re.compile(r"asm volatile\((?P<body>.*?)\);\n", re.DOTALL)
+_LITERAL = re.compile(r'\s*"((?:[^"\\]|\\.)*)"')
+_OPERAND = re.compile(r'"[=+]?\w"\(([^()]*)\)')
+_KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\) (?P<name>\w+)\(")
+
+_MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\." + (
+    r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P=t) \{(?P<d>[^}]*)\}, "
+)
+_COPY_PLACE = r"\{(?P<at>[%\d, ]+)\}"
+
+# Each PTX instruction (a text that has to match as a whole) with the call that stands for it.
+_CALLS: tuple[tuple[str, str], ...] = (
+    (r"\{ \.reg \.pred %%px; elect\.sync _\|%%px, %1; @%%px mov\.s32 %0, 1; \}", "%0 = ptx::elect_sync(%1);"),
+    (
+        r"\{ \.reg \.pred P1; LAB_WAIT: mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 P1, \[%0\], %1, %2; "
+        r"@P1 bra\.uni DONE; bra\.uni LAB_WAIT; DONE: \}",
+        "ptx::mbarrier_wait(%0, %1);",
+    ),
+    (r"mbarrier\.init\.shared\.b64 \[%0\], %1;", "ptx::mbarrier_init(%0, %1);"),
+    (r"mbarrier\.arrive\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive(%0, %1);"),
+    (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
+    (r"bar\.sync %0, %1;", "ptx::bar_sync(%0, %1);"),
+    (r"bar\.arrive %0, %1;", "ptx::bar_arrive(%0, %1);"),
+    (r"setmaxnreg\.inc\.sync\.aligned\.u32 (?P<n>\d+);", "ptx::setmaxnreg(true, {n});"),
+    (r"setmaxnreg\.dec\.sync\.aligned\.u32 (?P<n>\d+);", "ptx::setmaxnreg(false, {n});"),
+    (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
+    (
+        r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "
+        rf"\[%0\], \[%1, {_COPY_PLACE}\], \[(?P<barrier>%\d+)\];",
+        "ptx::copy_tensor_to_shared(%0, %1, {{{at}}}, {barrier});",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor\.\dd\.global\.shared::cta\.tile\.bulk_group "
+        rf"\[%0, {_COPY_PLACE}\], \[(?P<source>%\d+)\];",
+        "ptx::copy_tensor_to_global(%0, {{{at}}}, {source});",
+    ),
+    (r"cp\.async\.bulk\.commit_group;", "ptx::bulk_commit_group();"),
+    (r"cp\.async\.bulk\.wait_group(?:\.read)? (?P<n>\d+);", "ptx::bulk_wait_group({n});"),
+    (r"fence\.proxy\.async\.shared::cta;", "ptx::fence_proxy_async();"),
+    (
+        r"stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \[%0\], \{%1, %2, %3, %4\};",
+        "ptx::stmatrix_x4(%0, %1, %2, %3, %4);",
+    ),
+    (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "%0 = ptx::pack<Float16>(%1, %2);"),
+    (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", "%0 = ptx::pack<Bfloat16>(%1, %2);"),
+    (r"wgmma\.fence\.sync\.aligned;", "ptx::wgmma_fence();"),
+    (r"wgmma\.commit_group\.sync\.aligned;", "ptx::wgmma_commit_group();"),
+    (r"wgmma\.wait_group\.sync\.aligned (?P<n>\d+);", "ptx::wgmma_wait_group({n});"),
+    (
+        _MULTIPLY + r"(?P<l>%\d+), (?P<r>%\d+), ps0, (?P<sl>-?1), (?P<sr>-?1), (?P<tl>[01]), (?P<tr>[01]); \}",
+        "ptx::wgmma_shared({n}, ptx::Dtype::{t}, {{{d}}}, {l}, {r}, {add}, {{{sl}, {sr}, {tl}, {tr}}});",
+    ),
+    (
+        _MULTIPLY + r"\{(?P<l>[^}]*)\}, (?P<r>%\d+), ps0, (?P<sl>-?1), (?P<sr>-?1), (?P<tr>[01]); \}",
+        "ptx::wgmma_registers({n}, ptx::Dtype::{t}, {{{d}}}, {{{l}}}, {r}, {add}, {{{sl}, {sr}, false, {tr}}});",
+    ),
+)
+# Registers are handed on by their addresses: products write the one kind, and read the other, long after they start.
+_ADDRESSES = ("d", "l")
+
+
+class UnknownInstruction(Exception):
+    """PTX that the emulator has no function for."""
+
+
+def translate(cuda: str) -> str:
+    """A kernel's text, with an entry point for `tvm_ffi.load_module`.
+
+    Raises
+    ------
+    UnknownInstruction
+        Where the text has inline PTX that the emulator has no function for.
+    """
+    kernel = _KERNEL.search(cuda)
+    if kernel is None:
+        raise UnknownInstruction(f"expected one kernel with __launch_bounds__, found none in {len(cuda)} characters")
+    host = _ASM.sub(_call, cuda).replace("uint32_t __a", "const uint32_t& __a")
+    return f'#include "ptx.h"\n{host}\n{_entry(kernel["name"], int(kernel["threads"]))}'
+
+
+def _entry(name: str, threads: int) -> str:
+    return (
+        'extern "C" __attribute__((visibility("default")))\n'
+        f"int __tvm_ffi_{name}(void*, const ptx::Argument* arguments, int count, ptx::Argument*) {{\n"
+        f"  return ptx::enter({name}, arguments, count, {threads});\n}}\n"
+    )
+
+
+def _call(match: re.Match[str]) -> str:
+    body, parts = match["body"], []
+    while literal := _LITERAL.match(body):
+        parts.append(literal[1].replace(r"\n", " "))
+        body = body[literal.end() :]
+    instruction = " ".join("".join(parts).split())
+    operands = _OPERAND.findall(body)
+    for pattern, call in _CALLS:
+        if found := re.fullmatch(pattern, instruction):
+            fields = found.groupdict()
+            if "d" in fields:
+                fields |= {k: re.sub(r"%", "&%", fields[k]) for k in _ADDRESSES if k == "d" or "," in fields[k]}
+            return re.sub(r"%(\d+)", lambda n: operands[int(n[1])], call.format(**fields)) + "\n"
+    raise UnknownInstruction(instruction)
