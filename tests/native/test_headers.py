@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,9 @@ from tvm.script import tirx as T
 from tvm_cascade import native
 from tvm_cascade.native.builder import find_nvcc
 
+from ..nvcc import instructions, nvcc
+
 PROGRAMS = Path(__file__).parent / "programs"
-ARCHITECTURE = "-gencode=arch=compute_90a,code=sm_90a"
 
 SHUFFLES = 2 * 2 + 5 * 2 + 5 * 5
 """Of reduce.cu: distances times words, of a quad and of a warp with two words, and of a warp with five."""
@@ -44,25 +43,7 @@ IN_LOCAL_MEMORY = {"LDL", "STL"}
 
 
 def _nvcc(*arguments: str | Path) -> str:
-    nvcc = find_nvcc()
-    if nvcc is None:
-        pytest.skip("there is no nvcc")
-    command = [nvcc, "-std=c++17", "-Werror=all-warnings", ARCHITECTURE, f"-I{native.include_folder()}", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def _instructions(cubin: Path) -> Counter[str]:
-    """How often each instruction is in a cubin, by its name with modifiers."""
-    packaged = importlib.util.find_spec("nvidia")
-    folders = [f"{folder}/cu13/bin" for folder in (packaged and packaged.submodule_search_locations) or ()]
-    beside = Path(find_nvcc() or "").resolve().parent
-    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=":".join([str(beside), *folders]))
-    if tool is None:
-        pytest.skip("there is no cuobjdump")
-    listing = subprocess.run([tool, "--dump-sass", cubin], capture_output=True, text=True, check=True).stdout
-    return Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", listing))
+    return nvcc("-Werror=all-warnings", f"-I{native.include_folder()}", *arguments)
 
 
 @pytest.mark.parametrize("header", sorted(path.stem for path in (native.include_folder() / "tvm_cascade").iterdir()))
@@ -70,7 +51,7 @@ def test_a_header_compiles_into_its_instructions(header: str, tmp_path: Path) ->
     cubin = tmp_path / f"{header}.cubin"
     messages = _nvcc("-cubin", "-Xptxas=-v", PROGRAMS / f"{header}.cu", "-o", cubin)
     assert set(re.findall(r"(\d+) bytes stack frame", messages)) == {"0"}
-    found = _instructions(cubin)
+    found = instructions(cubin)
     assert {name: found[name] for name in INSTRUCTIONS[header]} == INSTRUCTIONS[header]
     assert not IN_LOCAL_MEMORY & {name.split(".")[0] for name in found}
 

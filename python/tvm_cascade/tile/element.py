@@ -85,13 +85,27 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     if dropped and len(reading) > 1:
         raise Unfit(f"{len(reading)} different elements are computed from a masked {score.name}; a register holds one")
     read = set().union(*(form.free_symbols for form in forms.values())) - {SCORE}
-    leaves = {s: e for s, e in table.leaves.items() if s in read}
+    names = _readable({s: e for s, e in table.leaves.items() if s in read})
+    forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
+    leaves = {names[s]: e for s, e in table.leaves.items() if s in read}
     if len(forms) != 1:
         return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
     ((symbol, form),) = forms.items()
     gain, offset, inner = _affine(form)
     masks = tuple(Mask(c, keeps, (_number(value) - offset) / gain) for c, keeps, value in dropped)
     return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
+
+
+def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:
+    """Leaf symbols by names of what they stand for."""
+    found: dict[sp.Symbol, sp.Symbol] = {}
+    for symbol, expression in leaves.items():
+        loads = loads_of(expression)
+        base = loads[0].source.name if loads else expression.name if isinstance(expression, ir.Var) else "term"
+        taken = {str(other) for other in found.values()} | {str(SCORE), str(REGISTER)}
+        name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
+        found[symbol] = sp.Symbol(name, **symbol.assumptions0)
+    return found
 
 
 def _form(expression: ir.Expr, table: AtomTable, score: tirx.Var, factor: sp.Expr) -> sp.Expr:

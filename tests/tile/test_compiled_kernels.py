@@ -1,0 +1,94 @@
+"""Kernels compiled without a GPU: the instructions that they are for, no spill, and no product made to wait."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import tirx
+
+import tvm_cascade
+from tvm_cascade.tile.build import build_kernel
+from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+
+from ..golden.compare import assert_golden
+from ..nvcc import instructions, nvcc
+from . import folds
+from .test_tile_program import attention_of, group_of
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def cuda_text(func: tirx.PrimFunc, config: StreamConfig | None = None) -> str:
+    """The CUDA text of a function's kernel."""
+    kernel = build_kernel(*group_of(func), "main", config)
+    target = tvm.target.Target(TARGET, host="llvm")
+    with target:
+        built = tvm.compile(kernel.func, target=target, tir_pipeline=register_mixed_pipeline())
+    return str(built.mod.imports[0].inspect_source("cuda"))
+
+
+KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
+    "64": (lambda: attention_of("full", queries=4096, keys=4096), None),
+    "64_causal": (lambda: attention_of("causal", queries=512, keys=512), None),
+    "80": (lambda: attention_of("full", head_dim=80), None),
+    "96_ragged": (lambda: attention_of("causal", queries=300, keys=333, head_dim=96), None),
+    "128": (lambda: attention_of("full", queries=4096, keys=4096, head_dim=128), None),
+    "128_wide": (lambda: attention_of("full", head_dim=128), StreamConfig(columns=176)),
+    "128_window": (lambda: attention_of("window_softcap", head_dim=128, window=64), None),
+    "128_masked": (lambda: attention_of("mask", head_dim=128), None),
+    "256_causal": (lambda: attention_of("causal", queries=4096, keys=4096, head_dim=256), None),
+    "entropy": (lambda: folds.program(folds.entropy, "bfloat16"), None),
+    "centred": (lambda: folds.program(folds.centred, "bfloat16"), None),
+    "variance": (lambda: folds.program(folds.variance, "float16"), None),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> None:
+    make, config = KERNELS[name]
+    source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
+    source.write_text(cuda_text(make(), config))
+    messages = nvcc("-cubin", "-O3", "--use_fast_math", "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
+    assert not re.findall(r"C75\d\d.*", messages)  # setmaxnreg ignored, or products that wait for each other
+    assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
+    found = instructions(cubin)
+    families = {name.split(".")[0] for name in found}
+    assert {"HGMMA", "UTMALDG", "USETMAXREG"} <= families
+    assert not {"LDL", "STL"} & families
+
+
+@pytest.mark.parametrize("name", ["attention_causal", "entropy"])
+def test_the_text_of_a_kernel(name: str) -> None:
+    programs = {
+        "attention_causal": lambda: attention_of("causal", queries=512, keys=512),
+        "entropy": lambda: folds.program(folds.entropy, "bfloat16"),
+    }
+    text = cuda_text(programs[name](), StreamConfig(columns=64))
+    assert_golden(f"cuda_{name}", text[text.rindex('extern "C" __global__') :])
+
+
+def test_one_build_holds_tensor_core_kernels_and_schedules() -> None:
+    attention, statistics = attention_of("causal"), folds.program(folds.variance, "float32")
+    module = tvm.IRModule({"attention": attention, "statistics": statistics})
+    compiled = tvm_cascade.compile(module, target=TARGET)
+    lowered = {report.name: report.lowering for report in compiled.report.functions}
+    assert "tensor-core kernel `stream`" in lowered["attention"]
+    assert "float32 is none of float16, bfloat16" in lowered["statistics"]
+    text = compiled.runtime_module.mod.imports[0].inspect_source("cuda")
+    assert "wgmma" in text and text.count("__global__") > 2
+
+
+def test_explain_says_which_kernel_and_shows_its_tile() -> None:
+    told = str(tvm_cascade.explain(attention_of("causal"), target=TARGET))
+    assert "tensor-core kernel `stream`" in told and "accumulate" in told and "reduce" in told
+    other = str(tvm_cascade.explain(attention_of("causal"), target={"kind": "cuda", "arch": "sm_80"}))
+    assert "not for sm_80" in other
+    assert "the option tensor_cores is off" in str(
+        tvm_cascade.explain(attention_of("causal"), target=TARGET, tensor_cores=False)
+    )
