@@ -111,5 +111,5 @@ def test_a_kernel_in_tirx_can_call_a_header(tmp_path: Path, monkeypatch: pytest.
     source.write_text(built.mod.imports[0].inspect_source())
     assert "float* __restrict__ partials" in source.read_text()  # why the header has partials named
     _nvcc("-cubin", "-diag-suppress=177", source, "-o", tmp_path / "kernel.cubin")
-    names = list(_instructions(tmp_path / "kernel.cubin"))
+    names = list(instructions(tmp_path / "kernel.cubin"))
     assert names.index("BAR.RED.OR.DEFER_BLOCKING") < names.index("LDG.E")

@@ -38,7 +38,7 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
     "80": (lambda: attention_of("full", head_dim=80), None),
     "96_ragged": (lambda: attention_of("causal", queries=300, keys=333, head_dim=96), None),
     "128": (lambda: attention_of("full", queries=4096, keys=4096, head_dim=128), None),
-    "128_wide": (lambda: attention_of("full", head_dim=128), StreamConfig(columns=176)),
+    "128_wide": (lambda: attention_of("full", queries=4096, keys=4096, head_dim=128), StreamConfig(columns=176)),
     "128_window": (lambda: attention_of("window_softcap", head_dim=128, window=64), None),
     "128_masked": (lambda: attention_of("mask", head_dim=128), None),
     "256_causal": (lambda: attention_of("causal", queries=4096, keys=4096, head_dim=256), None),
@@ -55,7 +55,7 @@ def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> No
     source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
     source.write_text(cuda_text(make(), config))
     messages = nvcc("-cubin", "-O3", "--use_fast_math", "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
-    assert not re.findall(r"C75\d\d.*", messages)  # setmaxnreg ignored, or products that wait for each other
+    assert not re.findall(r"Potential Performance Loss.*|setmaxnreg.*", messages)  # products that wait, or a lost hint
     assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
     found = instructions(cubin)
     families = {name.split(".")[0] for name in found}
