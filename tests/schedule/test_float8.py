@@ -26,3 +26,17 @@ def test_every_value_is_read_and_written_as_it_is(dtype: str) -> None:
     np.testing.assert_array_equal(outputs[1].numpy().astype("float32"), stored.astype("float32"))
     numbers = ~np.isnan(stored.astype("float32"))
     np.testing.assert_array_equal(outputs[1].numpy().view("uint8")[numbers], np.arange(256)[numbers])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_value_that_only_passes_through_is_rounded(dtype: str, apart: bool) -> None:
+    """In one expression, or by way of a buffer of the function's own, which TVM keeps in float32."""
+    w = te.placeholder((256,), "float32", name="w")
+    narrow = te.compute((256,), lambda i: w[i].astype(dtype), name="narrow")
+    passed = te.compute((256,), lambda i: (narrow[i] if apart else w[i].astype(dtype)).astype("float32") * w[i])
+    compiled = tvm_cascade.compile(te.create_prim_func([w, passed]))
+    values = (np.random.default_rng(0).standard_normal(256) * 10.0 ** np.arange(-3, 1).repeat(64)).astype("float32")
+    found = np.full(256, np.nan, "float32")
+    compiled(values, found)
+    np.testing.assert_array_equal(found, values.astype(KINDS[dtype]).astype("float32") * values)

@@ -10,12 +10,14 @@ are those of a float32 of another bias, so that both ways are a shift and a mult
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.rounding import FORMATS, Format
+from tvm_cascade.analysis.expression import selection_of
 
 _EXPONENT_BITS = -(1 << 23)  # of a float32: its sign and its exponent
 
@@ -81,15 +83,49 @@ def _constant(value: float) -> ir.Expr:
 
 
 def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with every cast between float8 and another float as the type has it."""
+    """The function with every cast between float8 and another float as the type has it.
+
+    What the function allocates itself TVM keeps in float32, where a rounded value needs no bits.
+    """
+
+    def is_param(buffer: tirx.Var) -> bool:
+        return any(buffer.same_as(param) for param in func.params)
 
     def rewrite(cast: prim.Cast) -> ir.Expr:
         source, target = str(cast.value.ty.dtype), str(cast.ty.dtype)
         if target in FLOAT8 and source == "float32":
-            return tirx.reinterpret(target, encoded(rounded(cast.value, FLOAT8[target]), FLOAT8[target]))
+            return rounded(cast.value, FLOAT8[target]).astype(target)
         if source in FLOAT8 and target in ("float16", "bfloat16", "float32", "float64"):
-            value = decoded(tirx.reinterpret("uint8", cast.value), FLOAT8[source])
-            return value if target == "float32" else value.astype(target)
+            return _widened(cast, source, target, is_param)
         return cast
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (prim.Cast, rewrite)))
+    def store(statement: tirx.BufferStore) -> tirx.Stmt:
+        value = tvm_ffi.structural_map(statement.value, (prim.Cast, rewrite))
+        value = _as_stored(value) if is_param(statement.buffer) else value
+        return tirx.BufferStore(statement.buffer, value, list(statement.indices))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, store)))
+
+
+def _as_stored(value: ir.Expr) -> ir.Expr:
+    """A value for the caller's buffer: what was just rounded to float8, by its bits."""
+    kind = str(value.ty.dtype)
+    if kind not in FLOAT8:
+        return value
+    if isinstance(value, prim.Cast):
+        return tirx.reinterpret(kind, encoded(value.value, FLOAT8[kind]))
+    if parts := selection_of(value):
+        return tirx.Select(parts[0], _as_stored(parts[1]), _as_stored(parts[2]))
+    return value
+
+
+def _widened(cast: prim.Cast, source: str, target: str, is_param: Callable[[tirx.Var], bool]) -> ir.Expr:
+    """A float8 in a wider dtype: from its bits where the caller stored it, and as it was rounded anywhere else."""
+    inner = cast.value
+    if isinstance(inner, ir.TensorLoad) and is_param(inner.source):
+        value = decoded(tirx.reinterpret("uint8", inner), FLOAT8[source])
+    elif isinstance(inner, prim.Cast):  # rounded in float32 a moment ago
+        value = inner.value
+    else:
+        return cast
+    return value if target == "float32" else value.astype(target)
