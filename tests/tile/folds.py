@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from tvm import ir, te, tirx
 
 QUERIES, KEYS, DEPTH = 130, 200, 64
@@ -54,6 +55,9 @@ class Scores:
     def narrow(self, tensor: te.Tensor) -> te.Tensor:
         """In the dtype of the inputs."""
         return te.compute(tensor.shape, lambda *at: tensor(*at).astype(self.dtype), name=f"{tensor.op.name}_narrow")
+
+
+Fold = Callable[[Scores], list[te.Tensor]]
 
 
 def _wide(value: ir.Expr) -> ir.Expr:
@@ -109,9 +113,17 @@ def two_values(s: Scores) -> list[te.Tensor]:
     return [s.weigh(f"out_{v}", lambda i, j: te.exp(s.at[i, j] - top[i]), s.tensor(v)) for v in ("u", "v")]
 
 
-def program(
-    outputs: Callable[[Scores], list[te.Tensor]], dtype: str, scale: float = 0.125, rounded: bool = False
-) -> tirx.PrimFunc:
+def lowest_mask(s: Scores) -> list[te.Tensor]:
+    """Masked by float32's lowest number, which wholly masked rows average over: s over its scale would overflow."""
+    lowest, scores = tirx.const(float(np.finfo(np.float32).min), "float32"), s.at
+    s.at = te.compute(
+        scores.shape, lambda i, j: tirx.if_then_else(j <= i - QUERIES // 2, scores[i, j], lowest), name="masked"
+    )
+    _, _, weight = _softmax(s)
+    return [s.narrow(s.weigh("out", weight, s.tensor("v")))]
+
+
+def program(outputs: Fold, dtype: str, scale: float = 0.125, rounded: bool = False) -> tirx.PrimFunc:
     """One of the programs above, over tensors of a dtype."""
     scores = Scores(dtype, scale, rounded)
     results = outputs(scores)
