@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tvm import te, tirx
 
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.tile.config import StreamConfig
@@ -78,6 +79,12 @@ def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
     assert_fold_right(*FOLDS[name])
 
 
+@pytest.mark.parametrize("width", ["int32", "int64"])
+def test_lengths_known_at_launch_alone(width: str) -> None:
+    extents = {"queries": te.var("m", width), "keys": te.var("n", width)}
+    assert_fold_right(folds.log_sum_exp, "float16", compiled=folds.program(folds.log_sum_exp, "float16", **extents))
+
+
 def test_rows_without_a_key() -> None:
     """More queries than keys: the first rows are NaN, as in the unfused program."""
     assert_attention_right(attention_case("window", "bfloat16", queries=200, keys=100, window=40), PERSISTENT)
@@ -112,11 +119,13 @@ def test_widths_and_configurations(variant: str, head_dim: int, config: StreamCo
     assert_attention_right(attention_case(variant, heads=2, queries=70, head_dim=head_dim), config)
 
 
-def assert_fold_right(fold: folds.Fold, dtype: str, special: float | None = None) -> None:
+def assert_fold_right(
+    fold: folds.Fold, dtype: str, special: float | None = None, compiled: tirx.PrimFunc | None = None
+) -> None:
     """The fold's program over normal values, one of K replaced."""
     func, rounded = folds.program(fold, dtype), folds.program(fold, dtype, rounded=True)
     rng, held = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
     inputs = [rng.standard_normal([int(n) for n in param.ty.shape]).astype(held) for param in signature(func).inputs]
     if special is not None:
         inputs[1][3, 5] = special
-    assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded)
+    assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded, compiled=compiled)
