@@ -40,14 +40,16 @@ def assert_right(
     *,
     length: int,
     unfused: tirx.PrimFunc | None = None,
+    compiled: tirx.PrimFunc | None = None,
 ) -> None:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks.
 
     Parameters
     ----------
     unfused : the program with its weights rounded as the kernel has to round them, where outputs are wider than that.
+    compiled : the same program with symbolic extents.
     """
-    outputs = emulate(kernel_of(func, config).func, inputs)
+    outputs = emulate(kernel_of(compiled or func, config).func, inputs)
     exact = evaluate(func, inputs)
     usual = evaluate(unfused or func, inputs, rounding=True)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):

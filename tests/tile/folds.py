@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from tvm import ir, te, tirx
 
 QUERIES, KEYS, DEPTH = 130, 200, 64
 
+Extent = int | ir.Expr
 Term = Callable[[ir.Expr, ir.Expr], ir.Expr]
 
 
@@ -18,42 +20,46 @@ class Scores:
     ----------
     dtype : of the inputs.
     rounded : weights of products are rounded to the inputs' dtype, as tensor cores need them.
+    queries, keys : extents, numbers or variables.
     """
 
-    def __init__(self, dtype: str, scale: float, rounded: bool) -> None:
-        self.dtype, self.rounded = dtype, rounded
+    def __init__(self, dtype: str, scale: float, rounded: bool, queries: Extent, keys: Extent) -> None:
+        self.dtype, self.rounded, self.queries, self.keys = dtype, rounded, queries, keys
         self.inputs: list[te.Tensor] = []
-        q, k, d = self.tensor("q", QUERIES), self.tensor("k", KEYS), te.reduce_axis((0, DEPTH), "d")
-        dots = te.compute((QUERIES, KEYS), lambda i, j: te.sum(_wide(q[i, d]) * _wide(k[j, d]), axis=d), name="dots")
+        q, k, d = self.tensor("q", queries), self.tensor("k"), te.reduce_axis((0, DEPTH), "d")
+        dots = te.compute((queries, keys), lambda i, j: te.sum(_wide(q[i, d]) * _wide(k[j, d]), axis=d), name="dots")
         self.at = te.compute(dots.shape, lambda i, j: dots[i, j] * tirx.const(scale, "float32"), name="scores")
 
-    def tensor(self, name: str, rows: int = KEYS) -> te.Tensor:
+    def tensor(self, name: str, rows: Extent | None = None) -> te.Tensor:
         """An input of rows of DEPTH elements."""
-        self.inputs.append(te.placeholder((rows, DEPTH), self.dtype, name=name))
+        self.inputs.append(te.placeholder((self.keys if rows is None else rows, DEPTH), self.dtype, name=name))
         return self.inputs[-1]
 
     def sum(self, name: str, term: Term) -> te.Tensor:
         """Over j."""
-        j = te.reduce_axis((0, KEYS), f"{name}_j")
-        return te.compute((QUERIES,), lambda i: te.sum(term(i, j), axis=j), name=name)
+        j = te.reduce_axis((0, self.keys), f"{name}_j")
+        return te.compute((self.queries,), lambda i: te.sum(term(i, j), axis=j), name=name)
 
     def max(self, name: str) -> te.Tensor:
         """Of the scores over j."""
-        j = te.reduce_axis((0, KEYS), f"{name}_j")
-        return te.compute((QUERIES,), lambda i: te.max(self.at[i, j], axis=j), name=name)
+        j = te.reduce_axis((0, self.keys), f"{name}_j")
+        return te.compute((self.queries,), lambda i: te.max(self.at[i, j], axis=j), name=name)
 
     def weigh(self, name: str, weight: Term, values: te.Tensor) -> te.Tensor:
         """The sum over j of weight(i, j) · values[j, f]."""
-        j = te.reduce_axis((0, KEYS), f"{name}_j")
+        j = te.reduce_axis((0, self.keys), f"{name}_j")
 
         def used(i: ir.Expr) -> ir.Expr:
             return _wide(weight(i, j).astype(self.dtype)) if self.rounded else weight(i, j)
 
-        return te.compute((QUERIES, DEPTH), lambda i, f: te.sum(used(i) * _wide(values[j, f]), axis=j), name=name)
+        return te.compute((self.queries, DEPTH), lambda i, f: te.sum(used(i) * _wide(values[j, f]), axis=j), name=name)
 
     def narrow(self, tensor: te.Tensor) -> te.Tensor:
         """In the dtype of the inputs."""
         return te.compute(tensor.shape, lambda *at: tensor(*at).astype(self.dtype), name=f"{tensor.op.name}_narrow")
+
+
+Fold = Callable[[Scores], list[te.Tensor]]
 
 
 def _wide(value: ir.Expr) -> ir.Expr:
@@ -70,7 +76,7 @@ def log_sum_exp(s: Scores) -> list[te.Tensor]:
     """Attention that also returns the logarithm of its sum."""
     top, total, weight = _softmax(s)
     out = s.narrow(s.weigh("out", weight, s.tensor("v")))
-    return [out, te.compute((QUERIES,), lambda i: top[i] + te.log(total[i]), name="log_sum")]
+    return [out, te.compute((s.queries,), lambda i: top[i] + te.log(total[i]), name="log_sum")]
 
 
 def entropy(s: Scores) -> list[te.Tensor]:
@@ -109,10 +115,25 @@ def two_values(s: Scores) -> list[te.Tensor]:
     return [s.weigh(f"out_{v}", lambda i, j: te.exp(s.at[i, j] - top[i]), s.tensor(v)) for v in ("u", "v")]
 
 
+def lowest_mask(s: Scores) -> list[te.Tensor]:
+    """Masked by float32's lowest number, which wholly masked rows average over: s over its scale would overflow."""
+    lowest, scores = tirx.const(float(np.finfo(np.float32).min), "float32"), s.at
+    s.at = te.compute(
+        scores.shape, lambda i, j: tirx.if_then_else(j <= i - QUERIES // 2, scores[i, j], lowest), name="masked"
+    )
+    _, _, weight = _softmax(s)
+    return [s.narrow(s.weigh("out", weight, s.tensor("v")))]
+
+
 def program(
-    outputs: Callable[[Scores], list[te.Tensor]], dtype: str, scale: float = 0.125, rounded: bool = False
+    outputs: Fold,
+    dtype: str,
+    scale: float = 0.125,
+    rounded: bool = False,
+    queries: Extent = QUERIES,
+    keys: Extent = KEYS,
 ) -> tirx.PrimFunc:
     """One of the programs above, over tensors of a dtype."""
-    scores = Scores(dtype, scale, rounded)
+    scores = Scores(dtype, scale, rounded, queries, keys)
     results = outputs(scores)
     return te.create_prim_func([*scores.inputs, *results])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from tvm import te, tirx
 
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.tile.config import StreamConfig
@@ -68,17 +69,63 @@ FOLDS = {
     "sigmoid": (folds.sigmoid, "float16"),
     "normalised": (folds.normalised, "bfloat16"),
     "centred": (folds.centred, "bfloat16"),
+    "lowest_mask": (folds.lowest_mask, "float16"),
     "two_values": (folds.two_values, "float16"),
 }
 
 
 @pytest.mark.parametrize("name", FOLDS)
 def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
-    fold, dtype = FOLDS[name]
+    assert_fold_right(*FOLDS[name])
+
+
+@pytest.mark.parametrize("width", ["int32", "int64"])
+def test_lengths_known_at_launch_alone(width: str) -> None:
+    extents = {"queries": te.var("m", width), "keys": te.var("n", width)}
+    assert_fold_right(folds.log_sum_exp, "float16", compiled=folds.program(folds.log_sum_exp, "float16", **extents))
+
+
+def test_rows_without_a_key() -> None:
+    """More queries than keys: the first rows are NaN, as in the unfused program."""
+    assert_attention_right(attention_case("window", "bfloat16", queries=200, keys=100, window=40), PERSISTENT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["all_neg_inf_row", "neg_inf_first_segment", "pos_inf", "nan", "denormals"])
+def test_classes_of_results(kind: str) -> None:
+    assert_attention_right(attention_case("causal", "bfloat16"), SMALL, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["entropy", "sigmoid", "variance"])
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+def test_folds_of_special_values(name: str, special: float) -> None:
+    assert_fold_right(*FOLDS[name], special=special)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variant", "head_dim", "config"),
+    [
+        ("full", 256, None),
+        ("softcap", 96, None),
+        ("alibi", 40, StreamConfig(columns=16, consumers=2, stages=2)),
+        ("mask", 72, StreamConfig(columns=176, consumers=2, stages=2)),
+        ("causal", 64, StreamConfig(columns=64, consumers=1, stages=2, ping_pong=False)),
+        ("causal", 128, StreamConfig(columns=64, consumers=2, stages=1)),
+    ],
+)
+def test_widths_and_configurations(variant: str, head_dim: int, config: StreamConfig | None) -> None:
+    assert_attention_right(attention_case(variant, heads=2, queries=70, head_dim=head_dim), config)
+
+
+def assert_fold_right(
+    fold: folds.Fold, dtype: str, special: float | None = None, compiled: tirx.PrimFunc | None = None
+) -> None:
+    """The fold's program over normal values, one of K replaced."""
     func, rounded = folds.program(fold, dtype), folds.program(fold, dtype, rounded=True)
-    rng = np.random.default_rng(0)
-    inputs = [
-        rng.standard_normal([int(n) for n in param.ty.shape]).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-        for param in signature(func).inputs
-    ]
-    assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded)
+    rng, held = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    inputs = [rng.standard_normal([int(n) for n in param.ty.shape]).astype(held) for param in signature(func).inputs]
+    if special is not None:
+        inputs[1][3, 5] = special
+    assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded, compiled=compiled)

@@ -34,7 +34,7 @@ class Clamped(sp.Function):
 def in_base_two(
     expression: sp.Expr, varies: Callable[[sp.Expr], bool], hoist: Callable[[sp.Expr], sp.Symbol], safe: bool = True
 ) -> sp.Expr:
-    """The expression with every exponential that varies along a row in base 2.
+    """The expression with every exponential that varies along a row in base 2, where that is safe.
 
     Parameters
     ----------
@@ -45,13 +45,11 @@ def in_base_two(
 
     def convert(exponential: sp.Expr) -> sp.Expr:
         exponent = sp.expand(exponential.args[0])
-        if not varies(exponent):
+        if not varies(exponent) or not safe:  # SymPy would take (r − c)·log₂e apart, and both products may overflow
             return exponential
         terms = sp.Add.make_args(exponent)
         moving = sp.Add(*(t for t in terms if varies(t)))
         fixed = sp.Add(*(t for t in terms if not varies(t)))
-        if not safe:
-            return Exp2((moving + fixed) * LOG2_E)
         scaled = sp.expand(moving * LOG2_E)
         return Exp2(scaled if fixed == 0 else scaled + hoist(Clamped(sp.expand(fixed * LOG2_E))))
 

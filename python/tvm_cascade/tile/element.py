@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
@@ -92,7 +93,12 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
         return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
     ((symbol, form),) = forms.items()
     gain, offset, inner = _affine(form)
-    masks = tuple(Mask(c, keeps, (_number(value) - offset) / gain) for c, keeps, value in dropped)
+    constants = [_number(value) for *_, value in dropped]
+    if any(_overflows((value - offset) / gain) for value in constants):
+        gain, offset, inner = sp.S.One, sp.S.Zero, form
+    masks = tuple(
+        Mask(c, keeps, (value - offset) / gain) for (c, keeps, _), value in zip(dropped, constants, strict=True)
+    )
     return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
 
 
@@ -128,6 +134,12 @@ def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
     offset, varying = form.as_independent(*form.free_symbols, as_Add=True)
     gain, inner = varying.as_coeff_Mul()
     return gain, offset, inner
+
+
+def _overflows(value: sp.Expr) -> bool:
+    """Whether a finite constant is no finite float32, as the lowest one over a gain below 1."""
+    with np.errstate(over="ignore"):
+        return bool(value.is_finite and np.isinf(np.float32(float(value))))
 
 
 def _without_masks(expression: ir.Expr, score: tirx.Var) -> tuple[list[tuple[ir.Expr, bool, ir.Expr]], ir.Expr]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -109,7 +110,7 @@ class RowFold:
 
     def mask(self, tile: ir.Expr, condition: ir.Expr, keeps: bool, value: sp.Expr) -> None:
         """r = value wherever the condition is not as a mask keeps it."""
-        constant = tirx.const(float(value), DTYPE)
+        constant = tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below it
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             holds = self._position_input(condition, tile, j, r, e)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -67,6 +67,9 @@ def emulate(
     """
     module, text = cuda_source(func)
     params = [param.ty for param in func.params]
+    known = {
+        str(n): m for param, a in zip(params, inputs, strict=False) for n, m in zip(param.shape, a.shape, strict=True)
+    }
     given = [Guarded.copy(array) for array in inputs]
     runs = []
     with TemporaryDirectory() as folder:
@@ -74,7 +77,7 @@ def emulate(
         module.clear_imports()
         module.import_module(tvm_ffi.load_module(str(library)))
         for backward in (False, True):
-            runs.append([_poisoned(param) for param in params[len(inputs) :]])
+            runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
             _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
     if not all(after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
@@ -95,10 +98,10 @@ def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[G
             raise EmulationError(f"the kernel wrote outside of argument {k}")
 
 
-def _poisoned(tensor: Any) -> Guarded:
-    """An output before the launch; its dtype is TVM's."""
+def _poisoned(tensor: Any, known: Mapping[str, int]) -> Guarded:
+    """An output before the launch, of a TVM type whose extents are numbers or those of an input."""
     dtype = str(tensor.dtype)
-    shape = tuple(int(extent) for extent in tensor.shape)
+    shape = tuple(known[str(n)] if str(n) in known else int(n) for n in tensor.shape)
     return Guarded.poisoned(shape, np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
 
 
