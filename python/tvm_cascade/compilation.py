@@ -179,14 +179,15 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         mod.update_func(mod.get_global_var(name), lowered)
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
-    return Compiled(_generated(mod, target), mod, explained, target, bounds)
+    executable = _generated(mod, target, any(isinstance(kernel, Kernel) for kernel in kernels.values()))
+    return Compiled(executable, mod, explained, target, bounds)
 
 
-def _generated(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+def _generated(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
     """TVM's code for a module; on a GPU, kernels of both kinds go through it together."""
     if target.kind.name != "cuda":
         return tvm.compile(mod, target=target)
-    with target, cuda_compiler():
+    with target, cuda_compiler(fast_math):
         return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
 
 

@@ -20,7 +20,7 @@ from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import select_kernel
 from tvm_cascade.transform.fuse_function import Outcome
 
-_COMPILER = "TVM_CUDA_COMPILE_MODE"
+_COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 
 
 def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions) -> tuple[tirx.PrimFunc, Kernel | str]:
@@ -43,14 +43,20 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
 
 
 @contextlib.contextmanager
-def cuda_compiler() -> Iterator[None]:
-    """TVM compiles CUDA with NVRTC unless it is told; where the bindings for that are missing, nvcc does it."""
+def cuda_compiler(fast_math: bool) -> Iterator[None]:
+    """How TVM compiles CUDA, unless the environment says so already.
+
+    NVRTC does it, or nvcc where the bindings for that are missing. TVM asks for fast mathematics by default, with 2e-5
+    of error in tanh: right for weights in half precision, too much for programs in float32.
+    """
+    wanted = {} if fast_math else {_EXACT_MATH: "1"}
     missing = importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None
-    if _COMPILER in os.environ or not missing or shutil.which("nvcc") is None:
-        yield
-        return
-    os.environ[_COMPILER] = "nvcc"
+    if missing and shutil.which("nvcc") is not None:
+        wanted[_COMPILER] = "nvcc"
+    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        del os.environ[_COMPILER]
+        for name in ours:
+            del os.environ[name]

@@ -17,8 +17,8 @@ ARCHITECTURES = ("sm_90a", "sm_90")
 
 
 def for_gpu(options: FuseOptions) -> FuseOptions:
-    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here."""
-    return dataclasses.replace(options, force=True)
+    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here; one segment."""
+    return dataclasses.replace(options, force=True, segments=1)
 
 
 def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) -> Kernel | str:

@@ -1,0 +1,49 @@
+"""CUDA targets: which architecture is meant, what a GPU asks of the pass, and how TVM is asked to compile."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import tvm
+
+import tvm_cascade
+from tvm_cascade.errors import InputError
+from tvm_cascade.lowering_cuda import cuda_compiler
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.targets import resolve_target
+from tvm_cascade.tile.select import for_gpu
+
+from .test_tile_program import attention_of
+
+
+def test_a_device_that_reports_sm_90_gets_hopper_s_own_instructions() -> None:
+    for arch in ("sm_90", "sm_90a"):
+        target = resolve_target({"kind": "cuda", "arch": arch})
+        assert target.attrs["arch"] == "sm_90a" and target.host.kind.name == "llvm"
+    assert resolve_target({"kind": "cuda", "arch": "sm_80"}).attrs["arch"] == "sm_80"
+
+
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU to ask")
+def test_without_a_gpu_the_architecture_has_to_be_named() -> None:
+    with pytest.raises(InputError, match="the architecture to compile for"):
+        tvm_cascade.compile(attention_of("full"), target="cuda")
+
+
+def test_tuning_is_for_cpus() -> None:
+    with pytest.raises(InputError, match="leave out tune_trials"):
+        tvm_cascade.compile(attention_of("full"), target={"kind": "cuda", "arch": "sm_90a"}, tune_trials=2)
+
+
+def test_a_gpu_declines_nothing_and_folds_in_one_segment() -> None:
+    options = for_gpu(FuseOptions(segments=3))
+    assert options.force and options.segments == 1
+
+
+def test_programs_in_float32_are_compiled_without_fast_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TVM_CUDA_NVCC_NO_FAST_MATH", raising=False)
+    with cuda_compiler(fast_math=False):
+        assert os.environ["TVM_CUDA_NVCC_NO_FAST_MATH"] == "1"
+    assert "TVM_CUDA_NVCC_NO_FAST_MATH" not in os.environ
+    with cuda_compiler(fast_math=True):
+        assert "TVM_CUDA_NVCC_NO_FAST_MATH" not in os.environ
