@@ -73,14 +73,17 @@ class Envelope:
     data: tuple[Reached, ...]
 
 
-def envelope(function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int) -> Envelope | None:
+def envelope(
+    function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int, where: sp.Basic = sp.true
+) -> Envelope | None:
     """That many positions, each the only extremum at results of its own, which data reach; None where none were found.
 
     Parameters
     ----------
     function : F, over elements, earlier results and parameters, which are the same everywhere.
+    where : the condition on elements under which it is the element.
     """
-    plain = earlier.plain(function)
+    plain, counted = earlier.plain(function), sp.Piecewise((1, earlier.plain(where)), (0, True))
     symbols = sorted(plain.free_symbols, key=str)
     varying, read, indexed = earlier.for_function(plain)
     if not read or not (varying or indexed):
@@ -93,7 +96,11 @@ def envelope(function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int)
         source = random.Random(attempt)
         fixed = earlier.parameters(plain, source, indexed)
         below = fixed[LENGTH] if indexed else 0
-        pool = [earlier.row(source, reach, index_below=below) for _ in range(CANDIDATES)]
+        pool = [earlier.row(source, reach, index_below=below, read=varying) for _ in range(CANDIDATES)]
+        if counted != 1:
+            pool = [row for row in pool if earlier.holds(counted, {**fixed, **row})]
+        if len(pool) < enough:
+            continue
         drawn = [earlier.draw(source, far, fixed, indexed=indexed) for _ in range(POINTS)]
         starts = [data for data in drawn if data is not None]
         if attempt % 2 == 0:

@@ -142,7 +142,7 @@ class _Case:
 
     def _refused(self, code: str) -> Exception:
         question = self.derivation.question(self.reduction, self.whole)
-        found = envelope(question.over_results, self.reducer, question.earlier, RANK_LIMIT + 1)
+        found = envelope(question.over_results, self.reducer, question.earlier, RANK_LIMIT + 1, self._holds)
         if found is None:
             code = "order_unknown" if code == "not_monotone" else code
             return self.derivation.refuse(self.reduction, code, self.whole)

@@ -75,7 +75,7 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
             source = random.Random(7 + attempt)
             fixed = earlier.parameters(plain, source, indexed)
             below = fixed[LENGTH] if indexed else 0
-            rows = [earlier.row(source, reaches[0], odds, below) for _ in range(POOL)]
+            rows = [earlier.row(source, reaches[0], odds, below, varying) for _ in range(POOL)]
             drawn = [earlier.draw(source, reaches[1], fixed, indexed=indexed) for _ in range(POOL)]
             data = [found for found in drawn if found is not None]
             chosen = _pivoted(at, rows, [found.results for found in data], size)

@@ -17,6 +17,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import sympy as sp
+from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction, is_truth
 from tvm_cascade.algebra.monoid import evaluator_of
@@ -33,8 +34,9 @@ STEPS, SLOPE_STEP, HALVINGS = 12, 1e-6, 4
 CLOSE = 1e-9
 """Results are those that were asked for when they differ by less than this share."""
 
+SMALL = 0.1
 WHOLE_REACH = 12
-"""How far whole numbers are drawn from zero, at the least."""
+"""How far whole numbers are drawn from zero; twice as far as constants that they are compared with."""
 
 Point = dict[sp.Symbol, float]
 NO_VALUE = (ArithmeticError, ValueError, TypeError, NameError)
@@ -79,6 +81,8 @@ class Earlier:
         own = [s for s in elements if s not in self._meaning]
         named = sorted((s for s, value in self._meaning.items() if s == value and s not in own), key=str)
         self.varying = [s for s in (*own, *named) if s != POSITION]
+        compared = set().union(*(c.atoms(sp.Integer) for f in self._meaning.values() for c in f.atoms(Relational)))
+        self._whole = max([WHOLE_REACH, *(2 * abs(int(number)) for number in compared)])
         self._known_length = (meaning or {}).get(LENGTH)
         self._compiled: dict[tuple[sp.Expr, str], tuple[list[sp.Symbol], Callable[..., Any]]] = {}
 
@@ -104,12 +108,31 @@ class Earlier:
         fixed = read - {*self.varying, *self.results, LENGTH, COUNT, POSITION}
         known = int(self._known_length) if self._known_length is not None else 0
         length = max(SHORTEST, min(known, LONGEST) if indexed else known)
-        return {s: drawn(s, source, 1.0) for s in sorted(fixed, key=str)} | {LENGTH: float(length)}
+        return {s: self._drawn(s, source, 1.0) for s in sorted(fixed, key=str)} | {LENGTH: float(length)}
 
-    def row(self, source: random.Random, reach: float, odds: float = 0.5, index_below: float = 0) -> Point:
-        """Random elements of one position, and its index where there is a bound for it."""
+    def row(
+        self,
+        source: random.Random,
+        reach: float,
+        odds: float = 0.5,
+        index_below: float = 0,
+        read: Sequence[sp.Symbol] | None = None,
+    ) -> Point:
+        """Random elements of one position, and its index where there is a bound for it.
+
+        Those that are not `read` by what is asked about are small: they leave what results are to further positions.
+        """
         index = {POSITION: float(source.randrange(int(index_below)))} if index_below else {}
-        return {s: drawn(s, source, reach, odds) for s in self.varying} | index
+        small = set(self.varying) - set(self.varying if read is None else read)
+        return {s: self._drawn(s, source, reach * SMALL if s in small else reach, odds) for s in self.varying} | index
+
+    def _drawn(self, symbol: sp.Symbol, source: random.Random, reach: float, odds: float = 0.5) -> float:
+        """A number that the symbol may be, of few decimals."""
+        if is_truth(symbol):
+            return float(source.random() < odds)
+        if symbol.is_integer:
+            return float(source.randint(0 if symbol.is_nonnegative else -self._whole, self._whole))
+        return round(source.uniform(0.05 * reach if symbol.is_nonnegative else -reach, reach), 3)
 
     def draw(
         self, source: random.Random, reach: float, fixed: Point, base: Sequence[Point] = (), indexed: bool = False
@@ -144,6 +167,13 @@ class Earlier:
         symbols, evaluate = self._compiled[key]
         number = float if arithmetic == "math" else mpmath.mpf
         return number(evaluate(*(number(at[s]) for s in symbols)))
+
+    def holds(self, condition: sp.Expr, at: Mapping[sp.Symbol, Any]) -> bool:
+        """Whether a plain condition, as the number 1 or 0, holds there; not where it has no value."""
+        try:
+            return bool(self.value(condition, at))
+        except NO_VALUE:
+            return False
 
     def completed(self, base: Sequence[Point], rest: Sequence[Point], fixed: Point, wanted: Point) -> Reached | None:
         """The base and further rows, near those given, that together have the wanted results; None where none do."""
@@ -182,16 +212,6 @@ class Earlier:
             else:
                 return None
         return None
-
-
-def drawn(symbol: sp.Symbol, source: random.Random, reach: float, odds: float = 0.5) -> float:
-    """A number that the symbol may be, of few decimals."""
-    if is_truth(symbol):
-        return float(source.random() < odds)
-    if symbol.is_integer:
-        reach = max(reach, WHOLE_REACH)
-        return float(source.randint(0 if symbol.is_nonnegative else -int(reach), int(reach)))
-    return round(source.uniform(0.05 * reach if symbol.is_nonnegative else -reach, reach), 3)
 
 
 def _kept_positive(old: np.ndarray, new: np.ndarray, symbols: Sequence[sp.Symbol]) -> np.ndarray:
