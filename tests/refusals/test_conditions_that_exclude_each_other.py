@@ -36,7 +36,7 @@ def where_both(first: Condition, second: Condition, combine: Callable[..., Expr]
         (lambda g: g < 8, lambda g: g >= 4, True),
         (lambda g: g + 2 <= 40, lambda g: tirx.Not(g < 50), False),
         (lambda g: tirx.And(g > 3, g < 9), lambda g: tirx.Or(g < 2, g > 10), False),
-        (lambda g: tirx.And(g > 3, g < 9), lambda g: tirx.Or(g < 5, g > 10), True),
+        (lambda g: tirx.And(g > -30, g < 9), lambda g: tirx.Or(g < 5, g > 10), True),
     ],
     ids=["apart", "overlapping", "far apart", "outside an interval", "partly inside an interval"],
 )

@@ -77,7 +77,7 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
             below = fixed[LENGTH] if indexed else 0
             rows = [earlier.row(source, reaches[0], odds, below, varying) for _ in range(POOL)]
             drawn = [earlier.draw(source, reaches[1], fixed, indexed=indexed) for _ in range(POOL)]
-            data = [found for found in drawn if found is not None]
+            data = earlier.beside(rows, [found for found in drawn if found is not None], size)
             chosen = _pivoted(at, rows, [found.results for found in data], size)
             if chosen is not None:
                 picked = [rows[i] for i, _ in chosen], [data[j] for _, j in chosen]
@@ -121,7 +121,7 @@ def _pivoted(
         if largest and not any(mpmath.isnan(line[j]) for j in defined):
             left[i] = {j: line[j] / largest for j in defined}
     chosen: list[tuple[int, int]] = []
-    while left and len(chosen) < size:
+    while any(left.values()) and len(chosen) < size:
         row, column = max(((i, j) for i, line in left.items() for j in line), key=lambda at: abs(left[at[0]][at[1]]))
         head = left.pop(row)
         pivot = head.pop(column)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mpmath
-import numpy as np
 import sympy as sp
 from sympy.core.relational import Relational
 
@@ -140,7 +139,9 @@ class Earlier:
         """Random data that start with a given segment; None where they have no real, finite results."""
         length = int(fixed[LENGTH])
         count = max(REST, length - len(base)) if indexed or length <= SHORTEST else REST
-        rows = [*base, *(self.row(source, reach) for _ in range(count))]
+        often = max(1, length - len(base) - count + 1)  # how often the last one stands there: sums stay of one size
+        reaches = [reach] * (count - 1) + [reach * min(1.0, 2 / often)]
+        rows = [*base, *(self.row(source, far) for far in reaches)]
         return self.reached(rows, fixed)
 
     def reached(self, rows: Sequence[Point], fixed: Point, arithmetic: str = "math") -> Reached | None:
@@ -175,38 +176,42 @@ class Earlier:
         except NO_VALUE:
             return False
 
+    def beside(self, rows: Sequence[Point], data: list[Reached], enough: int) -> list[Reached]:
+        """Those data whose extrema stay what they are where the rows are there as well; all, if not enough do."""
+        ordered = [r.result for block in self._blocks for r in block if r.reducer.ordered]
+        joined = [(found, self.reached([*rows, *found.rows], found.parameters)) for found in data]
+        same = [d for d, j in joined if j is not None and all(d.results[s] == j.results[s] for s in ordered)]
+        return same if len(same) >= enough else data
+
     def completed(self, base: Sequence[Point], rest: Sequence[Point], fixed: Point, wanted: Point) -> Reached | None:
         """The base and further rows, near those given, that together have the wanted results; None where none do."""
         rest = [{s: value for s, value in row.items() if s != POSITION} for row in rest]
         if not wanted:
             return self.reached([*base, *rest], fixed)
         moving = [(k, s) for k, row in enumerate(rest[:REST]) for s in row if not s.is_integer]
-        values, names = np.array([rest[k][s] for k, s in moving]), list(wanted)
-        target = np.array([wanted[s] for s in names])
+        values, names = [rest[k][s] for k, s in moving], list(wanted)
 
-        def at(numbers: np.ndarray) -> Reached | None:
+        def at(numbers: Sequence[float]) -> Reached | None:
             rows = [dict(row) for row in rest]
             for (k, s), number in zip(moving, numbers, strict=True):
-                rows[k][s] = float(number)
+                rows[k][s] = number
             return self.reached([*base, *rows], fixed)
 
-        def missing(found: Reached | None) -> np.ndarray | None:
-            return None if found is None else target - np.array([found.results[s] for s in names])
+        def missing(found: Reached | None) -> list[float] | None:
+            return None if found is None else [wanted[s] - found.results[s] for s in names]
 
         found = at(values)
         for _ in range(STEPS):
             off = missing(found)
-            if off is None or np.all(np.abs(off) <= CLOSE * (1 + np.abs(target))):
-                return found if off is not None else None
-            beside = [missing(at(values + SLOPE_STEP * unit)) for unit in np.eye(len(values))]
-            slopes = np.array([(off - b) / SLOPE_STEP if b is not None else 0 * off for b in beside])
-            if not slopes.any() or not np.isfinite(slopes).all():
-                return None
-            move = np.linalg.lstsq(slopes.T, off, rcond=1e-8)[0]
-            for part in (0.5**k for k in range(HALVINGS)):
-                trial = _kept_positive(values, values + part * move, [s for _, s in moving])
+            if off is None or all(abs(o) <= CLOSE * (1 + abs(wanted[s])) for o, s in zip(off, names, strict=True)):
+                return found
+            beside = [missing(at([*values[:k], values[k] + SLOPE_STEP, *values[k + 1 :]])) for k in range(len(values))]
+            slopes = [[(o - n) / SLOPE_STEP for o, n in zip(off, b or off, strict=True)] for b in beside]
+            move = _least_move(slopes, off)
+            for part in (0.5**k for k in range(HALVINGS if move else 0)):
+                trial = [_moved(s, v, part * m) for (_, s), v, m in zip(moving, values, move, strict=True)]
                 nearer = missing(at(trial))
-                if nearer is not None and np.abs(nearer).max() < np.abs(off).max():
+                if nearer is not None and max(map(abs, nearer)) < max(map(abs, off)):
                     values, found = trial, at(trial)
                     break
             else:
@@ -214,9 +219,19 @@ class Earlier:
         return None
 
 
-def _kept_positive(old: np.ndarray, new: np.ndarray, symbols: Sequence[sp.Symbol]) -> np.ndarray:
-    signed = np.array([bool(s.is_nonnegative) for s in symbols])
-    return np.where(signed & (new <= 0), old / 8, new)
+def _least_move(slopes: list[list[float]], off: list[float]) -> list[float]:
+    """The least change of the numbers that makes up for what is off, to first order; empty where there is none."""
+    jacobian = mpmath.matrix(slopes).T
+    try:
+        move = jacobian.T * mpmath.lu_solve(jacobian * jacobian.T, mpmath.matrix(off))
+    except NO_VALUE:
+        return []
+    return [float(m) for m in move] if all(map(mpmath.isfinite, move)) else []
+
+
+def _moved(symbol: sp.Symbol, value: float, by: float) -> float:
+    """The number changed, and still positive where it has to be."""
+    return value / 8 if symbol.is_nonnegative and value + by <= 0 else value + by
 
 
 def _reduced(block: tuple[Reduction, ...], lifted: list[list[Any]], repeated: int) -> tuple[Any, ...]:
