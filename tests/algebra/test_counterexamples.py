@@ -39,13 +39,16 @@ def test_the_matrix_at_the_shown_points_has_more_rank_than_any_state_allowed(red
 
 
 @pytest.mark.parametrize("element", [absolute(x - s), (x - s) ** 2], ids=["distance", "square"])
-def test_segments_of_equal_extrema_have_the_shown_results(element: sp.Expr) -> None:
+def test_each_shown_position_decides_at_its_own_result_which_the_shown_data_have(element: sp.Expr) -> None:
     found = shown(MEAN_SUM, (o, MIN, element))
-    (_, values), (_, (held,)) = found.at
+    (_, values), (_, held) = found.at
     function = sp.lambdify((x, s), element)
-    left, right = values[:3], values[3:]
-    assert (min(left), max(left)) == (min(right), max(right))
-    assert found.outcomes == tuple(min(function(v, held) for v in part) for part in (left, right))
+    assert len(values) == len(held) == len(found.data) == 7
+    for k, (total, data) in enumerate(zip(held, found.data, strict=True)):
+        ((name, elements),) = data
+        assert name == "x" and elements[:7] == values and sum(elements) == pytest.approx(total, rel=1e-9)
+        at = [function(value, total) for value in values]
+        assert at.index(min(at)) == k
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])

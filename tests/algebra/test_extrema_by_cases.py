@@ -8,11 +8,12 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, is_truth
+from tvm_cascade.algebra.cascade import Cascade, Reduction, is_truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.envelope import envelope
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.rank import full_rank
+from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
@@ -36,6 +37,11 @@ LAWFUL: dict[str, Cascade] = {
     "a result as a factor of its own exponential": cascade(MEAN_SUM, (o, SUM, s * exp(x - s))),
     "exponentials of one result": cascade(MAXIMUM, (o, SUM, exp(x - m) * exp(y - m))),
     "a factor that may vanish": cascade(MEAN_SUM, (o, SUM, w * (x + s * x / N))),
+    "exponential times a result of any sign": cascade(MEAN_SUM, (o, MAX, N * s * exp(x - s))),
+    "cube of a difference times a result of any sign": cascade(MAXIMUM, (o, MIN, m * (x - m) ** 3)),
+    "softplus where kept, times a result of any sign": cascade(
+        (m, MAX, exp(v / 4)), (s, SUM, y), (o, MIN, s * log(1 + exp(keep * v / 4 + (1 - keep) * x - m)))
+    ),
     "over a function of the position": cascade(MEAN_SUM, (o, SUM, exp(x - s) / (x**2 + 1))),
 }
 
@@ -56,7 +62,7 @@ PROVED: dict[str, tuple[Cascade, str]] = {
     "nearest to a positive sum": (cascade((t, SUM, r), (o, MIN, absolute(t - x / 8))), "not_monotone"),
     "hump on a slope": (cascade(MEAN_SUM, (o, MAX, x + exp(-((8 * x - s) ** 2)))), "not_monotone"),
     "distances where kept": (cascade(MEAN_SUM, (o, SUM, (1 - keep) * absolute(x / 16 - s))), "infinite_rank"),
-    "cut off at a positive sum": (cascade((t, SUM, r), (o, SUM, sp.Max(t, log(r)))), "infinite_rank"),
+    "cut off at a positive sum": (cascade((t, SUM, r), (o, SUM, sp.Max(t, 9 * x))), "infinite_rank"),
 }
 
 
@@ -89,16 +95,17 @@ def test_a_part_without_a_fold_that_never_decides_proves_nothing() -> None:
 
 
 def test_an_envelope_is_found_where_there_is_one_and_nowhere_else() -> None:
-    u = sp.Symbol("u", real=True)
-    found = envelope((x - u) * (y - u), MAX, [x, y], [u], 7)
+    total = Earlier([Reduction(*MEAN_SUM)], [x, y])
+    found = envelope((x - s) * (y - s), MAX, total, 7)
     assert found is not None and len(found.positions) == 7
-    assert envelope((x + y - u) ** 2, MAX, [x, y], [u], 7) is None
-    assert envelope(y + sp.Max(x, u), MAX, [x, y], [u], 7) is None
+    assert envelope((x + y - s) ** 2, MAX, total, 7) is None
+    assert envelope(y + sp.Max(x, s), MAX, total, 7) is None
 
 
 def test_a_matrix_of_full_rank_is_found_up_to_the_rank_and_not_above() -> None:
-    assert full_rank((x - s) ** 4, [x], [s], 5) is not None
-    assert full_rank((x - s) ** 4, [x], [s], 6) is None
+    total = Earlier([Reduction(*MEAN_SUM)], [x])
+    assert full_rank((x - s) ** 4, total, 5) is not None
+    assert full_rank((x - s) ** 4, total, 6) is None
 
 
 def test_a_truth_value_is_told_from_other_natural_numbers() -> None:

@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
         "rounding_rank",
         "t",
     ),
-    "two parts under a maximum": (lambda: cascade(MEAN_SUM, (o, MAX, q * (x - s))), "several_element_parts", "o"),
+    "two parts under a maximum": (lambda: cascade(MEAN_SUM, (o, MAX, q * (x - s))), "not_monotone", "o"),
     "sixth moment": (lambda: cascade(MEAN_SUM, (d, SUM, (x - s / N) ** 6)), "rank_limit", "d"),
 }
 

@@ -36,7 +36,7 @@ def test_a_program_that_is_no_fold_is_refused_with_its_code_law_buffer_and_count
         assert reason.counterexample.claim in str(explanation)
         assert "_k" not in str(explanation)
         told = [group["reason"]["counterexample"] for group in json.loads(explanation.to_json())["groups"]]
-        assert {"claim", "at", "outcomes"} in [set(shown) for shown in told if shown]
+        assert {"claim", "at", "outcomes", "data"} in [set(shown) for shown in told if shown]
 
 
 def test_the_catalogue_holds_at_least_forty_programs_and_most_are_refused_by_proof() -> None:

@@ -13,6 +13,7 @@ from tvm_cascade.algebra.counterexample import Counterexample, Question, counter
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
 from tvm_cascade.algebra.order_facts import ordered_by_results
+from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -145,15 +146,24 @@ class Derivation:
         `function` is the part of the element that breaks the law, where `detail` is not it; `shown` is the
         counterexample, where it is known and need not be looked for.
         """
-        values = {h.symbol: h.value for h in self.handles} | {r: r for r in self.cascade.results}
         broken = function if function is not None else detail
         if shown is None and isinstance(broken, sp.Expr):
-            values = {symbol: self.plain(value.xreplace(self.numbers)) for symbol, value in values.items()}
-            shown = counterexample(code, Question(reduction.reducer, broken, self.elements, values, self.numbers))
+            shown = counterexample(code, self.question(reduction, broken))
         if isinstance(detail, sp.Basic):
-            detail = self.plain(detail.xreplace(values).xreplace(self.numbers))
+            detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}).xreplace(self.numbers))
         reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
         return Refused(Refusal(str(reduction.result), reason))
+
+    def question(self, reduction: Reduction, function: sp.Expr) -> Question:
+        """Whether there are numbers on which a law fails for a function over handles."""
+        names = {signed: original for original, signed in self._signed.items()}
+        values = {h.symbol: h.value for h in self.handles}
+        return Question(reduction.reducer, function.xreplace(self._signed), values, self.earlier, names)
+
+    @property
+    def earlier(self) -> Earlier:
+        """The reductions so far, on numbers."""
+        return Earlier(self.done, self.elements, self.meaning)
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component with a lift that no move changes: an earlier one that is the same, or a new one."""

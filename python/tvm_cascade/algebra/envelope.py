@@ -1,8 +1,8 @@
 """The proof that max or min over an element keeps no finite state: its envelope has as many pieces as one likes.
 
 Let ⊕ be max, and let x_1, …, x_n and d_1, …, d_n be such that F(x_k, d_k) > F(x_i, d_k) for all i ≠ k. Each x_k then
-decides the result at its own d_k, so the state must remember all n of them. A monotone map allows n = 1, a convex one
-n = 2; what allows more than any limit has no finite state.
+decides the result at its own d_k, so the state must remember all n of them, where further positions can give each d_k.
+A monotone map allows n = 1, a convex one n = 2; what allows more than any limit has no finite state.
 
 Where F has two parts there always are such points: as soon as F and ∂F/∂d can be given any values near some x, take a
 curve h(d) that bends upwards more than F does, and for each d_k the x_k at which F(x_k, ·) touches h from below in d_k.
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import LENGTH, POSITION
+from tvm_cascade.algebra.reached import Earlier, Point, Reached
 from tvm_cascade.algebra.reducer import MAX, Reducer
 
 CANDIDATES = 800
@@ -43,7 +45,7 @@ ANCHORS = 6
 """Random points near which peaks and touching families are looked for, attempt by attempt."""
 
 CLIMB, CLIMB_FROM = 60, 0.5
-"""Steps that lead to a peak, and the first one's length, which is halved where it leads nowhere."""
+"""Steps that lead to a peak, and the first one's length, which is doubled or, where it leads nowhere, halved."""
 
 SPACINGS, BENDS = (0.03, 0.2), (0.5, 4.0)
 """Distances between the d_k, and how much more than F the curve bends there."""
@@ -52,50 +54,60 @@ NEWTON_STEPS = 8
 DIFFERENCE = 1e-4
 """Step of the differences that stand for derivatives: they serve the search alone."""
 
-Point = dict[sp.Symbol, float]
+STARTS = 3
+"""Data of near results, from which those of an envelope are looked for."""
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """`positions[k]` alone decides the result at `points[k]`."""
+    """`positions[k]` alone decides the result at `points[k]`, the results of `data[k]`, which starts with `positions`.
+
+    Attributes
+    ----------
+    positions : elements.
+    points : what the function reads beside elements: results, parameters and N.
+    """
 
     positions: tuple[Point, ...]
     points: tuple[Point, ...]
-
-
-def envelope_exceeds(
-    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol], limit: int
-) -> bool:
-    """Whether `limit` + 1 positions were found that are the only extremum at values of the results of their own."""
-    return envelope(function, reducer, elements, results, limit + 1) is not None
+    data: tuple[Reached, ...]
 
 
 def envelope(
-    function: sp.Expr, reducer: Reducer, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol], enough: int
+    function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int, where: sp.Basic = sp.true
 ) -> Envelope | None:
-    """That many positions, each the only extremum at values of the results of its own; None where none were found.
+    """That many positions, each the only extremum at results of its own, which data reach; None where none were found.
 
     Parameters
     ----------
-    function : F, over elements, results and parameters, which are the same everywhere.
+    function : F, over elements, earlier results and parameters, which are the same everywhere.
+    where : the condition on elements under which it is the element.
     """
-    symbols = sorted(function.free_symbols, key=str)
+    plain, counted = earlier.plain(function), sp.Piecewise((1, earlier.plain(where)), (0, True))
+    symbols = sorted(plain.free_symbols, key=str)
+    varying, read, indexed = earlier.for_function(plain)
+    if not read or not (varying or indexed):
+        return None
     try:
-        evaluate = sp.lambdify(symbols, function, "math")
+        evaluate = sp.lambdify(symbols, plain, "math")
     except (TypeError, ValueError, NotImplementedError):
         return None
-    varying, read = [s for s in symbols if s in elements], [s for s in symbols if s in results]
-    if not varying or not read:
-        return None
-    search = _Search(evaluate, symbols, 1.0 if reducer is MAX else -1.0)
     for attempt, (reach, far) in enumerate(REACHES):
         source = random.Random(attempt)
-        fixed = {s: _number(s, source, 1.0) for s in symbols}
-        pool = [{s: _element(s, source, reach) for s in varying} for _ in range(CANDIDATES)]
-        points = [{**fixed, **{s: _number(s, source, far) for s in read}} for _ in range(POINTS)]
+        fixed = earlier.parameters(plain, source, indexed)
+        below = fixed[LENGTH] if indexed else 0
+        pool = [earlier.row(source, reach, index_below=below, read=varying) for _ in range(CANDIDATES)]
+        if counted != 1:
+            pool = [row for row in pool if earlier.holds(counted, {**fixed, **row})]
+        if len(pool) < enough:
+            continue
+        drawn = [earlier.draw(source, far, fixed, indexed=indexed) for _ in range(POINTS)]
+        starts = [data for data in drawn if data is not None]
         if attempt % 2 == 0:
-            points.sort(key=lambda point: point[read[0]])
-        anchors = [{**fixed, **pool[k], **points[k]} for k in range(ANCHORS)]
+            starts.sort(key=lambda data: data.results[read[0]])
+        search = _Search(evaluate, symbols, 1.0 if reducer is MAX else -1.0, earlier, fixed, starts)
+        points = [data.results for data in starts]
+        anchors = [{**row, **point} for row, point in zip(pool[:ANCHORS], points, strict=False)]
         found = search.met(pool[:POSITIONS], points, enough) or search.near(anchors, varying, read, enough)
         if found is None and attempt < BUILT:
             found = search.built(pool, points, enough)
@@ -111,6 +123,9 @@ class _Search:
     evaluate: Callable[..., float]
     symbols: Sequence[sp.Symbol]
     sign: float
+    earlier: Earlier
+    fixed: Point
+    starts: Sequence[Reached]
 
     def built(self, pool: list[Point], points: list[Point], enough: int) -> Envelope | None:
         """Piece by piece, each as little above the others as there is a candidate for."""
@@ -145,7 +160,7 @@ class _Search:
         self, anchors: list[Point], varying: list[sp.Symbol], read: list[sp.Symbol], enough: int
     ) -> Envelope | None:
         """Peaks, or positions whose F touches one curve, near one of the anchors."""
-        moving = [s for s in varying if s.is_positive or not s.is_nonnegative]
+        moving = [s for s in varying if not s.is_integer]
         for (number, at), result in itertools.product(enumerate(anchors), read):
             spacing, bend = SPACINGS[number % 2], BENDS[number // 2 % 2]
             for symbol in moving:
@@ -168,17 +183,17 @@ class _Search:
         return self._checked(positions, points, enough)
 
     def _climbed(self, point: Point, symbol: sp.Symbol) -> Point:
-        """The point moved uphill along one symbol, to where steps of any length lead down."""
+        """The point moved uphill along one symbol, to where short steps lead down."""
         step = CLIMB_FROM
         (best,) = self._values([{}], point) or [-math.inf]
         for _ in range(CLIMB):
             for way in (step, -step):
                 trial = {**point, symbol: point[symbol] + way}
-                if trial[symbol] <= 0 and symbol.is_positive:
+                if trial[symbol] <= 0 and symbol.is_nonnegative:
                     continue
                 (value,) = self._values([{}], trial) or [-math.inf]
                 if value > best:
-                    best, point = value, trial
+                    best, point, step = value, trial, 2 * step
                     break
             else:
                 step /= 2
@@ -225,7 +240,7 @@ class _Search:
                 return None
             moves = (d * off[0] - b * off[1]) / determinant, (a * off[1] - c * off[0]) / determinant
             point = {**point, **{s: point[s] + move for s, move in zip(pair, moves, strict=True)}}
-            if not all(math.isfinite(point[s]) and (point[s] > 0 or not s.is_positive) for s in pair):
+            if not all(math.isfinite(point[s]) and (point[s] > 0 or not s.is_nonnegative) for s in pair):
                 return None
         return point
 
@@ -247,7 +262,35 @@ class _Search:
             values = self._values(positions, point)
             if values is None or not all(_clear(values[k], v) for i, v in enumerate(values) if i != k):
                 return None
-        return Envelope(tuple(positions), tuple(points))
+        return self._reached(positions, points)
+
+    def _reached(self, positions: list[Point], points: list[Point]) -> Envelope | None:
+        """The envelope with data whose results are those points; None where none were found."""
+        rows = [
+            {s: {**point, **row}[s] for s in (*self.earlier.varying, POSITION) if s in {**point, **row}}
+            for row, point in zip(positions, points, strict=True)
+        ]
+        if len({row.get(POSITION, float(k)) for k, row in enumerate(rows)}) < len(rows):
+            return None
+        found = []
+        for k, point in enumerate(points):
+            data = self._data(rows, point)
+            values = None if data is None else self._values(rows, data.results)
+            if data is None or values is None or not all(_clear(values[k], v) for i, v in enumerate(values) if i != k):
+                return None
+            found.append(data)
+        read = [s for s in self.symbols if s not in rows[0]]
+        return Envelope(tuple(rows), tuple({s: d.results[s] for s in read} for d in found), tuple(found))
+
+    def _data(self, rows: list[Point], point: Point) -> Reached | None:
+        """Data that start with those rows and have the results of that point."""
+        wanted = {s: point[s] for s in self.symbols if s in self.earlier.results}
+        near = sorted(self.starts, key=lambda data: sum(abs(data.results[s] - v) for s, v in wanted.items()))
+        for start in near[:STARTS]:
+            rest = start.rows[len(rows) :] if len(start.rows) > len(rows) else start.rows
+            if (data := self.earlier.completed(rows, rest, self.fixed, wanted)) is not None:
+                return data
+        return None
 
     def _values(self, pool: Sequence[Point], point: Point) -> list[float] | None:
         try:
@@ -263,14 +306,3 @@ def _below(candidate: int, chosen: list[tuple[int, int, list[float]]]) -> bool:
 
 def _clear(larger: float, smaller: float) -> bool:
     return larger - smaller > CLEAR_MARGIN * max(abs(larger), abs(smaller), 1e-6)
-
-
-def _element(symbol: sp.Symbol, source: random.Random, reach: float) -> float:
-    """A number that an element may be; what is not negative may be a truth value, so it is 0 or 1."""
-    if symbol.is_nonnegative and not symbol.is_positive:
-        return float(source.random() < 0.5)
-    return _number(symbol, source, reach)
-
-
-def _number(symbol: sp.Symbol, source: random.Random, reach: float) -> float:
-    return source.uniform(0.05, reach) if symbol.is_nonnegative else source.uniform(-reach, reach)

@@ -33,6 +33,7 @@ def through_order(
     | convex (max), concave (min)    | both         | both         |
     | falls, then rises (max)        | both         |              |
     | rises, then falls (min)        |              | both         |
+    | either of the first two, by d  | both         | both         |
 
     With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
@@ -84,6 +85,8 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
         return _kept_through_abs(outer, variable, reducer, strictly)
     if way := trend(outer, variable, strictly):
         return (reducer,) if way > 0 else (opposite,)
+    if not strictly and _one_way(outer, variable):
+        return (MAX, MIN)
     if outer.has(sp.Max, sp.Min):
         return None
     slope = sp.diff(outer, variable)
@@ -93,6 +96,8 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
             return (reducer,)
         if slope.is_negative if strictly else slope.is_nonpositive:
             return (opposite,)
+    if not strictly and _slope_has_one_sign(slope, variable):
+        return (MAX, MIN)
     way = 1 if reducer is MAX else -1
     if _turns_once(slope, variable, way):
         return (MAX, MIN)
@@ -101,6 +106,26 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
         return None
     bend = simplified(bend) * way
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+
+
+def _one_way(expression: sp.Expr, variable: sp.Symbol) -> bool:
+    """Whether the expression is monotone in the variable at any results, which may decide the direction: d·exp(x)."""
+    if trend(expression, variable) is not None:
+        return True
+    if isinstance(expression, _RISING) or (isinstance(expression, sp.Pow) and expression.exp.is_odd):
+        inner = expression.args[0]
+        rises = isinstance(expression, _RISING) or (expression.exp.is_positive and not expression.exp.has(variable))
+        return bool(rises) and _one_way(inner, variable)
+    if isinstance(expression, (sp.Add, sp.Mul)):
+        moving = expression.as_independent(variable, as_Add=isinstance(expression, sp.Add))[1]
+        return moving != expression and not isinstance(moving, type(expression)) and _one_way(moving, variable)
+    return False
+
+
+def _slope_has_one_sign(slope: sp.Expr, variable: sp.Symbol) -> bool:
+    """Whether what varies of the slope has one sign, whatever that of its other factors."""
+    varying = factored(slope).as_independent(variable, as_Add=False)[1]
+    return bool(varying.is_nonnegative or varying.is_nonpositive)
 
 
 def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:

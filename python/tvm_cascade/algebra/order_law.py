@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction, is_truth, masks_in
-from tvm_cascade.algebra.counterexample import Counterexample, deciding_positions
+from tvm_cascade.algebra.counterexample import deciding_positions
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.envelope import envelope
 from tvm_cascade.algebra.gauge import Handle
@@ -141,15 +141,12 @@ class _Case:
         )
 
     def _refused(self, code: str) -> Exception:
-        values = {h.symbol: h.value for h in self.used}
-        function, elements = self.whole.xreplace(values), self.derivation.elements
-        found = envelope(function, self.reducer, elements, self.derivation.results, RANK_LIMIT + 1)
+        question = self.derivation.question(self.reduction, self.whole)
+        found = envelope(question.over_results, self.reducer, question.earlier, RANK_LIMIT + 1, self._holds)
         if found is None:
             code = "order_unknown" if code == "not_monotone" else code
             return self.derivation.refuse(self.reduction, code, self.whole)
-        shown: Counterexample | None = None
-        if code == "several_element_parts":
-            shown = deciding_positions(found, self.reducer, self.derivation.plain)
+        shown = deciding_positions(found, question)
         return self.derivation.refuse(self.reduction, "not_monotone", self.whole, shown=shown)
 
 

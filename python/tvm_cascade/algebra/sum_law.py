@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled, masks_in
+from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
@@ -20,7 +21,6 @@ from tvm_cascade.algebra.gauge import (
     factor_in,
     tracking_gauge,
 )
-from tvm_cascade.algebra.rank import numeric_rank_exceeds
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.separate import (
@@ -207,9 +207,9 @@ def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: li
     if basis is None and _deciding_masks(derivation, held):
         return None
     if basis is None:
-        over_results = held.function.xreplace({h.symbol: h.value for h in held.tracked})
-        exceeded = numeric_rank_exceeds(over_results, derivation.elements, derivation.results, RANK_LIMIT)
-        raise derivation.refuse(reduction, "infinite_rank" if exceeded else "separation_unknown", held.function)
+        shown = rank_grows(derivation.question(reduction, held.function))
+        code = "separation_unknown" if shown is None else "infinite_rank"
+        raise derivation.refuse(reduction, code, held.function, shown=shown)
     if basis.rank > RANK_LIMIT:
         raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:

@@ -82,13 +82,14 @@ class Atom:
 class AtomTable:
     """All atoms of one cascade, by their SymPy form. `reserved` are names that results have.
 
-    `opposites` has for the symbol of a negated condition that of the condition.
+    `opposites` has for the symbol of a negated condition that of the condition, `sources` what each leaf is.
     """
 
     axis: tuple[tirx.Var, ...]
     reserved: frozenset[str] = frozenset()
     atoms: dict[sp.Expr, Atom] = field(default_factory=dict)
     opposites: dict[sp.Symbol, sp.Symbol] = field(default_factory=dict)
+    sources: dict[sp.Symbol, ir.Expr] = field(default_factory=dict)
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
     def of(self, expression: ir.Expr) -> sp.Expr:
@@ -120,7 +121,7 @@ class AtomTable:
         return element.xreplace(both)
 
     def _condition(self, condition: ir.Expr) -> sp.Symbol:
-        return sp.Symbol(f"{self._leaf(condition)}_holds", **TRUTH)
+        return sp.Symbol(f"{self.leaf(condition)}_holds", **TRUTH)
 
     def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
         if form not in self.atoms:
@@ -137,8 +138,7 @@ class AtomTable:
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
-        sources = [load.source.name for load in loads_of(expression)]
-        base = sources[0] if sources else expression.name if isinstance(expression, ir.Var) else "t"
+        base = self.name_of(expression)
         names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
 
@@ -146,6 +146,12 @@ class AtomTable:
     def leaves(self) -> dict[sp.Symbol, ir.Expr]:
         """The TIR expression of every leaf symbol that forms have been written in."""
         return {symbol: key.key for key, symbol in self._leaves.items()}  # type: ignore[attr-defined]
+
+    @staticmethod
+    def name_of(expression: ir.Expr) -> str:
+        """What an expression is called after: the first buffer that it reads."""
+        sources = [load.source.name for load in loads_of(expression)]
+        return sources[0] if sources else expression.name if isinstance(expression, ir.Var) else "t"
 
     def form(self, expression: ir.Expr) -> sp.Expr:
         """The SymPy form over leaf symbols; what has no algebra is a leaf itself."""
@@ -158,14 +164,17 @@ class AtomTable:
             return self.form(expression.value)
         if name := function_name(expression):
             return FUNCTIONS[name](*(self.form(a) for a in expression.args))
-        return self._leaf(expression)
+        return self.leaf(expression)
 
-    def _leaf(self, expression: ir.Expr) -> sp.Symbol:
+    def leaf(self, expression: ir.Expr) -> sp.Symbol:
+        """The symbol of an expression that has no algebra of its own."""
         key = tvm_ffi.StructuralKey(expression)  # type: ignore[call-arg]
         if key not in self._leaves:
             dtype = dtype_of(expression)
             facts = TRUTH if dtype == "bool" else {"nonnegative": True} if dtype.startswith("uint") else {}
+            facts = {"integer": True} | facts if dtype.startswith(("int", "uint")) else facts
             self._leaves[key] = sp.Symbol(f"_leaf{len(self._leaves)}", real=True, **facts)
+            self.sources[self._leaves[key]] = expression
         return self._leaves[key]
 
 

@@ -19,6 +19,7 @@ from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, subs
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 
 
@@ -286,8 +287,8 @@ class _Search:
 
 
 def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:
-    """Atoms by their forms over loads, and N where the axis has a fixed extent."""
-    known = {atom.symbol: form for form, atom in atoms.atoms.items() if atom.symbol != form}
+    """What atoms stand for, and N where the axis has a fixed extent."""
+    known = meaning_of(atoms)
     return {**known, LENGTH: sp.Integer(frame.length)} if isinstance(frame.length, int) else known
 
 

@@ -116,7 +116,12 @@ def _counterexample(reason: Reason) -> dict[str, Any] | None:
     shown = reason.counterexample
     if shown is None:
         return None
-    return {"claim": shown.claim, "at": {k: list(v) for k, v in shown.at}, "outcomes": list(shown.outcomes)}
+    return {
+        "claim": shown.claim,
+        "at": {name: list(values) for name, values in shown.at},
+        "outcomes": list(shown.outcomes),
+        "data": [{name: list(values) for name, values in elements} for elements in shown.data],
+    }
 
 
 @dataclass(frozen=True)

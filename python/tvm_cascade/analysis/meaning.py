@@ -1,0 +1,86 @@
+"""What atoms stand for: functions of each other, of loads and of variables, so that no counterexample parts them.
+
+Two conditions on one index, l < 4 and l >= 8, never hold together; tanh(x) is below 1 and moves with x. The algebra
+needs neither to derive a fold, but a law is broken only by values that the atoms of a program have together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sympy as sp
+from tvm import ir
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import dtype_of, uses
+from tvm_cascade.analysis.expression import AtomTable, selection_of
+
+COMPARISONS: dict[type, Callable[..., sp.Basic]] = {
+    prim.LT: sp.Lt,
+    prim.LE: sp.Le,
+    prim.GT: sp.Gt,
+    prim.GE: sp.Ge,
+    prim.EQ: sp.Eq,
+    prim.NE: sp.Ne,
+}
+CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {prim.And: sp.And, prim.Or: sp.Or}
+
+DEPTH = 8
+"""Selections in selections that are written out."""
+
+PLAIN = 1e6
+"""Constants above this, as in select(c, x, -1e30), mask elements out: what is selected is one symbol then."""
+
+
+def meaning_of(atoms: AtomTable) -> dict[sp.Symbol, sp.Expr]:
+    """Atoms in terms of others and of what they read; of that, what varies along the axis stands for itself."""
+    forms = {}
+    for form, atom in atoms.atoms.items():
+        if atom.indicator:
+            forms[atom.symbol] = _as_number(atoms, atom.expression)
+        elif atom.symbol != form:
+            forms[atom.symbol] = _written_out(atoms, form)
+    known = {form: symbol for symbol, form in forms.items() if form.is_Symbol}
+    names = {str(atom.symbol) for atom in atoms.atoms.values()} | set(atoms.reserved)
+    varying = {}
+    for leaf in sorted(set().union(*(form.free_symbols for form in forms.values())) - known.keys(), key=str):
+        if leaf in atoms.sources:
+            base = atoms.name_of(atoms.sources[leaf])
+            name = next(n for k in range(len(names) + 1) if (n := base + (f"_{k}" if k else "")) not in names)
+            names.add(name)
+            known[leaf] = sp.Symbol(name, **leaf.assumptions0)
+            if uses(atoms.sources[leaf], atoms.axis):
+                varying[known[leaf]] = known[leaf]
+    return {s: form.xreplace(known) for s, form in forms.items() if not form.is_Symbol} | varying
+
+
+def _as_number(atoms: AtomTable, condition: ir.Expr) -> sp.Expr:
+    """A condition as 1 or 0."""
+    holds = _condition(atoms, condition)
+    return holds.lhs if isinstance(holds, sp.Eq) and holds.rhs == 1 else sp.Piecewise((1, holds), (0, True))
+
+
+def _condition(atoms: AtomTable, condition: ir.Expr) -> sp.Basic:
+    kind = type(condition)
+    if isinstance(condition, prim.Not):
+        return sp.Not(_condition(atoms, condition.a))
+    if kind in CONNECTIVES:
+        return CONNECTIVES[kind](_condition(atoms, condition.a), _condition(atoms, condition.b))
+    if kind in COMPARISONS and dtype_of(condition.a).startswith(("int", "uint")):
+        return COMPARISONS[kind](atoms.form(condition.a), atoms.form(condition.b))
+    return sp.Eq(atoms.leaf(condition), 1, evaluate=False)
+
+
+def _written_out(atoms: AtomTable, form: sp.Expr) -> sp.Expr:
+    """The form with what is selected in place of selections."""
+    for _ in range(DEPTH):
+        selected = {}
+        for leaf in form.free_symbols & atoms.sources.keys():
+            if parts := selection_of(atoms.sources[leaf]):
+                chosen, other = (atoms.form(branch) for branch in parts[1:])
+                if not any(v.is_number and not abs(v) < PLAIN for v in (chosen, other)):
+                    selected[leaf] = sp.Piecewise((chosen, _condition(atoms, parts[0])), (other, True))
+        if not selected:
+            return form
+        form = form.xreplace(selected)
+    return form
