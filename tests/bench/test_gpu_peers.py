@@ -1,0 +1,98 @@
+"""Peers that do not take a workload say why; what a CPU can run of them gives the right answer."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.gpu import check, flashinfer_peer, torch_peers, tvm_peers
+from tvm_cascade.bench.gpu.peers import PEERS
+from tvm_cascade.bench.gpu.prepared import Prepared
+from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.peers import Absent
+
+torch = pytest.importorskip("torch")
+
+
+def problem(name: str, length: int = 48) -> Problem:
+    return Problem.drawn(torch, workloads.get(name).cpu.with_length(length), "cpu", seed=0)
+
+
+@pytest.mark.parametrize("name", ["PF_ALIBI", "PF_SOFTCAP", "PF_WINDOWED"])
+def test_sdpa_has_no_form_of_some_scores(name: str) -> None:
+    found = PEERS["cudnn"](problem(name))
+    assert isinstance(found, Absent) and "soft cap" in found.reason
+
+
+@pytest.mark.parametrize("name", ["tvm-default", "ours-cuda-cores"])
+def test_slow_programs_only_run_at_the_smallest_size(name: str) -> None:
+    found = PEERS[name](problem("H1"))
+    assert isinstance(found, Absent) and "smallest" in found.reason
+
+
+def test_missing_flashinfer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    found = flashinfer_peer.flashinfer(problem("H1"))
+    assert isinstance(found, Absent) and "pip install" in found.reason
+
+
+def test_inductor_is_left_out_where_scores_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_peers, "_LARGEST_SCORES", 2**10)
+    found = torch_peers.inductor(problem("H1"))
+    assert isinstance(found, Absent) and "scores" in found.reason
+
+
+@pytest.mark.parametrize("name", ["H1", "PF_CAUSAL", "PF_GQA"])
+def test_sdpa_computes_the_workload(name: str) -> None:
+    job = problem(name)
+    prepared = torch_peers.sdpa("MATH", job)
+    assert isinstance(prepared, Prepared)
+    judged = check.Exact(job).judge(check.result(prepared))
+    assert judged.ok, judged.message
+
+
+@pytest.mark.parametrize("name", ["H1", "PF_GQA", "PF_ALIBI", "PF_WINDOWED"])
+def test_flashinfer_gets_the_options_of_the_scores(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = problem(name)
+    seen: dict[str, Any] = {}
+    stub = types.ModuleType("flashinfer")
+    stub.BatchPrefillWithRaggedKVCacheWrapper = type("Wrapper", (_Wrapper,), {"seen": seen})  # type: ignore[attr-defined]
+    stub.single_prefill_with_kv_cache = lambda q, k, v, **given: seen.update(given) or q  # type: ignore[attr-defined]
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "flashinfer", stub)
+    prepared = flashinfer_peer.flashinfer(job)
+    assert isinstance(prepared, Prepared)
+    assert torch.equal(check.result(prepared), job.q), "q goes there and back through its layout"
+    assert seen["causal"] == job.form.causal and seen["logits_soft_cap"] == job.form.cap
+    assert seen["window_left"] == (-1 if job.form.window is None else job.form.window - 1)
+    assert seen["pos_encoding_mode"] == ("ALIBI" if job.form.alibi else "NONE")
+
+
+class _Wrapper:
+    seen: dict[str, Any]
+
+    def __init__(self, workspace: Any, **given: Any) -> None:
+        self.seen.update(given)
+
+    def plan(self, *sizes: Any, **given: Any) -> None:
+        self.seen.update(given)
+
+    def run(self, q: Any, k: Any, v: Any) -> Any:
+        return q
+
+
+def test_our_rows_fill_an_output_that_held_nan() -> None:
+    job = problem("PF_GLOBAL")
+
+    def add(q: Any, k: Any, v: Any, output: Any) -> None:
+        assert output.isnan().all()
+        output.copy_(q)
+
+    prepared = tvm_peers._filling(job, add, lambda: "a kernel")
+    assert torch.equal(check.result(prepared), job.q)
+    assert torch.equal(check.result(prepared), job.q)
