@@ -56,6 +56,17 @@ def test_sdpa_computes_the_workload(name: str) -> None:
     assert judged.ok, judged.message
 
 
+@pytest.mark.parametrize("name", ["PF_GLOBAL", "PF_GQA", "PF_ALIBI", "PF_SOFTCAP", "PF_WINDOWED"])
+@pytest.mark.parametrize("peer", ["flex", "inductor"])
+def test_what_torch_compiles_computes_the_workload(peer: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    job = problem(name)
+    prepared = PEERS[peer](job)
+    assert isinstance(prepared, Prepared)
+    judged = check.Exact(job).judge(check.result(prepared))
+    assert judged.ok, judged.message
+
+
 @pytest.mark.parametrize("name", ["H1", "PF_GQA", "PF_ALIBI", "PF_WINDOWED"])
 def test_flashinfer_gets_the_options_of_the_scores(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = problem(name)

@@ -44,6 +44,8 @@ class Exact:
         batch, heads = problem.q.shape[:2]
         self.heads = list(dict.fromkeys([(0, 0), (batch - 1, heads - 1)]))
         self._values = [as_array(one) for one in self._references()]
+        dtype = problem.q.dtype
+        self._rounded = [as_array(problem.torch.from_numpy(exact).to(dtype)) for exact in self._values]
 
     def _references(self) -> Iterator[Any]:
         problem = self._problem
@@ -56,11 +58,11 @@ class Exact:
     def judge(self, output: Any) -> Comparison:
         """The comparison of an output [batch, head, position, feature] on the head where it is worst."""
         problem = self._problem
-        found = []
-        for (batch, head), exact in zip(self.heads, self._values, strict=True):
-            rounded = as_array(problem.torch.from_numpy(exact).to(problem.q.dtype))
-            length, dtype = problem.k.shape[2], problem.workload.dtype
-            found.append(tolerance.check(as_array(output[batch, head]), exact, rounded, length=length, dtype=dtype))
+        length, dtype = problem.k.shape[2], problem.workload.dtype
+        found = [
+            tolerance.check(as_array(output[batch, head]), exact, rounded, length=length, dtype=dtype)
+            for (batch, head), exact, rounded in zip(self.heads, self._values, self._rounded, strict=True)
+        ]
         return max(found, key=lambda one: (not one.ok, one.max_error))
 
 

@@ -8,7 +8,6 @@ queued while the device is kept busy by something else, so that the host's time 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,7 +15,9 @@ from typing import Any, Protocol
 from tvm_cascade.bench.timing import Timing, summarise
 
 _CLOCK_HZ = 2_000_000_000
-_LONGEST_WAIT_SECONDS = 0.1
+_HOST_SECONDS = 2e-4
+"""To queue one run: more than any of the peers takes."""
+
 _WARM_UP_RUNS = 3
 
 
@@ -54,21 +55,18 @@ class DeviceClock:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._scratch = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda")
-        self._host_seconds = 0.0  # to queue one run, at most, as seen so far
 
     def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
         """Seconds of each run, on the device."""
         cuda = self._torch.cuda
         events = [(cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)) for _ in range(runs)]
         cuda.synchronize()
-        cuda._sleep(int(_CLOCK_HZ * min(_LONGEST_WAIT_SECONDS, 2 * runs * self._host_seconds)))
-        start = time.perf_counter()
+        cuda._sleep(int(_CLOCK_HZ * _HOST_SECONDS * runs))
         for before, after in events:
             self._scratch.zero_()
             before.record()
             run()
             after.record()
-        self._host_seconds = (time.perf_counter() - start) / runs
         cuda.synchronize()
         return [before.elapsed_time(after) * 1e-3 for before, after in events]
 
