@@ -14,15 +14,15 @@ import pytest
 
 from tvm_cascade.bench import runner, workloads
 from tvm_cascade.bench.environment import Environment
-from tvm_cascade.bench.gpu import formula, markdown
+from tvm_cascade.bench.gpu import formula, goals, markdown, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.gpu.peers import OURS
+from tvm_cascade.bench.gpu.peers import OURS, PEERS
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.suites import GpuEntry
-from tvm_cascade.bench.gpu.summary import BEST, means
+from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
 from tvm_cascade.bench.gpu.timing import GpuPlan, measure
 from tvm_cascade.bench.peers import Absent
@@ -195,6 +195,24 @@ def test_means_are_over_what_both_have_a_time_for() -> None:
     assert not any(peer == "ours-cuda-cores" for _, peer in found)
 
 
+def test_goals_are_judged_by_their_means() -> None:
+    wanted = [
+        goals.RatioGoal("s", "long", BEST, 2.0),
+        goals.RatioGoal("s", "all", BEST, 1.0, each=True),
+        goals.RatioGoal("s", "all", "flex", 1.0),
+        goals.RatioGoal("another", "all", BEST, 1.0),
+    ]
+    found = goals.evaluate("s", means(REPORTS), wanted)
+    assert [outcome.met for outcome in found] == [True, False, None]
+    assert found[1].figure.startswith("0.500")
+
+
+def test_every_goal_is_about_a_group_and_a_peer_that_there_are() -> None:
+    for goal in goals.GOALS:
+        groups = {group for one in suites.entries(goal.suite) for group in (*one.groups, WHOLE_SUITE)}
+        assert goal.group in groups and goal.peer in (BEST, *PEERS)
+
+
 def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None:
     reports = [*REPORTS, report]
     text = markdown.section("mha", HERE, GpuPlan(), reports, means(reports))
@@ -205,7 +223,7 @@ def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None
         assert shown in text
     assert "- none (pf_causal): it has no such mask" in text and "broken (pf_causal): FAILED: RuntimeError" in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {7, 10, 6}, "cells of a table are as many as its columns"
+    assert {line.count("|") for line in tables} == {7, 5, 10, 6}, "cells of a table are as many as its columns"
 
 
 def test_a_section_is_replaced_and_the_others_stay() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from tvm_cascade.bench.gpu.summary import Mean
@@ -11,6 +12,7 @@ from tvm_cascade.bench.record import Status
 
 ROW_COLUMNS = ("ms", "p20 to p80", "TF/s", f"time / {OURS}", "max error", "allowed", "compile s")
 MEAN_COLUMNS = ("group", "peer", "geomean", "least", "most", "workloads")
+GOAL_COLUMNS = ("group", "goal", "measured", "")
 
 
 def row_cells(report: GpuReport, row: GpuRow) -> list[str]:
@@ -29,6 +31,11 @@ def mean_cells(mean: Mean) -> list[str]:
     """A mean under `MEAN_COLUMNS`."""
     ratios = [f"{ratio:.3f}" for ratio in (mean.geomean, mean.least, mean.most)]
     return [mean.group, mean.peer, *ratios, str(mean.count)]
+
+
+def goal_cells(outcome: Outcome) -> list[str]:
+    """A goal under `GOAL_COLUMNS`."""
+    return [outcome.label, outcome.text, outcome.figure, {True: "met", False: "NOT met", None: "-"}[outcome.met]]
 
 
 def notes(reports: Sequence[GpuReport]) -> list[str]:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tvm_cascade.bench.gpu.cells import MEAN_COLUMNS, ROW_COLUMNS, environment_lines, mean_cells, notes, row_cells
+from tvm_cascade.bench.gpu import goals
+from tvm_cascade.bench.gpu.cells import (
+    GOAL_COLUMNS,
+    MEAN_COLUMNS,
+    ROW_COLUMNS,
+    environment_lines,
+    goal_cells,
+    mean_cells,
+    notes,
+    row_cells,
+)
 from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.summary import Mean
@@ -26,6 +36,7 @@ def section(
     """The section of a suite."""
     lines = [f"## {suite}", "", *environment_lines(where), "", f"{plan.rounds} rounds.", ""]
     lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means], left=2)
+    lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, means)], left=4)
     columns = ("workload", "program", *ROW_COLUMNS)
     rows = [[report.label, row.name, *row_cells(report, row)] for report in reports for row in report.rows]
     lines += _table(columns, rows, left=2)

@@ -8,12 +8,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tvm_cascade.bench.gpu import device, markdown, peers, suites, table
+from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.summary import Mean, means
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan
-from tvm_cascade.bench.table import console
+from tvm_cascade.bench.table import console, print_goals
 from tvm_cascade.errors import OptionError
 
 JSON_FORMAT = 1
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
         table.print_report(shown, reports[-1])
         write(args, where, plan, reports, means(reports))  # after every workload, so that a broken run leaves the rest
     table.print_means(shown, means(reports))
+    print_goals(shown, goals.evaluate(args.suite, means(reports)))
     return 0 if all(report.sound for report in reports) else 1
 
 
@@ -93,6 +94,7 @@ def write(
             "plan": dataclasses.asdict(plan),
             "workloads": [{**dataclasses.asdict(one), "best_peer": one.best_peer} for one in reports],
             "means": [dataclasses.asdict(mean) for mean in found],
+            "goals": [dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, found)],
         }
         args.json.write_text(json.dumps(plain, indent=1) + "\n")
     if args.markdown is not None:
