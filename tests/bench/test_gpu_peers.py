@@ -58,6 +58,7 @@ def test_sdpa_computes_the_workload(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["PF_GLOBAL", "PF_GQA", "PF_ALIBI", "PF_SOFTCAP", "PF_WINDOWED"])
 @pytest.mark.parametrize("peer", ["flex", "inductor"])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_what_torch_compiles_computes_the_workload(peer: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda function, **options: function)
     job = problem(name)

@@ -8,13 +8,14 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tvm_cascade.bench import runner, workloads
 from tvm_cascade.bench.environment import Environment
-from tvm_cascade.bench.gpu import formula, goals, markdown, suites
+from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu.peers import OURS, PEERS
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
@@ -24,7 +25,7 @@ from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
-from tvm_cascade.bench.gpu.timing import GpuPlan, measure
+from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, measure
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.table import console
@@ -160,6 +161,24 @@ def test_programs_take_turns_and_a_failing_one_leaves_the_others() -> None:
     assert found["a"].samples == 4 * GpuPlan().runs(1e-3)
 
 
+def test_the_cache_is_overwritten_before_each_run() -> None:
+    log: list[str] = []
+    event = SimpleNamespace(record=lambda: log.append("event"), elapsed_time=lambda after: 2.5)
+    cuda = SimpleNamespace(
+        Event=lambda **_: event,
+        synchronize=lambda: log.append("wait"),
+        _sleep=lambda cycles: log.append("busy"),
+        get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1024),
+    )
+    scratch = SimpleNamespace(zero_=lambda: log.append("flush"))
+    sizes: list[int] = []
+    stub = SimpleNamespace(cuda=cuda, empty=lambda size, device: sizes.append(size) or scratch)
+    seconds = DeviceClock(stub).seconds(lambda: log.append("run"), 2)
+    assert sizes == [2 * 1024 // 4], "twice the cache, in float32"
+    assert seconds == [2.5e-3, 2.5e-3]
+    assert log == ["wait", "busy", *["flush", "event", "run", "event"] * 2, "wait"]
+
+
 def test_a_row_that_fails_while_timed_keeps_its_reason() -> None:
     class Failing(FakeClock):
         def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
@@ -258,6 +277,24 @@ def test_json_and_markdown_are_written(tmp_path: Path, report: GpuReport) -> Non
     assert found["environment"]["gpu"] == "NVIDIA Test" and found["environment"]["host"]["commit"] == "abc123"
     assert [row["name"] for row in found["workloads"][0]["rows"]] == list(ROWS)
     assert files[1].read_text().startswith("# Benchmarks")
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.1, 1)])
+def test_a_whole_run_prints_and_writes_everything(
+    factor: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "torch_on_gpu", lambda suite: torch)
+    monkeypatch.setattr(device, "describe", lambda *_: HERE)
+    monkeypatch.setattr(device, "DEVICE", "cpu")
+    monkeypatch.setattr(gpu_runner, "DeviceClock", lambda _: FakeClock())
+    monkeypatch.setattr(peers, "chosen", lambda names: {"cudnn": eager(), OURS: eager(factor)})
+    monkeypatch.setattr(suites, "entries", lambda suite, only: [entry("H1"), entry("PF_ALIBI")])
+    path = tmp_path / "B.md"
+    assert runner.run(parse("--suite", "mha", "--markdown", str(path))) == code
+    shown, text = capsys.readouterr().out, path.read_text()
+    for label in ("h1", "pf_alibi", "each at least 1× over best peer"):
+        assert label in shown and label in text
+    assert ("WRONG" in text) == (code == 1)
 
 
 def test_without_a_gpu_the_suite_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
