@@ -44,6 +44,16 @@ def test_the_eager_formula_passes_and_wrong_answers_do_not(name: str) -> None:
         assert not exact.judge(wrong).ok
 
 
+def test_of_long_heads_some_rows_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_ROWS", 16)
+    problem = small("PF_CAUSAL")  # 40 rows: every fifth
+    exact = check.Exact(problem)
+    output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, None)
+    assert exact.judge(output).ok
+    output[0, 0, 35] = 0
+    assert not exact.judge(output).ok
+
+
 def test_only_the_last_of_some_heads_wrong_is_seen() -> None:
     problem = small("H1")
     output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, None)

@@ -29,6 +29,8 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "window": 70,
 }
 _RERUNS = 3
+_ROWS = 8192
+"""Rows of a head up to which all are compared; then every third, fifth, …: odd, to meet each row of a tile."""
 
 
 def twin(workload: Workload) -> Workload:
@@ -43,7 +45,8 @@ class Exact:
         self._problem = problem
         batch, heads = problem.q.shape[:2]
         self.heads = list(dict.fromkeys([(0, 0), (batch - 1, heads - 1)]))
-        self._values = [as_array(one) for one in self._references()]
+        self._every = 1 + 2 * ((problem.q.shape[2] - 1) // _ROWS)
+        self._values = [as_array(one[:: self._every]) for one in self._references()]
         dtype = problem.q.dtype
         self._rounded = [as_array(problem.torch.from_numpy(exact).to(dtype)) for exact in self._values]
 
@@ -60,7 +63,7 @@ class Exact:
         problem = self._problem
         length, dtype = problem.k.shape[2], problem.workload.dtype
         found = [
-            tolerance.check(as_array(output[batch, head]), exact, rounded, length=length, dtype=dtype)
+            tolerance.check(as_array(output[batch, head, :: self._every]), exact, rounded, length=length, dtype=dtype)
             for (batch, head), exact, rounded in zip(self.heads, self._values, self._rounded, strict=True)
         ]
         return max(found, key=lambda one: (not one.ok, one.max_error))
