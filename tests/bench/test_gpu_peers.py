@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import types
 from typing import Any
@@ -15,6 +16,7 @@ from tvm_cascade.bench.gpu.peers import PEERS
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.peers import Absent
+from tvm_cascade.compilation import compile, resolve_target
 
 torch = pytest.importorskip("torch")
 
@@ -108,3 +110,16 @@ def test_our_rows_fill_an_output_that_held_nan() -> None:
     prepared = tvm_peers._filling(job, add, lambda: "a kernel")
     assert torch.equal(check.result(prepared), job.q)
     assert torch.equal(check.result(prepared), job.q)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@pytest.mark.parametrize("name", ["ours", "ours-cuda-cores", "tvm-default"])
+def test_programs_from_tvm_build_without_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hopper = resolve_target({"kind": "cuda", "arch": "sm_90a"})
+    monkeypatch.setattr(tvm_peers, "resolve_target", lambda target: hopper)
+    monkeypatch.setattr(tvm_peers, "compile", lambda func, target, **options: compile(func, hopper, **options))
+    workload = check.twin(workloads.get("H4"))
+    prepared = PEERS[name](Problem.drawn(torch, workload, "cpu", seed=0, smallest=True))
+    assert isinstance(prepared, Prepared)
+    told = {"ours": "tensor-core kernel", "ours-cuda-cores": "S-TIR schedule", "tvm-default": "dlight"}
+    assert told[name] in prepared.configuration()

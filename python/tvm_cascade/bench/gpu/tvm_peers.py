@@ -34,7 +34,7 @@ def tvm_default(problem: Problem) -> Prepared | Absent:
     target, gpu = resolve_target("cuda"), dlight.gpu
     rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
     mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": problem.func})))
-    with target, cuda_compiler():
+    with target, cuda_compiler(fast_math=True):  # as TVM itself compiles
         built = tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target)
     return _filling(problem, built["main"], lambda: "dlight")
 
