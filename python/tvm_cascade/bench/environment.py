@@ -45,7 +45,7 @@ class Environment:
 def describe(target: tvm.target.Target, threads: int) -> Environment:
     """The environment of this process."""
     versions: dict[str, str | None] = {"tvm-cascade": tvm_cascade.__version__, "python": platform.python_version()}
-    versions |= {name: _version(name) for name in _PACKAGES}
+    versions |= {name: installed_version(name) for name in _PACKAGES}
     return Environment(
         cpu=_cpu_model(),
         cores=core_count(),
@@ -75,7 +75,8 @@ def set_threads() -> int:
     return threads
 
 
-def _version(distribution: str) -> str | None:
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution; None for one that is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

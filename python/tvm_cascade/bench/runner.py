@@ -14,6 +14,8 @@ from tvm.target import Target
 from tvm_cascade.bench import environment, goals, suites, table
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import check
+from tvm_cascade.bench.gpu import runner as gpu_runner
+from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.peers import PEERS, TVM_DEFAULT, Peer
 from tvm_cascade.bench.record import Decided, Report
 from tvm_cascade.bench.suites import Entry
@@ -48,7 +50,8 @@ class Settings:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench`."""
     plan = Plan()
-    parser.add_argument("--suite", choices=suites.SUITES, default="cpu", help="what to measure (default: %(default)s)")
+    known = (*suites.SUITES, *gpu_suites.SUITES)
+    parser.add_argument("--suite", choices=known, default="cpu", help="what to measure (default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads or labels to keep")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
     parser.add_argument("--repeats", type=int, default=plan.repeats, help="samples of a row (default: %(default)s)")
@@ -63,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-default", action="store_true", help=f"leave out the rows `{TVM_DEFAULT}`, which are slow"
     )
+    gpu_runner.add_arguments(parser)
 
 
 def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
     Parameters
     ----------
     args : what the parser of `add_arguments` gives.
-    peers : the rows.
+    peers : the rows of a suite for the CPU.
 
     Returns
     -------
@@ -82,8 +86,11 @@ def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
     WorkloadError
         When `--only` names something that is not in the suite.
     OptionError
-        When a number is not positive, or the file of `--json` cannot be written.
+        When a number is not positive, the file of `--json` cannot be written, or an option is not one of the suite.
     """
+    if args.suite in gpu_suites.SUITES:
+        return gpu_runner.run(args)
+    gpu_runner.refuse_options(args)
     settings = _settings(args)
     entries = suites.entries(args.suite, args.only)
     threads, target, console = environment.set_threads(), host_target(), table.console()

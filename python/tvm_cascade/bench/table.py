@@ -17,7 +17,9 @@ from tvm_cascade.bench.record import Report, Row, Status
 _COMPUTE_BOUND = 16
 """Operations for each byte of compulsory traffic from which on operations are counted, and not bytes."""
 
-_STYLES = {Status.TIMED: "", Status.ABSENT: "dim", Status.WRONG: "bold red", Status.FAILED: "bold red"}
+STYLES = {Status.TIMED: "", Status.ABSENT: "dim", Status.WRONG: "bold red", Status.FAILED: "bold red"}
+"""Of a row by how it came out."""
+
 _LEAST_WIDTH = 110
 
 
@@ -43,11 +45,11 @@ def print_report(console: Console, report: Report) -> None:
     for column in ("ms", "p20 to p80", f"time / {base}" if base else "ratio", rate, "max error", "temporaries"):
         table.add_column(column, justify="right", no_wrap=column == "p20 to p80")
     for row in report.rows:
-        table.add_row(escape(row.name), *_cells(report, row, base), style=_STYLES[row.status])
+        table.add_row(escape(row.name), *_cells(report, row, base), style=STYLES[row.status])
     console.print(table)
     for note, rows in _notes(report.rows).items():
         names = ", ".join(f"`{row.name}`" for row in rows)
-        console.print(f"{names}: {note}", style=_STYLES[rows[0].status], highlight=False, markup=False)
+        console.print(f"{names}: {note}", style=STYLES[rows[0].status], highlight=False, markup=False)
     console.print(_summary(report), style="dim", highlight=False, markup=False)
     if report.blind_to:
         console.print(f"the check cannot tell these from the right answer: {', '.join(report.blind_to)}", style="red")

@@ -28,7 +28,8 @@ from tvm_cascade.bench.programs.program import (
 )
 from tvm_cascade.bench.programs.softmax import softmax_stages
 
-_GEMMA_CAP = 50.0
+GEMMA_CAP = 50.0
+"""The soft cap of Gemma 2's scores."""
 _MASKED = float("-inf")
 
 
@@ -117,7 +118,7 @@ _BOOLEAN = Mask(
     keeps=lambda site: site.arrays["mask"](site.query, site.key),
     span=lambda query, shape: (0, shape["keys"]),
 )
-_GEMMA_SOFT_CAP = partial(_soft_cap, cap=_GEMMA_CAP)
+_GEMMA_SOFT_CAP = partial(_soft_cap, cap=GEMMA_CAP)
 
 VARIANTS: Mapping[str, Variant] = {
     "full": Variant(),

@@ -1,0 +1,69 @@
+"""How figures of a GPU benchmark are written, for a terminal and for Markdown alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm_cascade.bench.goals import Outcome
+from tvm_cascade.bench.gpu.peers import OURS
+from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
+from tvm_cascade.bench.gpu.summary import Mean
+from tvm_cascade.bench.record import Status
+
+ROW_COLUMNS = ("ms", "p20 to p80", "TF/s", f"time / {OURS}", "max error", "allowed", "compile s")
+MEAN_COLUMNS = ("group", "peer", "geomean", "least", "most", "workloads")
+GOAL_COLUMNS = ("group", "goal", "measured", "")
+
+
+def row_cells(report: GpuReport, row: GpuRow) -> list[str]:
+    """A row under `ROW_COLUMNS`."""
+    checked = [_short(row.max_error), _short(row.allowed)]
+    compiled = "" if row.compile_seconds is None else f"{row.compile_seconds:.2f}"
+    if row.timing is None:
+        return ["-" if row.status is Status.ABSENT else str(row.status), "", "", "", *checked, compiled]
+    ratio = report.ratio(row.name)
+    spread = f"{ms(row.timing.p20_s)} to {ms(row.timing.p80_s)}"
+    rate = f"{report.flops / row.timing.median_s / 1e12:.1f}"
+    return [ms(row.timing.median_s), spread, rate, "" if ratio is None else f"{ratio:.3f}", *checked, compiled]
+
+
+def mean_cells(mean: Mean) -> list[str]:
+    """A mean under `MEAN_COLUMNS`."""
+    ratios = [f"{ratio:.3f}" for ratio in (mean.geomean, mean.least, mean.most)]
+    return [mean.group, mean.peer, *ratios, str(mean.count)]
+
+
+def goal_cells(outcome: Outcome) -> list[str]:
+    """A goal under `GOAL_COLUMNS`."""
+    return [outcome.label, outcome.text, outcome.figure, {True: "met", False: "NOT met", None: "-"}[outcome.met]]
+
+
+def notes(reports: Sequence[GpuReport]) -> list[str]:
+    """Why rows have no time, one line for each reason, and which of ours was not the same in further runs."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        for row in report.rows:
+            if row.note:
+                status = "" if row.status is Status.ABSENT else f"{row.status}: "
+                found.setdefault((row.name, status + row.note), []).append(report.label)
+    return [f"{name} ({', '.join(labels)}): {note}" for (name, note), labels in found.items()]
+
+
+def environment_lines(where: GpuEnvironment) -> list[str]:
+    """The card, its software, and the commit."""
+    versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in where.host.versions.items())
+    l2 = where.l2_bytes / 2**20
+    return [
+        f"{where.gpu} ({where.arch}, {where.multiprocessors} multiprocessors, L2 {l2:.0f} MiB), "
+        f"driver {where.driver or 'unknown'}, CUDA {where.cuda}, cuDNN {where.cudnn}; {where.host.cpu}",
+        f"{versions}; commit {where.host.commit or 'unknown'}; {where.host.date}",
+    ]
+
+
+def ms(seconds: float) -> str:
+    """Milliseconds with four digits."""
+    return f"{seconds * 1e3:.4g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def _short(error: float | None) -> str:
+    return "" if error is None else f"{error:.1e}"

@@ -1,0 +1,84 @@
+"""The tables of a GPU benchmark as Markdown: one section for each suite, in a file that keeps those of the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tvm_cascade.bench.gpu import goals
+from tvm_cascade.bench.gpu.cells import (
+    GOAL_COLUMNS,
+    MEAN_COLUMNS,
+    ROW_COLUMNS,
+    environment_lines,
+    goal_cells,
+    mean_cells,
+    notes,
+    row_cells,
+)
+from tvm_cascade.bench.gpu.peers import OWN
+from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
+from tvm_cascade.bench.gpu.summary import Mean
+from tvm_cascade.bench.gpu.timing import GpuPlan
+
+_HEAD = """# Benchmarks
+
+Written by `python -m tvm_cascade bench --suite NAME --markdown BENCHMARKS.md`, a section for each suite. Every row is
+checked against float64 before it is timed, and one that is wrong has no time. Times are medians over all rounds, in
+which the programs of a workload take turns; the L2 cache is overwritten before each run. A ratio over 1 says that ours
+is faster. `compile s` is the time until the first result is there.
+"""
+
+
+def section(
+    suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[GpuReport], means: Sequence[Mean]
+) -> str:
+    """The section of a suite."""
+    lines = [f"## {suite}", "", *environment_lines(where), "", f"{plan.rounds} rounds.", ""]
+    lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means], left=2)
+    lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, means)], left=4)
+    columns = ("workload", "program", *ROW_COLUMNS)
+    rows = [[report.label, row.name, *row_cells(report, row)] for report in reports for row in report.rows]
+    lines += _table(columns, rows, left=2)
+    if told := notes(reports):
+        lines += ["Rows without a time:", "", *(f"- {_plain(note)}" for note in told), ""]
+    kernels = [
+        [report.label, row.name, row.configuration, "yes" if row.reruns_equal else "NO", _error(row.oracle_error)]
+        for report in reports
+        for row in report.rows
+        if row.name in OWN and row.reruns_equal is not None
+    ]
+    headings = ("workload", "program", "kernel", "reruns bitwise equal", "error against the oracle, small shape")
+    lines += _table(headings, kernels, left=3)
+    return "\n".join(lines)
+
+
+def updated(text: str, suite: str, written: str) -> str:
+    """The file's text with the section of a suite replaced, or added where it has none."""
+    if not text.strip():
+        text = _HEAD
+    found = re.search(rf"^## {re.escape(suite)}\n.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        return text.rstrip("\n") + "\n\n" + written.rstrip("\n") + "\n"
+    after = text[found.end() :]
+    return text[: found.start()] + written.rstrip("\n") + "\n" + ("\n" + after if after else "")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """A table with its first columns to the left and figures to the right, and an empty line; nothing without rows."""
+    if not rows:
+        return []
+    rule = ["---" if number < left else "---:" for number in range(len(columns))]
+    return [_line(columns), _line(rule), *(_line([_plain(cell) for cell in row]) for row in rows), ""]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f"{error:.1e}"

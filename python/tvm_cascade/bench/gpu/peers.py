@@ -1,0 +1,42 @@
+"""The rows of a GPU table by the names that `--peers` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from tvm_cascade.bench.gpu import torch_peers, tvm_peers
+from tvm_cascade.bench.gpu.flashinfer_peer import flashinfer
+from tvm_cascade.bench.gpu.prepared import Prepare
+from tvm_cascade.errors import OptionError
+
+OURS = "ours"
+OURS_CUDA_CORES = "ours-cuda-cores"
+
+PEERS: Mapping[str, Prepare] = {
+    "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
+    "flash": partial(torch_peers.sdpa, "FLASH_ATTENTION"),
+    "flex": torch_peers.flex,
+    "inductor": torch_peers.inductor,
+    "flashinfer": flashinfer,
+    "tvm-default": tvm_peers.tvm_default,
+    OURS_CUDA_CORES: tvm_peers.ours_without_tensor_cores,
+    OURS: tvm_peers.ours,
+}
+"""Every row in the order of the table; `ours` is always there."""
+
+OWN = (OURS, OURS_CUDA_CORES)
+"""Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
+
+
+def chosen(names: Sequence[str] | None) -> dict[str, Prepare]:
+    """The rows of the named peers and ours, in the order of the table; all where no names are given.
+
+    Raises
+    ------
+    OptionError
+        When a name is not one of a peer.
+    """
+    if unknown := [name for name in names or () if name not in PEERS]:
+        raise OptionError(f"peers among {', '.join(PEERS)}", ", ".join(unknown), "--peers")
+    return {name: peer for name, peer in PEERS.items() if names is None or name in names or name == OURS}

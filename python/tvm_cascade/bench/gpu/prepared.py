@@ -1,0 +1,42 @@
+"""A row that is ready to run on a device, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.peers import Absent
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program ready to run.
+
+    Attributes
+    ----------
+    run : puts one run on the device's stream and returns what it gives; this is what is timed.
+    output : from that to the output as [batch, head, position, feature].
+    poison : fills the output with NaN where it is known before the run.
+    configuration : how the kernel is cut, or which one it is; empty where that is not known.
+    """
+
+    run: Callable[[], Any]
+    output: Callable[[Any], Any]
+    poison: Callable[[], object]
+    configuration: Callable[[], str] = str
+
+
+Prepare = Callable[[Problem], Prepared | Absent]
+"""Prepares a row of a problem; an exception becomes a row that failed."""
+
+
+def allocating(problem: Problem, run: Callable[[], Any], configuration: str = "") -> Prepared:
+    """A row whose runs allocate their output, of q's shape.
+
+    The allocator gives a block that was just freed to the next request of its size: so that is filled with NaN.
+    """
+    return Prepared(
+        run, lambda output: output, lambda: problem.torch.full_like(problem.q, float("nan")), lambda: configuration
+    )

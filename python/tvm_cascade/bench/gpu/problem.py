@@ -1,0 +1,77 @@
+"""One workload made concrete on a device: its program and its tensors, shared by all rows of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+
+from tvm_cascade.bench.gpu.formula import ScoreForm, form_of
+from tvm_cascade.bench.programs.program import dtype_of, extents
+from tvm_cascade.bench.workload import Workload
+
+_OPERANDS = 3  # q, k and v, which are large and normal; what follows has values that its role fixes
+
+
+class Problem:
+    """A workload's program and tensors.
+
+    Attributes
+    ----------
+    torch : the module.
+    workload : the program with its shape.
+    smallest : whether programs that are hundreds of times slower are measured too.
+    form : what happens to scores.
+    func : the unfused program, unscheduled.
+    inputs : tensors in the order of its parameters.
+    q, k, v : the operands as [batch, head, position, feature].
+    slopes : [head]; None where the program has none.
+    """
+
+    def __init__(
+        self, torch: Any, workload: Workload, inputs: Sequence[Any], smallest: bool = False, func: Any = None
+    ) -> None:
+        self.torch, self.workload, self.smallest = torch, workload, smallest
+        self.form: ScoreForm = form_of(workload)
+        self.func: tirx.PrimFunc = workload.build() if func is None else func
+        self.inputs = list(inputs)
+        self.q, self.k, self.v = (x if x.ndim == 4 else x[None] for x in self.inputs[:_OPERANDS])
+        self.slopes: Any = self.inputs[_OPERANDS] if self.form.alibi else None
+
+    @classmethod
+    def drawn(cls, torch: Any, workload: Workload, device: str, seed: int, smallest: bool = False) -> Problem:
+        """The workload on normal data, the operands drawn on the device."""
+        generator = torch.Generator(device=device).manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        inputs = []
+        for number, argument in enumerate(workload.program.arguments):
+            if number < _OPERANDS:
+                normal = torch.randn(extents(argument.tensor), generator=generator, device=device)
+                inputs.append(normal.to(getattr(torch, dtype_of(argument.tensor).name)))
+            else:
+                inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))
+        return cls(torch, workload, inputs, smallest)
+
+    def empty_output(self) -> Any:
+        """A tensor for the output, filled with NaN."""
+        return self.torch.full_like(self.inputs[0], float("nan"))
+
+    def as_operand(self, output: Any) -> Any:
+        """An output as [batch, head, position, feature]."""
+        return output if output.ndim == 4 else output[None]
+
+
+def as_tensor(torch: Any, array: NDArray[Any], device: str) -> Any:
+    """The array on a device; NumPy has bfloat16 by way of ml_dtypes, which torch does not know."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array.copy()).to(device)
+
+
+def as_array(tensor: Any) -> NDArray[Any]:
+    """The tensor in float64, which holds every value of a narrower float exactly."""
+    return np.asarray(tensor.double().cpu().numpy())

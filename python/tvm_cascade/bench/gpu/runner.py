@@ -1,0 +1,111 @@
+"""`python -m tvm_cascade bench` for the suites that need a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
+from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
+from tvm_cascade.bench.gpu.rows import Bench
+from tvm_cascade.bench.gpu.summary import Mean, means
+from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan
+from tvm_cascade.bench.table import console, print_goals
+from tvm_cascade.errors import OptionError
+
+JSON_FORMAT = 1
+"""Version of what `--json` writes; a field that changes its meaning raises it."""
+
+_LEAST_ROUNDS = 4
+_OPTIONS = ("peers", "rounds", "markdown", "commit")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `bench` that only suites for a GPU have."""
+    group = parser.add_argument_group(f"suites for a GPU ({', '.join(suites.SUITES)})")
+    names = ", ".join(peers.PEERS)
+    group.add_argument("--peers", nargs="+", metavar="NAME", help=f"rows beside ours, of {names} (default: all)")
+    group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {GpuPlan().rounds})")
+    group.add_argument("--markdown", type=Path, metavar="PATH", help="write the suite's section of this file")
+    group.add_argument("--commit", metavar="HASH", help="what is measured, where that is a copy without its repository")
+
+
+def refuse_options(args: argparse.Namespace) -> None:
+    """Raise where a suite for the CPU was given options of the others.
+
+    Raises
+    ------
+    OptionError
+        When one was given.
+    """
+    for name in _OPTIONS:
+        if getattr(args, name) is not None:
+            hint = f"pass --suite {' or '.join(suites.SUITES)}, or leave it out"
+            raise OptionError("a suite for a GPU, with this option", f"the suite `{args.suite}`", f"--{name}", hint)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure a suite, print its tables, and write them where `--json` and `--markdown` say.
+
+    Returns
+    -------
+    exit_code : 1 when a row of ours was wrong or failed, else 0; a peer that fails is a row with its reason.
+
+    Raises
+    ------
+    WorkloadError, OptionError
+        When `--only` or `--peers` names what there is not, a number is too small, a folder does not exist, or torch
+        is not installed.
+    InputError
+        When torch sees no GPU.
+    """
+    plan = _plan(args)
+    rows, entries = peers.chosen(args.peers), suites.entries(args.suite, args.only)
+    for path in (args.json, args.markdown):
+        if path is not None and not path.parent.is_dir():
+            raise OptionError("a file in a folder that exists", str(path), "--json and --markdown")
+    torch = device.torch_on_gpu(args.suite)
+    where, shown = device.describe(torch, args.commit), console()
+    table.print_environment(shown, where)
+    bench = Bench(torch, device.DEVICE, rows, DeviceClock(torch), plan, args.seed)
+    reports: list[GpuReport] = []
+    for entry in entries:
+        reports.append(bench.report(entry))
+        torch.cuda.empty_cache()
+        table.print_report(shown, reports[-1])
+        write(args, where, plan, reports, means(reports))  # after every workload, so that a broken run leaves the rest
+    table.print_means(shown, means(reports))
+    print_goals(shown, goals.evaluate(args.suite, means(reports)))
+    return 0 if all(report.sound for report in reports) else 1
+
+
+def write(
+    args: argparse.Namespace, where: GpuEnvironment, plan: GpuPlan, reports: list[GpuReport], found: list[Mean]
+) -> None:
+    """Write what was found so far to the files of `--json` and `--markdown`."""
+    if args.json is not None:
+        plain: dict[str, Any] = {
+            "format": JSON_FORMAT,
+            "suite": args.suite,
+            "environment": dataclasses.asdict(where),
+            "plan": dataclasses.asdict(plan),
+            "workloads": [{**dataclasses.asdict(one), "best_peer": one.best_peer} for one in reports],
+            "means": [dataclasses.asdict(mean) for mean in found],
+            "goals": [dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, found)],
+        }
+        args.json.write_text(json.dumps(plain, indent=1) + "\n")
+    if args.markdown is not None:
+        before = args.markdown.read_text() if args.markdown.exists() else ""
+        written = markdown.section(args.suite, where, plan, reports, found)
+        args.markdown.write_text(markdown.updated(before, args.suite, written))
+
+
+def _plan(args: argparse.Namespace) -> GpuPlan:
+    plan = GpuPlan() if args.rounds is None else GpuPlan(rounds=args.rounds)
+    if plan.rounds < _LEAST_ROUNDS:
+        hint = "the card lowers its clocks under load, so that few rounds favour who comes first"
+        raise OptionError(f"at least {_LEAST_ROUNDS} rounds", str(plan.rounds), "--rounds", hint)
+    return plan

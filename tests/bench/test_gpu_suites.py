@@ -1,0 +1,69 @@
+"""Which workloads the GPU suites hold, and which rows are asked for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tvm_cascade.bench.gpu import peers, suites
+from tvm_cascade.bench.gpu.formula import form_of
+from tvm_cascade.errors import OptionError, WorkloadError
+
+
+def sizes(suite: str) -> dict[str, tuple[int, ...]]:
+    return {entry.label: tuple(entry.workload.shape.values()) for entry in suites.entries(suite)}
+
+
+def test_prefill_is_sixteen_thousand_tokens_full_and_causal() -> None:
+    found = sizes("prefill")
+    assert len(found) == 22
+    assert found["d128s512"] == (32, 16, 512, 512, 128) and found["d64s16384c"] == (1, 32, 16384, 16384, 64)
+    assert found["d256s4096"] == found["d256s4096c"] == (4, 8, 4096, 4096, 256)
+    for entry in suites.entries("prefill"):
+        assert entry.workload.dtype == "bfloat16"
+        assert form_of(entry.workload).causal == entry.label.endswith("c")
+        assert math.prod(entry.workload.shape[x] for x in ("batch", "queries")) == 16384
+
+
+def test_mha_is_redfusers_table() -> None:
+    assert list(sizes("mha")) == ["H1", "H2", "H3", "H4", "H5", "H6"]
+    assert {entry.workload.dtype for entry in suites.entries("mha")} == {"float16"}
+
+
+def test_neptune_is_its_prefill_operators_at_three_lengths() -> None:
+    found = suites.entries("neptune")
+    assert len(found) == 18
+    forms = {entry.workload.name: form_of(entry.workload) for entry in found}
+    assert forms["PF_WINDOWED"].window == 4096 and forms["PF_SOFTCAP"].cap == 50.0 and forms["PF_ALIBI"].alibi
+    assert {entry.workload.shape["keys"] for entry in found} == {2048, 8192, 32768}
+
+
+@pytest.mark.parametrize("suite", suites.SUITES)
+def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
+    found = suites.entries(suite)
+    assert len({entry.label for entry in found}) == len(found)
+    assert 0 < sum(entry.smallest for entry in found) < len(found)
+
+
+def test_what_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "_LARGEST_BYTES", 2**29)
+    assert {entry.workload.shape["keys"] for entry in suites.entries("neptune")} == {2048, 8192}
+
+
+def test_only_takes_labels_names_and_groups() -> None:
+    assert [entry.label for entry in suites.entries("prefill", ["d64s512c"])] == ["d64s512c"]
+    assert [entry.label for entry in suites.entries("prefill", ["d256 full"])] == ["d256s4096"]
+    assert len(suites.entries("neptune", ["PF_GQA"])) == 3
+    with pytest.raises(WorkloadError, match="d1024"):
+        suites.entries("prefill", ["d1024"])
+    with pytest.raises(WorkloadError, match="prefill, mha, neptune"):
+        suites.entries("decode")
+
+
+def test_ours_is_always_among_the_rows() -> None:
+    assert list(peers.chosen(["flash", "cudnn"])) == ["cudnn", "flash", peers.OURS]
+    assert list(peers.chosen([])) == [peers.OURS]
+    assert list(peers.chosen(None)) == list(peers.PEERS)
+    with pytest.raises(OptionError, match="cudmm"):
+        peers.chosen(["cudmm"])
