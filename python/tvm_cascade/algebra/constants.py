@@ -1,11 +1,13 @@
 """Long numbers as symbols: computer algebra takes exp(1.4427·x) for a power of exp(x/10000).
 
-So too beside logarithms and under waves: 10000·log N for the log of a power, sin(10000·x) for a polynomial in sin x.
+So too in N**1.4427, whose roots of numbers take minutes, and beside logarithms and under waves: 10000·log N for the log
+of a power, sin(10000·x) for a polynomial in sin x.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import sympy as sp
 
@@ -17,7 +19,7 @@ LARGEST_PLAIN = 16
 
 
 class NamedConstants:
-    """Positive symbols for long numbers that stand under exponentials, or beside logarithms and waves."""
+    """Positive symbols for long numbers that stand in exponents, or beside logarithms and waves."""
 
     def __init__(self) -> None:
         self.values: dict[sp.Symbol, sp.Rational] = {}
@@ -27,7 +29,7 @@ class NamedConstants:
         names: dict[sp.Expr, sp.Expr] = {}
         for reduction in cascade.reductions:
             whole = reduction.element.has(sp.log, sp.sin, sp.cos)
-            read = [reduction.element] if whole else [e.args[0] for e in reduction.element.atoms(sp.exp)]
+            read = [reduction.element] if whole else list(_exponents(reduction.element))
             for expression in read:
                 names.update(self._names(expression))
         # Everywhere, not under exponentials alone: max x·k must still be seen to bound exp(x·k − max).
@@ -61,3 +63,9 @@ class NamedConstants:
                 self.values[symbol] = abs(number)
                 names[number] = symbol if number > 0 else -symbol
         return names
+
+
+def _exponents(expression: sp.Expr) -> Iterator[sp.Expr]:
+    """Of exponentials, and those of powers that are no whole numbers: x**32 stays a polynomial."""
+    yield from (e.args[0] for e in expression.atoms(sp.exp))
+    yield from (p.exp for p in expression.atoms(sp.Pow) if not p.exp.is_integer)
