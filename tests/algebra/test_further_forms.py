@@ -45,6 +45,9 @@ LAWFUL: dict[str, Cascade] = {
     "powers of the length and of a parameter that are long numbers": cascade(
         (t, SUM, r), (o, SUM, (N / temperature) ** LOG2_E * exp(LOG2_E * (x / 16 - t)))
     ),
+    "cube about a logarithm of a parameter": cascade(
+        MAXIMUM, (o, SUM, (x - m - log((temperature + 1) / sqrt(temperature))) ** 3)
+    ),
     "phase of many parts": cascade(MEAN_SUM, (o, SUM, sp.cos(w * x + w * (1 - w) * (w * v + 3) - s))),
 }
 
