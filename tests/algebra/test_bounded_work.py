@@ -9,6 +9,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, element, result
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.rank import full_rank
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import determinant
@@ -53,3 +54,9 @@ def test_an_element_that_is_nothing_but_its_rounding_error_is_refused() -> None:
     error = (Round(x, HALF) - x) ** 2
     outcome = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, error * sp.exp(x - a))], [x]))
     assert isinstance(outcome, Refusal) and outcome.reason.code == "rounding_rank"
+
+
+@pytest.mark.parametrize("size", [9, 13])
+def test_where_few_values_of_the_results_have_an_element_ranks_are_looked_for_among_others(size: int) -> None:
+    # Among x and a of either sign alike, sqrt(x + a) is real for most x at few a only.
+    assert full_rank(sp.sqrt(x + a), [x], [a], size) is not None

@@ -20,6 +20,8 @@ from tvm_cascade.testing.numeric_fold import Arithmetic, NumericFold, definition
 from .cascades import HALF, MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, log, m, o, r, s, sqrt, t, v, w, x, y
 
 BFLOAT = sp.Symbol("bfloat16")
+temperature = sp.Symbol("temperature", positive=True)
+LOG2_E = sp.Rational("1.4426950408889634")
 
 LAWFUL: dict[str, Cascade] = {
     "two quantities of one result": cascade(MEAN_SUM, (o, SUM, (x - s) * (x - s / N))),
@@ -36,6 +38,16 @@ LAWFUL: dict[str, Cascade] = {
     "product of exponentials over a root": cascade((t, SUM, r), (o, PROD, exp(x - t) / sqrt(t))),
     "rounding of a rounding": cascade((t, SUM, r), (o, SUM, Round(x * Round(w, HALF) / t, BFLOAT))),
     "rounded argument of an exponential": cascade((t, SUM, r), (o, SUM, exp(Round(x, HALF) + t) / t * log(r))),
+    "exponentials of two quantities of one result": cascade(
+        (t, SUM, r), (o, SUM, w * exp(x - t) * exp((v - t) / 8) / t)
+    ),
+    "exponentials of two results": cascade(MAXIMUM, (s, SUM, v), (o, SUM, w * exp(x - m) * exp(v - s))),
+    "powers of the length and of a parameter that are long numbers": cascade(
+        (t, SUM, r), (o, SUM, (N / temperature) ** LOG2_E * exp(LOG2_E * (x / 16 - t)))
+    ),
+    "cube about a logarithm of a parameter": cascade(
+        MAXIMUM, (o, SUM, (x - m - log((temperature + 1) / sqrt(temperature))) ** 3)
+    ),
     "phase of many parts": cascade(MEAN_SUM, (o, SUM, sp.cos(w * x + w * (1 - w) * (w * v + 3) - s))),
 }
 

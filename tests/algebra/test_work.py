@@ -12,6 +12,7 @@ from sympy.core.cache import clear_cache
 
 import tvm_cascade.analysis.extract as extract
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, _derived, derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
@@ -65,6 +66,23 @@ def test_a_large_expression_that_is_zero_is_seen_to_be_zero() -> None:
     nothing = sum(terms) ** 2 - sp.expand(sum(terms) ** 2)
     assert simplified(nothing) == 0
     assert simplified(nothing + x / 1000) != 0
+
+
+def test_a_sum_of_many_waves_is_not_simplified_at_length() -> None:
+    waves = sum((x + k) * sp.tanh(k * v + x) ** 2 * sp.exp(k * x) for k in range(2, 10))
+    start = time.process_time()
+    assert simplified(waves) == waves
+    assert simplified(sp.sin(x) ** 2 + sp.cos(x) ** 2) == 1
+    assert time.process_time() - start < SLOWEST_CHAIN
+
+
+def test_a_logarithm_of_parameters_is_a_symbol_until_the_fold_is_made() -> None:
+    fixed, varying = sp.log((temperature + 1) / sp.sqrt(temperature)), sp.log(temperature * LENGTH)
+    constants = NamedConstants()
+    source = Cascade([Reduction(a, SUM, x - fixed), Reduction(b, SUM, (x - a - fixed - varying) ** 2)], [x])
+    named = constants.named(source)
+    assert not any(r.element.has(fixed) for r in named.reductions) and named.reductions[1].element.has(varying)
+    assert [r.element.xreplace(constants.values) for r in named.reductions] == [r.element for r in source.reductions]
 
 
 def test_exponentials_do_not_turn_into_hyperbolic_functions() -> None:

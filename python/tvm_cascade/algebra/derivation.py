@@ -89,19 +89,23 @@ class Derivation:
             commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
             if value.has(*self.cascade.results) and not commutes:
                 raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
-        ordered = [r.result for r in self.done if r.reducer.ordered]
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
         # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
         signed = reduction.element.xreplace(self._signed)
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)
-        held = self.handles.extract(element, self.elements, self.results, ordered)
+        held = self.extracted(element)
         if self._exponentials_of_several(held):
             # flag·(x − u) + other·(x − v): one handle for all that moves an exponent.
             element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
-            held = self.handles.extract(element, self.elements, self.results, ordered)
+            held = self.extracted(element)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def extracted(self, element: sp.Expr) -> sp.Expr:
+        """The expression over handles in place of the results so far."""
+        ordered = [r.result for r in self.done if r.reducer.ordered]
+        return self.handles.extract(element, self.elements, self.results, ordered)
 
     def _exponentials_of_several(self, held: sp.Expr) -> bool:
         """Whether an exponential reads several handles."""

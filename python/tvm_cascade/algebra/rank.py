@@ -115,6 +115,8 @@ def _pivoted(
     """The row and column of each of the first pivots, where there are enough of them."""
     values = [[evaluate({**row, **column}) for column in columns] for row in rows]
     defined = [j for j in range(len(columns)) if sum(mpmath.isnan(line[j]) for line in values) <= len(rows) // 3]
+    if len(defined) < size:
+        return None
     left: dict[int, dict[int, mpmath.mpf]] = {}
     for i, line in enumerate(values):
         largest = max((abs(line[j]) for j in defined), default=mpmath.mpf(0))

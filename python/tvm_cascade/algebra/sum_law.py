@@ -81,8 +81,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     elements = derivation.elements
     if not term.has(*elements):
         return LENGTH * term.xreplace({h.symbol: h.value for h in used})
-    term = _joined_exponentials(term, [h.symbol for h in used])
-    held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
+    term = _joined_exponentials(derivation, term)
+    held = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
     held = in_exponent_units(derivation, _without_parameters(held, elements))
@@ -107,13 +107,17 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     return _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
 
 
-def _joined_exponentials(term: sp.Expr, handles: list[sp.Symbol]) -> sp.Expr:
-    """exp(x − u)·exp(y − u) as exp(x + y − 2u): one exponent, which one reference bounds."""
-    reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*handles)]
+def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
+    """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds."""
+    values = {h.symbol: h.value for h in derivation.handles}
+    reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values)]
     if len(reading) < 2:
         return term
     rest = [f for f in sp.Mul.make_args(term) if f not in reading]
-    return sp.Mul(*rest, sp.exp(sp.Add(*(f.args[0] for f in reading))))
+    exponent = sp.Add(*(f.args[0] for f in reading))
+    if len(exponent.free_symbols & values.keys()) > 1:
+        exponent = derivation.extracted(sp.expand(exponent.xreplace(values)))
+    return sp.Mul(*rest, sp.exp(exponent))
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:

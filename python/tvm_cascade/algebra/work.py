@@ -1,11 +1,12 @@
 """A budget of work, so that every derivation ends: the same verdict on any machine, however busy it is.
 
 Work is counted in operations of the expressions that SymPy rewrites, never in seconds. Rewriting goes through this
-file, because SymPy's own has no bound: expressions above SIMPLIFIED_OPS stay as they are unless they are zero.
+file, because SymPy's own has no bound: expressions above SIMPLIFIED_OPS, with waves (sin, tanh) above WAVES_OPS, stay
+as they are unless they are zero.
 
 | rewriting  | cost of an expression of k operations  |
 |------------|----------------------------------------|
-| simplified | 1 + k, above SIMPLIFIED_OPS 1 + k/10   |
+| simplified | 1 + k, of a large one 1 + k/10         |
 | factored   | 1 + k/2                                |
 | cancelled  | 1 + k/2                                |
 | expanded   | a tenth of the terms that may come out |
@@ -20,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
+from sympy.functions.elementary.trigonometric import TrigonometricFunction
 
 from tvm_cascade.algebra.sampling import vanishes
 
@@ -27,8 +30,9 @@ WORK = 3000
 """Operations that one derivation may spend: about six seconds. Of random cascades one in hundreds needs a second."""
 
 SIMPLIFIED_OPS = 250
+WAVES_OPS = 60
 FACTORED_OPS = 120
-"""Operations up to which SymPy's simplify, and factoring and cancelling, end soon."""
+"""Operations up to which SymPy's simplify, that of waves, and factoring and cancelling, end soon."""
 
 
 class ExhaustedError(Exception):
@@ -80,7 +84,7 @@ def _operations(expression: sp.Expr) -> int:
 def simplified(expression: sp.Expr) -> sp.Expr:
     """The expression in a simpler form; a large one as it is, or 0 where it is that. Exponentials stay exponentials."""
     size = _operations(expression)
-    if size > SIMPLIFIED_OPS:
+    if size > (WAVES_OPS if expression.has(TrigonometricFunction, HyperbolicFunction) else SIMPLIFIED_OPS):
         charge(1 + size / 10, "simplifying")
         return sp.Integer(0) if vanishes(expression) else expression
     charge(1 + size, "simplifying")
