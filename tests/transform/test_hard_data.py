@@ -15,7 +15,19 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.tolerance import kinds
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program, softmax_stats
+from ..analysis.programs import (
+    LENGTH,
+    ROWS,
+    Combine,
+    array,
+    fold,
+    maximum,
+    minimum,
+    number,
+    product,
+    program,
+    softmax_stats,
+)
 from .programs import PROGRAMS
 from .running import Arrays, Unfused, read
 
@@ -100,6 +112,22 @@ def test_masked_programs_are_right_where_whole_tiles_and_rows_are_masked(name: s
             if name == "mask as a factor" and not keep.any(axis=1).all():
                 continue
             check_both(func, [INPUTS[kind](np.random.default_rng(1), (ROWS, LENGTH), "float32"), keep])
+
+
+@pytest.mark.parametrize("combine", [minimum, maximum])
+def test_a_mask_makes_an_extremum_zero_beside_a_factor_that_is_infinite(combine: Combine) -> None:
+    x, keep = array("x"), array("keep", dtype="bool")
+    p = fold("p", lambda i, j: x[i, j], product)
+    out = fold("out", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j] / p[i], number(0)), combine)
+    func = read(program(x, keep, out))
+    values = np.exp(INPUTS["normal"](np.random.default_rng(6), (ROWS, LENGTH), "float32"))
+    values[0] *= np.float32(1e-3)  # p[0] underflows: 1/p[0] is infinite
+    kept = masks()["some"]
+    kept[0, ::2] = False
+    if combine is maximum:
+        kept[0] = False
+    assert func.results([values, np.ones_like(kept)])["out"][0] > 3e38  # the identity of min, or infinite
+    check_both(func, [values, kept])
 
 
 def test_two_exponentials_with_references_that_move_far_do_not_overflow() -> None:

@@ -18,7 +18,9 @@ from tvm_cascade.algebra.gauge import (
     cancelled_results,
     exponents,
     factor_in,
+    is_location,
     tracking_gauge,
+    translations,
 )
 from tvm_cascade.algebra.rank import numeric_rank_exceeds
 from tvm_cascade.algebra.reducer import SUM
@@ -49,11 +51,11 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     terms = sp.Add.make_args(held)
     plain = [t for t in terms if not t.has(*handles)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
-    translations = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
-    rest = [t for t in terms if t not in plain and t not in translations]
-    if plain and translations:
-        return [sp.Add(*plain, *translations), *rest]
-    return ([sp.Add(*plain)] if plain else []) + translations + rest
+    translated = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
+    rest = [t for t in terms if t not in plain and t not in translated]
+    if plain and translated:
+        return [sp.Add(*plain, *translated), *rest]
+    return ([sp.Add(*plain)] if plain else []) + translated + rest
 
 
 def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
@@ -85,7 +87,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
         return held.factor * derivation.component(reduction, SUM, held.lift)
-    held = in_exponent_units(derivation, _without_parameters(held, elements))
+    held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
@@ -180,6 +182,28 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
             kept = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
             held = dataclasses.replace(held, tracked=[*kept, unit])
     return held
+
+
+def _by_location(derivation: Derivation, held: Held) -> Held:
+    """(x − u)·(y − u), u near neither x nor y, as (x − u)·(y − v): each is then held near its own data."""
+    elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
+    split = held
+    for handle in held.tracked:
+        parts = translations(split.function, handle.symbol, elements) or {}
+        if len(parts) < 2 or exponents(split.function, handle.symbol, elements) or any(p.has(*symbols) for p in parts):
+            continue
+        if any(is_location(handle.value, part, derivation.done, derivation.meaning) for part in parts):
+            continue
+        others = [(part, derivation.handles.beside(handle, part)) for part in list(parts)[1:]]
+        apart = {total: total.subs(handle.symbol, other.symbol) for part, other in others for total in parts[part]}
+        function = split.function.xreplace(apart)
+        split = dataclasses.replace(
+            split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
+        )
+    if split is held or held.lift != held.function:
+        return held
+    basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
+    return split if basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT else held
 
 
 def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:
