@@ -1,8 +1,8 @@
 """A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
 
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
-unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, and
-over inputs and earlier results that differ in the last place: on an ill-conditioned case the error of one draw is luck,
+unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
+roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier results that differ in the last place: on an ill-conditioned case the error of one draw is luck,
 and in float64 the oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity
 for which the fused one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's
 range.
@@ -26,7 +26,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.targets import host_target
 from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.program import Array, data, program, reordered
+from tvm_cascade.testing.fuzz.program import Array, data, program, reordered, sorted_orders
 from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
@@ -163,12 +163,17 @@ class _Judge:
     def _others(self, inputs: list[Array]) -> Iterator[dict[str, Array]]:
         """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
         yield oracle.evaluate(self.func, inputs, rounding=True)
+        for ordered in sorted_orders(self.case, inputs):
+            yield run(self.executable, UNFUSED, self.func, ordered)
         unit = float(np.finfo(self.case.dtype).eps)
         for seed in range(NUDGES):
             yield run(self.executable, UNFUSED, self.func, reordered(self.case, inputs, seed))
             yield oracle.evaluate(self.func, nudged(inputs, seed))
             signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
             yield oracle.evaluate(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
+            if any(part.op == "rounded" for step in self.case.steps for part in step.element.parts()):
+                scale = float(np.exp2(np.random.default_rng(seed).uniform(-0.5, 0.5)))
+                yield oracle.evaluate(program(self.case, rounded_at=scale), inputs, rounding=True)
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
