@@ -27,15 +27,18 @@ COMBINE = {
 _DATA_SCALE = {"real": 0.5, "positive": 0.25}
 
 
-def program(case: Case, read_as: Sequence[float] = (), rounded_at: float = 1.0) -> tirx.PrimFunc:
+def program(
+    case: Case, read_as: Sequence[float] = (), rounded_at: float = 1.0, least_exponent: float | None = None
+) -> tirx.PrimFunc:
     """The unfused program: one block a reduction, and one for each staged part.
 
     Parameters
     ----------
     read_as : by result, a factor with which later reductions read it; none for the program as it is meant.
     rounded_at : the scale s of roundings to a narrower dtype: round(s·v)/s in place of round(v).
+    least_exponent : what exponents are kept above, if anything, lest exponentials vanish.
     """
-    return _Writer(case, read_as, rounded_at).function()
+    return _Writer(case, read_as, rounded_at, least_exponent).function()
 
 
 def data(case: Case, seed: int) -> list[Array]:
@@ -91,8 +94,8 @@ def _axis(case: Case, given: Input) -> int:
 class _Writer:
     """Writes a case as TE stages. A result has the free axis where its element reads something that has it."""
 
-    def __init__(self, case: Case, read_as: Sequence[float], rounded_at: float) -> None:
-        self.case, self.read_as, self.rounded_at = case, read_as, rounded_at
+    def __init__(self, case: Case, read_as: Sequence[float], rounded_at: float, least_exponent: float | None) -> None:
+        self.case, self.read_as, self.rounded_at, self.least_exponent = case, read_as, rounded_at, least_exponent
         self.given = {
             g.name: te.placeholder(_shape(case, g), "bool" if g.sort == "truth" else case.dtype, name=g.name)
             for g in case.used
@@ -154,6 +157,9 @@ class _Writer:
             if part.op == "rounded" and self.rounded_at != 1.0:
                 scale = tirx.const(self.rounded_at, self.case.dtype)
                 return OPERATIONS[part.op].program(write(part.args[0]) * scale) / scale
+            if part.op == "exp" and self.least_exponent is not None:
+                least = tirx.const(self.least_exponent, self.case.dtype)
+                return OPERATIONS[part.op].program(te.max(write(part.args[0]), least))
             return to_program(part, leaf, self.case.dtype, self.case.length, write)
 
         return write(term)

@@ -2,10 +2,10 @@
 
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
-roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier results that differ in the last place: on an ill-conditioned case the error of one draw is luck,
-and in float64 the oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity
-for which the fused one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's
-range.
+roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier
+results that differ in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the
+oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused
+one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 SCHEDULED_SHARE = 0.3
 FURTHER_DRAWS = 5
 NUDGES = 32
+LEAST_EXPONENT = -700.0
+"""exp of it is not zero in float64."""
 
 UNFUSED, FUSED, SCHEDULED = "unfused", "fused", "scheduled"
 
@@ -178,12 +180,18 @@ class _Judge:
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
 
-        A result that underflows is: its logarithm and its reciprocal are infinite where the exact ones are not.
+        A result that underflows is: its logarithm and its reciprocal are infinite where the exact ones are not. A zero
+        of the oracle may have underflowed as well: then it is none where exponentials do not vanish.
         """
-        every = program(dataclasses.replace(self.case, asked=(True,) * len(self.case.steps)))
+        every = dataclasses.replace(self.case, asked=(True,) * len(self.case.steps))
         limits = np.finfo(self.case.dtype)
-        sizes = [np.abs(v) for v in oracle.evaluate(every, inputs).values() if v.dtype.kind == "f"]
-        return any(not np.all((size == 0.0) | ((size >= limits.tiny) & (size < limits.max))) for size in sizes)
+        exact = oracle.evaluate(program(every), inputs)
+        kept = oracle.evaluate(program(every, least_exponent=LEAST_EXPONENT), inputs)
+        for output, value in exact.items():
+            size, zero = np.abs(value), (value == 0) & (kept[output] == 0)
+            if value.dtype.kind == "f" and not np.all(zero | ((size >= limits.tiny) & (size < limits.max))):
+                return True
+        return False
 
     def _check(self, found: Array, exact: Array, usual: Array) -> tolerance.Comparison:
         return tolerance.check(found, exact, usual, length=self.case.length, dtype=str(found.dtype))
