@@ -86,7 +86,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     term = _joined_exponentials(term, [h.symbol for h in used])
     held = _defer(derivation, reduction, term, [h for h in used if h.symbol in term.free_symbols])
     if not held.tracked:
-        return held.factor * derivation.component(reduction, SUM, held.lift)
+        return _where_kept(derivation, held, held.factor * derivation.component(reduction, SUM, held.lift))
     held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
@@ -106,7 +106,21 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
-    return _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
+    total = _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
+    return _where_kept(derivation, held, total)
+
+
+def _where_kept(derivation: Derivation, held: Held, total: sp.Expr) -> sp.Expr:
+    """Σ keep·F/t with t = Σ keep·G, G positive: where t is 0 nothing is kept, and the sum is 0 rather than 0/0."""
+    below = {p.base for p in held.factor.atoms(sp.Pow) if p.exp.is_negative}
+    for reduction in derivation.done:
+        if reduction.result not in below or reduction.reducer is not SUM:
+            continue
+        for mask in masks_in(reduction.element, derivation.elements):
+            zero = reduction.element.subs(mask, 0) == 0 and held.function.subs(mask, 0) == 0
+            if zero and strip_rounding(reduction.element.subs(mask, 1)).is_positive:
+                return sp.Piecewise((0, sp.Eq(reduction.result, 0)), (total, True))
+    return total
 
 
 def _joined_exponentials(term: sp.Expr, handles: list[sp.Symbol]) -> sp.Expr:
