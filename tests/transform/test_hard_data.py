@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
@@ -15,7 +16,19 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.tolerance import kinds
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program, softmax_stats
+from ..analysis.programs import (
+    LENGTH,
+    ROWS,
+    Combine,
+    array,
+    fold,
+    maximum,
+    minimum,
+    number,
+    product,
+    program,
+    softmax_stats,
+)
 from .programs import PROGRAMS
 from .running import Arrays, Unfused, read
 
@@ -100,6 +113,39 @@ def test_masked_programs_are_right_where_whole_tiles_and_rows_are_masked(name: s
             if name == "mask as a factor" and not keep.any(axis=1).all():
                 continue
             check_both(func, [INPUTS[kind](np.random.default_rng(1), (ROWS, LENGTH), "float32"), keep])
+
+
+@pytest.mark.parametrize("combine", [minimum, maximum])
+def test_a_mask_makes_an_extremum_zero_beside_a_factor_that_is_infinite(combine: Combine) -> None:
+    x, keep = array("x"), array("keep", dtype="bool")
+    p = fold("p", lambda i, j: x[i, j], product)
+    out = fold("out", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j] / p[i], number(0)), combine)
+    func = read(program(x, keep, out))
+    values = np.exp(INPUTS["normal"](np.random.default_rng(6), (ROWS, LENGTH), "float32"))
+    values[0] *= np.float32(1e-3)  # p[0] underflows: 1/p[0] is infinite
+    kept = masks()["some"]
+    kept[0, ::2] = False
+    if combine is maximum:
+        kept[0] = False
+    assert func.results([values, np.ones_like(kept)])["out"][0] > 3e38  # the identity of min, or infinite
+    check_both(func, [values, kept])
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["moment", "probability"])
+def test_a_row_that_keeps_nothing_is_zero_rather_than_divided_by_its_empty_sum(reads: bool) -> None:
+    x, keep = array("x"), array("keep", dtype="bool")
+
+    def kept(value: Expr, i: Expr, j: Expr) -> Expr:
+        return tirx.if_then_else(keep[i, j], value, number(0))
+
+    m = fold("m", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j], number(-1e30)), maximum)
+    t = fold("t", lambda i, j: kept(te.exp(x[i, j] - m[i]), i, j))
+    factor = (lambda i, j: x[i, j] - m[i]) if reads else (lambda i, j: x[i, j])
+    func = read(program(x, keep, fold("out", lambda i, j: kept(te.exp(x[i, j] - m[i]) / t[i] * factor(i, j), i, j))))
+    given = [INPUTS["normal"](np.random.default_rng(7), (ROWS, LENGTH), "float32"), masks()["an empty row"]]
+    check_both(func, given)
+    given[0][1, 3] = np.nan
+    assert np.isnan(func.fused_results(given, tile=5)["out"][1])
 
 
 def test_two_exponentials_with_references_that_move_far_do_not_overflow() -> None:

@@ -79,6 +79,12 @@ def residues_of_a_line() -> tirx.PrimFunc:
     return program(x, y, fold("out", lambda i, j: te.power(y[i, j] - s[i] * x[i, j], number(2))))
 
 
+def products_of_two_differences_from_a_total() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j] * y[i, j])
+    return program(x, y, fold("out", lambda i, j: (x[i, j] - s[i]) * (y[i, j] - s[i])))
+
+
 def points_of_a_line() -> tirx.PrimFunc:
     x, y = array("x"), array("y")
     s = fold("s", lambda i, j: x[i, j])
@@ -107,6 +113,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.MEAN),
     "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
     "residues of a line": (residues_of_a_line, Range.MEAN),
+    "products of two differences from a total": (products_of_two_differences_from_a_total, Range.MEAN),
     "points of a line": (points_of_a_line, None),
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),

@@ -9,6 +9,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
 | deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
 | centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
+| centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
@@ -113,14 +114,21 @@ class HandleTable:
     """Handles by value, so that reductions which read the same quantity share one reference."""
 
     def __init__(self) -> None:
-        self._by_value: dict[sp.Expr, Handle] = {}
+        self._by_key: dict[object, Handle] = {}
 
     def __iter__(self) -> Iterator[Handle]:
-        return iter(self._by_value.values())
+        return iter(self._by_key.values())
 
     def of(self, value: sp.Expr) -> Handle:
         """The handle of that value, made on first use."""
-        if value not in self._by_value:
+        return self._made(value, value)
+
+    def beside(self, handle: Handle, part: sp.Expr) -> Handle:
+        """Another handle of the same value, for where that is read in part(x) − u: (x − u)·(y − v) with u = v."""
+        return self._made((handle.value, part), handle.value)
+
+    def _made(self, key: object, value: sp.Expr) -> Handle:
+        if key not in self._by_key:
             facts = (
                 {"positive": True}
                 if value.is_positive
@@ -128,8 +136,8 @@ class HandleTable:
                 if value.is_nonnegative
                 else {"real": True}
             )
-            self._by_value[value] = Handle(sp.Symbol(f"u{len(self._by_value)}", **facts), value)
-        return self._by_value[value]
+            self._by_key[key] = Handle(sp.Symbol(f"u{len(self._by_key)}", **facts), value)
+        return self._by_key[key]
 
     def extract(
         self,
@@ -248,21 +256,29 @@ def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
     return any(not p.base.is_positive and not p.base.is_nonnegative for p in reciprocals)
 
 
-def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
-    """The a(x) where the function reads the handle u in differences a(x) − u; None where it reads it otherwise.
-
-    A mean of a(x) is then a good reference, whatever u itself does.
-    """
-    parts = set()
-    for total in function.atoms(sp.Add):
+def translations(
+    function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
+) -> dict[sp.Expr, list[sp.Expr]] | None:
+    """The sums s·(a(x) − u) of the function, s a number, by a(x); None where u stands in another sum."""
+    parts: dict[sp.Expr, list[sp.Expr]] = {}
+    for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
         slope = total.coeff(handle)
         if slope == 0 or not slope.is_number:
             continue
         rest = expanded((slope * handle - total) / slope)
         if rest.has(handle) or not rest.has(*elements):
             return None
-        parts.add(rest)
-    return parts.pop() if len(parts) == 1 else None
+        parts.setdefault(rest, []).append(total)
+    return parts
+
+
+def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """The a(x) where the function reads the handle u in differences a(x) − u; None where it reads it otherwise.
+
+    A mean of a(x) is then a good reference, whatever u itself does.
+    """
+    parts = translations(function, handle, elements)
+    return next(iter(parts)) if parts is not None and len(parts) == 1 else None
 
 
 def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:

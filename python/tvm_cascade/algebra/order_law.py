@@ -21,7 +21,7 @@ from tvm_cascade.algebra.cascade import Reduction, is_truth, masks_in
 from tvm_cascade.algebra.counterexample import deciding_positions
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.envelope import envelope
-from tvm_cascade.algebra.gauge import Handle
+from tvm_cascade.algebra.gauge import Handle, factor_in, may_be_singular
 from tvm_cascade.algebra.monotone import through_order, trend
 from tvm_cascade.algebra.reducer import MAX, Reducer
 from tvm_cascade.algebra.scaled_order import scaled_extremum
@@ -76,6 +76,9 @@ class _Case:
             raise self.derivation.refuse(self.reduction, "order_unknown", self.function)
         if not self.function.has(*self.derivation.elements):
             return self.function
+        masks = masks_in(self.function, self.derivation.elements)
+        if (zeroing := self._zeroing(masks)) is not None:
+            return self._split(zeroing)
         passed = through_order(self.function, self.reducer, self.derivation.elements, self._handles)
         if not isinstance(passed, str) and not is_truth(passed[0]):
             inner, kept, outer = passed
@@ -86,7 +89,7 @@ class _Case:
             return self.reducer.over([replace(self, function=argument).extremum() for argument in arguments])
         if (scaled := self._scaled()) is not None:
             return scaled
-        if masks := masks_in(self.function, self.derivation.elements):
+        if masks:
             return self._split(masks[0])
         raise self._refused(passed if isinstance(passed, str) else "several_element_parts")
 
@@ -105,6 +108,16 @@ class _Case:
             return sp.true
         here = sp.Piecewise((1, self._holds), (0, True))
         return sp.Eq(self.derivation.component(self.reduction, MAX, here), 1)
+
+    def _zeroing(self, masks: list[sp.Symbol]) -> sp.Symbol | None:
+        """A mask that makes the element 0 beside a factor that may be infinite: taken out later, that gave 0·inf."""
+        found = next((m for m in masks if sp.S.Zero in (self.function.subs(m, 0), self.function.subs(m, 1))), None)
+        if found is None:
+            return None
+        weights = (factor_in(self.function, h.symbol, self.derivation.elements) for h in self.used)
+        factor = sp.Mul(*(weight for weight in weights if weight is not None))
+        values = {handle.symbol: handle.value for handle in self.used}
+        return found if may_be_singular(factor.xreplace(values), self.derivation.results) else None
 
     def _scaled(self) -> sp.Expr | None:
         met = self._met()

@@ -19,7 +19,9 @@ from tvm_cascade.algebra.gauge import (
     cancelled_results,
     exponents,
     factor_in,
+    is_location,
     tracking_gauge,
+    translations,
 )
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
@@ -49,11 +51,11 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     terms = sp.Add.make_args(held)
     plain = [t for t in terms if not t.has(*handles)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
-    translations = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
-    rest = [t for t in terms if t not in plain and t not in translations]
-    if plain and translations:
-        return [sp.Add(*plain, *translations), *rest]
-    return ([sp.Add(*plain)] if plain else []) + translations + rest
+    translated = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
+    rest = [t for t in terms if t not in plain and t not in translated]
+    if plain and translated:
+        return [sp.Add(*plain, *translated), *rest]
+    return ([sp.Add(*plain)] if plain else []) + translated + rest
 
 
 def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
@@ -84,8 +86,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     term = _joined_exponentials(derivation, term)
     held = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
     if not held.tracked:
-        return held.factor * derivation.component(reduction, SUM, held.lift)
-    held = in_exponent_units(derivation, _without_parameters(held, elements))
+        return _where_kept(derivation, held, held.factor * derivation.component(reduction, SUM, held.lift))
+    held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
@@ -104,7 +106,21 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
-    return _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
+    total = _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
+    return _where_kept(derivation, held, total)
+
+
+def _where_kept(derivation: Derivation, held: Held, total: sp.Expr) -> sp.Expr:
+    """Σ keep·F/t with t = Σ keep·G, G positive: where t is 0 nothing is kept, and the sum is 0 rather than 0/0."""
+    below = {p.base for p in held.factor.atoms(sp.Pow) if p.exp.is_negative}
+    for reduction in derivation.done:
+        if reduction.result not in below or reduction.reducer is not SUM:
+            continue
+        for mask in masks_in(reduction.element, derivation.elements):
+            zero = reduction.element.subs(mask, 0) == 0 and held.function.subs(mask, 0) == 0
+            if zero and strip_rounding(reduction.element.subs(mask, 1)).is_positive:
+                return sp.Piecewise((0, sp.Eq(reduction.result, 0)), (total, True))
+    return total
 
 
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
@@ -184,6 +200,28 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
             kept = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
             held = dataclasses.replace(held, tracked=[*kept, unit])
     return held
+
+
+def _by_location(derivation: Derivation, held: Held) -> Held:
+    """(x − u)·(y − u), u near neither x nor y, as (x − u)·(y − v): each is then held near its own data."""
+    elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
+    split = held
+    for handle in held.tracked:
+        parts = translations(split.function, handle.symbol, elements) or {}
+        if len(parts) < 2 or exponents(split.function, handle.symbol, elements) or any(p.has(*symbols) for p in parts):
+            continue
+        if any(is_location(handle.value, part, derivation.done, derivation.meaning) for part in parts):
+            continue
+        others = [(part, derivation.handles.beside(handle, part)) for part in list(parts)[1:]]
+        apart = {total: total.subs(handle.symbol, other.symbol) for part, other in others for total in parts[part]}
+        function = split.function.xreplace(apart)
+        split = dataclasses.replace(
+            split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
+        )
+    if split is held or held.lift != held.function:
+        return held
+    basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
+    return split if basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT else held
 
 
 def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:

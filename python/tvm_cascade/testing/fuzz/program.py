@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
 from tvm_cascade.testing.fuzz.case import Case, Input
-from tvm_cascade.testing.fuzz.term import Term, to_program
+from tvm_cascade.testing.fuzz.term import OPERATIONS, Term, to_program
 
 Array = NDArray[Any]
 
@@ -27,14 +27,18 @@ COMBINE = {
 _DATA_SCALE = {"real": 0.5, "positive": 0.25}
 
 
-def program(case: Case, read_as: Sequence[float] = ()) -> tirx.PrimFunc:
+def program(
+    case: Case, read_as: Sequence[float] = (), rounded_at: float = 1.0, least_exponent: float | None = None
+) -> tirx.PrimFunc:
     """The unfused program: one block a reduction, and one for each staged part.
 
     Parameters
     ----------
     read_as : by result, a factor with which later reductions read it; none for the program as it is meant.
+    rounded_at : the scale s of roundings to a narrower dtype: round(s·v)/s in place of round(v).
+    least_exponent : what exponents are kept above, if anything, lest exponentials vanish.
     """
-    return _Writer(case, read_as).function()
+    return _Writer(case, read_as, rounded_at, least_exponent).function()
 
 
 def data(case: Case, seed: int) -> list[Array]:
@@ -58,7 +62,20 @@ def data(case: Case, seed: int) -> list[Array]:
 
 def reordered(case: Case, inputs: list[Array], seed: int) -> list[Array]:
     """The inputs with the positions on the cascade axis in another order, the same for all."""
-    order = np.random.default_rng(seed).permutation(case.length)
+    return _taken(case, inputs, np.random.default_rng(seed).permutation(case.length))
+
+
+def sorted_orders(case: Case, inputs: list[Array]) -> Iterator[list[Array]]:
+    """The inputs with the positions in the order of each of them, up and down: partial sums are then largest."""
+    for given, a in zip(case.used, inputs, strict=True):
+        if "axis" in given.axes and a.dtype.kind == "f":
+            along = np.moveaxis(a, _axis(case, given), -1).reshape(-1, case.length)
+            order = np.argsort(along.mean(axis=0), kind="stable")
+            yield _taken(case, inputs, order)
+            yield _taken(case, inputs, order[::-1])
+
+
+def _taken(case: Case, inputs: list[Array], order: NDArray[np.intp]) -> list[Array]:
     return [
         np.ascontiguousarray(np.take(a, order, _axis(case, given))) if "axis" in given.axes else a
         for given, a in zip(case.used, inputs, strict=True)
@@ -77,8 +94,8 @@ def _axis(case: Case, given: Input) -> int:
 class _Writer:
     """Writes a case as TE stages. A result has the free axis where its element reads something that has it."""
 
-    def __init__(self, case: Case, read_as: Sequence[float] = ()) -> None:
-        self.case, self.read_as = case, read_as
+    def __init__(self, case: Case, read_as: Sequence[float], rounded_at: float, least_exponent: float | None) -> None:
+        self.case, self.read_as, self.rounded_at, self.least_exponent = case, read_as, rounded_at, least_exponent
         self.given = {
             g.name: te.placeholder(_shape(case, g), "bool" if g.sort == "truth" else case.dtype, name=g.name)
             for g in case.used
@@ -137,6 +154,12 @@ class _Writer:
             if part in stages:
                 stage, stage_free = stages[part]
                 return stage(*rows, *(last if stage_free else ()), position)
+            if part.op == "rounded" and self.rounded_at != 1.0:
+                scale = tirx.const(self.rounded_at, self.case.dtype)
+                return OPERATIONS[part.op].program(write(part.args[0]) * scale) / scale
+            if part.op == "exp" and self.least_exponent is not None:
+                least = tirx.const(self.least_exponent, self.case.dtype)
+                return OPERATIONS[part.op].program(te.max(write(part.args[0]), least))
             return to_program(part, leaf, self.case.dtype, self.case.length, write)
 
         return write(term)

@@ -1,11 +1,11 @@
 """A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
 
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
-unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, and
-over inputs and earlier results that differ in the last place: on an ill-conditioned case the error of one draw is luck,
-and in float64 the oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity
-for which the fused one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's
-range.
+unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
+roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier
+results that differ in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the
+oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused
+one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.targets import host_target
 from tvm_cascade.testing.fuzz.case import Case
-from tvm_cascade.testing.fuzz.program import Array, data, program, reordered
+from tvm_cascade.testing.fuzz.program import Array, data, program, reordered, sorted_orders
 from tvm_cascade.testing.fuzz.trial import Record, first_line
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 SCHEDULED_SHARE = 0.3
 FURTHER_DRAWS = 5
 NUDGES = 32
+LEAST_EXPONENT = -700.0
+"""exp of it is not zero in float64."""
 
 UNFUSED, FUSED, SCHEDULED = "unfused", "fused", "scheduled"
 
@@ -163,22 +165,33 @@ class _Judge:
     def _others(self, inputs: list[Array]) -> Iterator[dict[str, Array]]:
         """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
         yield oracle.evaluate(self.func, inputs, rounding=True)
+        for ordered in sorted_orders(self.case, inputs):
+            yield run(self.executable, UNFUSED, self.func, ordered)
         unit = float(np.finfo(self.case.dtype).eps)
         for seed in range(NUDGES):
             yield run(self.executable, UNFUSED, self.func, reordered(self.case, inputs, seed))
             yield oracle.evaluate(self.func, nudged(inputs, seed))
             signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
             yield oracle.evaluate(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
+            if any(part.op == "rounded" for step in self.case.steps for part in step.element.parts()):
+                scale = float(np.exp2(np.random.default_rng(seed).uniform(-0.5, 0.5)))
+                yield oracle.evaluate(program(self.case, rounded_at=scale), inputs, rounding=True)
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
 
-        A result that underflows is: its logarithm and its reciprocal are infinite where the exact ones are not.
+        A result that underflows is: its logarithm and its reciprocal are infinite where the exact ones are not. A zero
+        of the oracle may have underflowed as well: then it is none where exponentials do not vanish.
         """
-        every = program(dataclasses.replace(self.case, asked=(True,) * len(self.case.steps)))
+        every = dataclasses.replace(self.case, asked=(True,) * len(self.case.steps))
         limits = np.finfo(self.case.dtype)
-        sizes = [np.abs(v) for v in oracle.evaluate(every, inputs).values() if v.dtype.kind == "f"]
-        return any(not np.all((size == 0.0) | ((size >= limits.tiny) & (size < limits.max))) for size in sizes)
+        exact = oracle.evaluate(program(every), inputs)
+        kept = oracle.evaluate(program(every, least_exponent=LEAST_EXPONENT), inputs)
+        for output, value in exact.items():
+            size, zero = np.abs(value), (value == 0) & (kept[output] == 0)
+            if value.dtype.kind == "f" and not np.all(zero | ((size >= limits.tiny) & (size < limits.max))):
+                return True
+        return False
 
     def _check(self, found: Array, exact: Array, usual: Array) -> tolerance.Comparison:
         return tolerance.check(found, exact, usual, length=self.case.length, dtype=str(found.dtype))

@@ -1,0 +1,55 @@
+"""What the judge of program trials holds against a fused program, and what the unfused one might as well have given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.testing.fuzz import program_trial
+from tvm_cascade.testing.fuzz.case import Case, Step
+from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.testing.fuzz.program import data, program, sorted_orders
+from tvm_cascade.testing.fuzz.term import Term
+
+CANCELLING_TOTAL, HALF_PRECISION = 10002247, 10000028
+X = Term("input", leaf="x")
+
+
+def judged(case: Case, scale: float) -> str:
+    """The objection to the unfused program itself, its last result read as off by a factor."""
+    func = program(case)
+    forms = {"unfused": func, "fused": program(case, [scale] * len(case.steps))}
+    return program_trial._Judge(case, func, program_trial.compiled(forms)).objection("fused")
+
+
+@pytest.mark.parametrize("seed", [CANCELLING_TOTAL, HALF_PRECISION])
+def test_a_program_off_by_more_than_orders_and_scales_explain_is_wrong(seed: int) -> None:
+    assert judged(draw(seed), 1.0) == ""
+    assert "not close" in judged(draw(seed), 1.02)
+
+
+@pytest.mark.parametrize("seed", [CANCELLING_TOTAL, HALF_PRECISION])
+def test_luck_of_the_order_and_of_the_scale_of_a_rounding_is_no_finding(seed: int) -> None:
+    assert program_trial.program_trial(draw(seed)).finding == ""
+
+
+def test_sorted_orders_keep_positions_together() -> None:
+    case = draw(CANCELLING_TOTAL)
+    inputs = data(case, 0)
+    orders = list(sorted_orders(case, inputs))
+    assert (np.diff(orders[0][0]) >= 0).all() and (np.diff(orders[1][0]) <= 0).all()
+    for order in orders:
+        pairs = [set(zip(*(a.tolist() for a in arrays), strict=True)) for arrays in (inputs, order)]
+        assert pairs[0] == pairs[1]
+
+
+@pytest.mark.parametrize(("element", "leaves"), [(Term("exp", (X - 1000.0,)), True), (X * Term("exp", (X,)), False)])
+def test_a_zero_that_underflowed_is_out_of_range_and_one_of_the_data_is_not(element: Term, leaves: bool) -> None:
+    steps = (Step("sum", element, "real"),)
+    case = dataclasses.replace(draw(0), steps=steps, asked=(True,), staged=(), inputs="zeros", dtype="float32")
+    func, inputs = program(case), data(case, 0)
+    assert (oracle.evaluate(func, inputs)["d0"] == 0).all()
+    assert program_trial._Judge(case, func, program_trial.compiled({"unfused": func}))._leaves_range(inputs) is leaves
