@@ -265,10 +265,10 @@ def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
         raise derivation.refuse(reduction, "rounding_rank", held.lift)
     products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
     if products and len(products) > 1:
-        if any(exponents(held.function, handle.symbol, derivation.elements) for handle in held.tracked):
-            # exp(x) apart from u is not bounded.
+        terms = [sp.powsimp(g * h) for g, h in products.items()]
+        if any(_is_bare(term, held, derivation.elements) for term in terms):
             raise derivation.refuse(reduction, "separation_unknown", held.function)
-        return sp.Add(*(_term(derivation, reduction, g * h, held.tracked) for g, h in products.items()))
+        return sp.Add(*(_term(derivation, reduction, term, held.tracked) for term in terms))
     # One product: what may vanish of H(u) is no reference's business, exponentials are.
     weight = sp.Mul(*(products or {}).values())
     applied = sp.Mul(*(f for f in sp.Mul.make_args(sp.factor_terms(weight)) if not f.has(sp.exp)))
@@ -277,6 +277,12 @@ def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
     rest = sp.powsimp(simplified(held.function / applied))
     values = {h.symbol: h.value for h in held.tracked}
     return applied.xreplace(values) * _term(derivation, reduction, rest, held.tracked)
+
+
+def _is_bare(term: sp.Expr, held: Held, elements: Sequence[sp.Symbol]) -> bool:
+    """Whether exp(x) stands apart from the exp(−u) that it came with: then it is not bounded."""
+    came_with = {h.symbol for h in held.tracked if exponents(held.function, h.symbol, elements)}
+    return bool(came_with) and any(e.has(*elements) and not e.has(*came_with) for e in term.atoms(sp.exp))
 
 
 def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr], shift: sp.Matrix) -> list[sp.Expr]:
