@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import tempfile
@@ -166,7 +167,8 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     on_gpu = target.kind.name == "cuda"
     options = for_gpu(options) if on_gpu else options
-    outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
+    with target if on_gpu else contextlib.nullcontext():  # which tiles are cut depends on it
+        outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     replaced: set[str] = set()
     kernels: dict[str, Kernel | str] = {}

@@ -35,9 +35,9 @@ def test_tuning_is_for_cpus() -> None:
         tvm_cascade.compile(attention_of("full"), target={"kind": "cuda", "arch": "sm_90a"}, tune_trials=2)
 
 
-def test_a_gpu_declines_nothing_and_folds_in_one_segment() -> None:
-    options = for_gpu(FuseOptions(segments=3))
-    assert options.force and options.segments == 1
+def test_a_gpu_declines_nothing_and_splits_rows_by_its_threads() -> None:
+    options = for_gpu(FuseOptions(segments=3, lanes=4))
+    assert options.force and options.segments == 1 and options.lanes == 1
 
 
 def test_programs_in_float32_are_compiled_without_fast_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:

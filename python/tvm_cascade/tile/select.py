@@ -17,8 +17,11 @@ ARCHITECTURES = ("sm_90a", "sm_90")
 
 
 def for_gpu(options: FuseOptions) -> FuseOptions:
-    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here; one segment."""
-    return dataclasses.replace(options, force=True, segments=1)
+    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here.
+
+    Segments and lanes are the schedule's own there: threads split what a CPU's vectors do.
+    """
+    return dataclasses.replace(options, force=True, segments=1, lanes=1)
 
 
 def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) -> Kernel | str:
