@@ -10,6 +10,7 @@ from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, eleme
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.rank import full_rank
+from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import determinant
@@ -59,4 +60,4 @@ def test_an_element_that_is_nothing_but_its_rounding_error_is_refused() -> None:
 @pytest.mark.parametrize("size", [9, 13])
 def test_where_few_values_of_the_results_have_an_element_ranks_are_looked_for_among_others(size: int) -> None:
     # Among x and a of either sign alike, sqrt(x + a) is real for most x at few a only.
-    assert full_rank(sp.sqrt(x + a), [x], [a], size) is not None
+    assert full_rank(sp.sqrt(x + a), Earlier([Reduction(a, SUM, v)], [x, v]), size) is not None
