@@ -92,6 +92,11 @@ class AtomTable:
     sources: dict[sp.Symbol, ir.Expr] = field(default_factory=dict)
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
+    def copy(self) -> AtomTable:
+        """A table of its own with everything that this one holds."""
+        mine = (self.atoms, self.opposites, self.sources, self._leaves)
+        return AtomTable(self.axis, self.reserved, *map(dict, mine))
+
     def of(self, expression: ir.Expr) -> sp.Expr:
         """The atom of an expression as a signed symbol; a number for a constant."""
         form = self.form(expression)
@@ -141,11 +146,6 @@ class AtomTable:
         base = self.name_of(expression)
         names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
         return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
-
-    @property
-    def leaves(self) -> dict[sp.Symbol, ir.Expr]:
-        """The TIR expression of every leaf symbol that forms have been written in."""
-        return {symbol: key.key for key, symbol in self._leaves.items()}  # type: ignore[attr-defined]
 
     @staticmethod
     def name_of(expression: ir.Expr) -> str:

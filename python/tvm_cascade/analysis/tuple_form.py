@@ -20,16 +20,11 @@ from tvm_cascade.analysis.expression import (
     selection_of,
     widens,
 )
+from tvm_cascade.analysis.meaning import COMPARISONS, CONNECTIVES
 
 RELATIONS: dict[type, Callable[..., sp.Basic]] = {
-    prim.LT: sp.Lt,
-    prim.LE: sp.Le,
-    prim.GT: sp.Gt,
-    prim.GE: sp.Ge,
-    prim.EQ: sp.Eq,
-    prim.NE: sp.Ne,
-    prim.And: sp.And,
-    prim.Or: sp.Or,
+    **COMPARISONS,
+    **CONNECTIVES,
     prim.BitwiseAnd: sp.And,
     prim.BitwiseOr: sp.Or,
 }

@@ -86,9 +86,9 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     if dropped and len(reading) > 1:
         raise Unfit(f"{len(reading)} different elements are computed from a masked {score.name}; a register holds one")
     read = set().union(*(form.free_symbols for form in forms.values())) - {SCORE}
-    names = _readable({s: e for s, e in table.leaves.items() if s in read})
+    names = _readable({s: e for s, e in table.sources.items() if s in read})
     forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
-    leaves = {names[s]: e for s, e in table.leaves.items() if s in read}
+    leaves = {names[s]: e for s, e in table.sources.items() if s in read}
     if len(forms) != 1:
         return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
     ((symbol, form),) = forms.items()
@@ -117,7 +117,7 @@ def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:
 def _form(expression: ir.Expr, table: AtomTable, score: tirx.Var, factor: sp.Expr) -> sp.Expr:
     """An element in terms of `SCORE` and leaves that do not read the score."""
     form = table.form(expression)
-    read = {s: e for s, e in table.leaves.items() if s in form.free_symbols}
+    read = {s: e for s, e in table.sources.items() if s in form.free_symbols}
     scores = [s for s, e in read.items() if isinstance(e, ir.TensorLoad) and e.source.same_as(score)]
     others = [e for s, e in read.items() if s not in scores]
     if len(scores) != 1 or any(load.source.same_as(score) for e in others for load in loads_of(e)):

@@ -24,8 +24,6 @@ ROWS = (0, 1)
 NEIGHBOURS = (0, 1)
 COLUMNS_PER_STEP = 8
 
-Bind = Callable[[sp.Symbol], ir.Expr]
-
 
 def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:
     """Where an accumulator keeps a thread's element."""

@@ -91,13 +91,13 @@ class RowFold:
         for symbol, expression in self.program.row_inputs.items():
             for r in ROWS:
                 value = self._input(expression, {self.program.stream.row: self._row_in_bounds(r)})
-                self._set(symbol, r, tirx.Cast(DTYPE, value) if str(value.ty.dtype) != DTYPE else value)
+                self.set(symbol, r, tirx.Cast(DTYPE, value) if str(value.ty.dtype) != DTYPE else value)
         for component in self.program.stream.row_components:
             for r in ROWS:
-                self._set(component.symbol, r, identity_of(component.reducer, DTYPE))
+                self.set(component.symbol, r, identity_of(component.reducer, DTYPE))
         for reference in self.fold.references:
             for r in ROWS:
-                self._set(reference.moved, r, tirx.const(int(reference.scale), DTYPE))
+                self.set(reference.moved, r, tirx.const(int(reference.scale), DTYPE))
 
     def map_scores(self, tile: ir.Expr) -> None:
         """r of every score."""
@@ -131,7 +131,7 @@ class RowFold:
         for symbol in sorted(self.program.remembered, key=str):
             current = self._current(symbol)
             for r in ROWS:
-                self._set(_old(symbol), r, self.values[current][r])
+                self.set(_old(symbol), r, self.values[current][r])
         for step in self.program.steps:
             if isinstance(step, Reduce):
                 self._reduce(step, tile, guarded)
@@ -141,7 +141,7 @@ class RowFold:
                 self._move(step.reference, tile, first)
             elif isinstance(step, RowValue):
                 for r in ROWS:
-                    self._set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
+                    self.set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
             else:
                 self._element(step, tile)
 
@@ -151,7 +151,7 @@ class RowFold:
             if component.symbol not in self.program.across_lanes:
                 for r in ROWS:
                     whole = self._exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name])
-                    self._set(component.symbol, r, whole)
+                    self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
         """A weight; in a ragged tile, zero past the end of the axis."""
@@ -167,10 +167,6 @@ class RowFold:
     ) -> ir.Expr:
         """The shift of a product's component at one register of the accumulators."""
         return write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
-
-    def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
-        """Gives a row's value a register."""
-        self._set(symbol, row, value)
 
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
         """Something for every register of the tile."""
@@ -195,10 +191,10 @@ class RowFold:
         for r in ROWS:
             whole = combine(parts[2 * r], parts[2 * r + 1])
             if step.across_lanes:
-                self._set(_partial(step.component), r, whole)
+                self.set(_partial(step.component), r, whole)
                 whole = self._exchanged(self.values[_partial(step.component)][r], combine)
             inner = Symbols({PARTIAL: whole}, self._row(r, tile, before=False))
-            self._set(_partial(step.component), r, write(step.outer, inner))
+            self.set(_partial(step.component), r, write(step.outer, inner))
 
     def _exchanged(self, value: ir.Expr, combine: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
         for distance in _QUAD:
@@ -211,7 +207,7 @@ class RowFold:
         for r in ROWS:
             shifted = write(step.shift, self._before(step.component, r, tile))
             partial = self.values[_partial(step.component)][r]
-            self._set(step.component, r, COMBINE[step.reducer.name](shifted, partial))
+            self.set(step.component, r, COMBINE[step.reducer.name](shifted, partial))
 
     def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
         for r in ROWS:
@@ -219,8 +215,8 @@ class RowFold:
             value = write(reference.value, self._row(r, tile, before=False))
             new = T.Bind(next_reference(reference, value, stay, tirx.const(first, "bool"), DTYPE))
             old = T.Bind(new if first else stay)
-            self._set(reference.step, r, cut_off(new - old, self.program.decay.get(reference.symbol), DTYPE))
-            self._set(reference.moved, r, new)
+            self.set(reference.step, r, cut_off(new - old, self.program.decay.get(reference.symbol), DTYPE))
+            self.set(reference.moved, r, new)
 
     def _element(self, step: ElementValue, tile: ir.Expr) -> None:
         target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
@@ -301,7 +297,8 @@ class RowFold:
             table[symbol] = registers(str(symbol), count)
         return table[symbol]
 
-    def _set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
+    def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
+        """Gives a row's value a register."""
         put(self._array(symbol, len(ROWS)), row, value)
 
 

@@ -138,7 +138,7 @@ def _with_tensors_apart(group: Group, producer: Producer) -> Group:
     An element that reads no result is one atom, whatever it is a product of: g(score[i, l])·v[l, f]. Here the tensor
     has to stand by itself.
     """
-    table = AtomTable(group.frame.axis, group.atoms.reserved, dict(group.atoms.atoms), dict(group.atoms._leaves))
+    table = group.atoms.copy()
     apart: dict[sp.Symbol, sp.Expr] = {}
     for atom in group.atoms.atoms.values():
         factors = _product_with_tensor(atom.expression, producer)
@@ -151,7 +151,7 @@ def _with_tensors_apart(group: Group, producer: Producer) -> Group:
         dataclasses.replace(s, lift=s.lift.xreplace(apart)) if isinstance(s, Component) else s for s in fold.steps
     )
     kept = {form: atom for form, atom in table.atoms.items() if atom.symbol not in apart}
-    own = AtomTable(group.frame.axis, table.reserved, kept, table._leaves)
+    own = dataclasses.replace(table, atoms=kept)
     return dataclasses.replace(group, atoms=own, fold=dataclasses.replace(fold, steps=steps))
 
 
@@ -176,7 +176,7 @@ def _factors_of(producer: Producer) -> tuple[sp.Expr, list[ir.TensorLoad]]:
         raise Unfit(f"{name} is no sum over one loop")
     table = AtomTable(())
     factor, symbols = table.form(producer.element).as_coeff_mul()
-    loads = [plain_value(table.leaves[s]) for s in symbols if s in table.leaves]
+    loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
     if len(symbols) != 2 or len(loads) != 2 or any(load is None for load in loads):
         raise Unfit(f"{name} sums {producer.element}, which is no product of two tensors")
     if not factor.is_number:

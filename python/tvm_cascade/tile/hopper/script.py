@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,14 +50,6 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
 def ptx(instruction: str, *operands: Any) -> None:
     """One instruction of the PTX table."""
     T.evaluate(T.ptx[instruction](*operands))
-
-
-def all_of(conditions: Sequence[ir.Expr]) -> ir.Expr:
-    """The conjunction; true of none."""
-    found: ir.Expr = tirx.const(True, "bool")
-    for condition in conditions:
-        found = tirx.And(found, condition)
-    return found
 
 
 def whole(extent: int | ir.Expr) -> ir.Expr:

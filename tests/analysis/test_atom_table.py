@@ -1,0 +1,30 @@
+"""One table names all elements of a cascade: what two expressions are called differs exactly where they do."""
+
+from tvm import tirx
+
+from tvm_cascade.analysis.expression import AtomTable
+
+
+def _loads(count: int) -> tuple[tirx.Var, list]:
+    """Elements of one tensor at different distances from the position, and the position."""
+    x = tirx.decl_buffer((64,), "float32", name="x")
+    position = tirx.Var("l", "int32")
+    return position, [x[position + k] for k in range(count)]
+
+
+def test_a_copy_gives_no_name_twice():
+    position, (first, second) = _loads(2)
+    table = AtomTable((position,))
+    known = table.form(first)
+    copied = table.copy()
+    assert copied.form(first) == known
+    assert copied.form(second) not in (known, *table.sources)
+    assert len(set(copied.sources)) == len(copied.sources) == 2
+
+
+def test_a_copy_leaves_its_table_alone():
+    position, (first, second) = _loads(2)
+    table = AtomTable((position,))
+    table.of(first)
+    table.copy().of(second)
+    assert len(table.atoms) == len(table.sources) == 1
