@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.deal import Deal, deal, visited_tiles
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
@@ -21,7 +19,7 @@ REGISTERS = 240
 MULTIPROCESSORS = 132
 """Of an H100 or H200 SXM. A persistent kernel runs right on any number, and best where this is it."""
 
-_TILE_OVERHEAD = 8
+_TILE_OVERHEAD = 3
 """Positions whose products take as long as the fixed part of a tile."""
 
 _HIDING = {2: 1.2, 3: 1.0}
@@ -124,7 +122,21 @@ def choose_config(program: TileProgram) -> StreamConfig:
     fitting = [c for c in _candidates(program) if c.fits(stream)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
-    return min(fitting, key=lambda config: _cost(config, program))
+    deals = {(c.columns, c.consumers): dealt(c, program) for c in fitting}
+    return min(fitting, key=lambda config: _cost(config, stream, deals[config.columns, config.consumers]))
+
+
+def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
+    """How the tiles of rows are shared out, in positions × warp groups; None where extents are symbolic."""
+    stream = program.stream
+    visited = visited_tiles(program, config.rows, config.columns)
+    places = product(stream.extent(var) for var in stream.batch)
+    if visited is None or not isinstance(places, int):
+        return None
+    costs = visited.astype(float) * _tile_cost(config) + config.consumers * _ROW_TILE_OVERHEAD
+    widths = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
+    length = stream.extent(stream.position)
+    return deal(costs, places, config.blocks, 2 * int(length) * widths, program.uneven)
 
 
 def _candidates(program: TileProgram) -> list[StreamConfig]:
@@ -141,32 +153,14 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
     return found
 
 
-def _cost(config: StreamConfig, program: TileProgram) -> float:
+def _tile_cost(config: StreamConfig) -> float:
+    return config.consumers * (config.columns + _TILE_OVERHEAD) * _HIDING[config.consumers]
+
+
+def _cost(config: StreamConfig, stream: Stream, shared_out: Deal | None) -> float:
     """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
-    stream = program.stream
-    length, rows = stream.extent(stream.position), stream.extent(stream.row)
-    places = product(stream.extent(var) for var in stream.batch)
-    tile = config.consumers * (config.columns + _TILE_OVERHEAD) * _HIDING[config.consumers]
-    if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
-        return tile / (config.columns * config.rows)
-    tiles, row_tiles = -(-length // config.columns), -(-rows // config.rows)
-    visited = np.full(row_tiles, tiles)
-    if program.uneven:
-        visited = np.minimum(np.ceil(np.arange(1, row_tiles + 1) * config.rows * length / rows / config.columns), tiles)
-    row_costs = tile * visited + config.consumers * _ROW_TILE_OVERHEAD
-    shares = _shares(row_costs, program.uneven)
-    turns = np.arange(len(shares) * places)
-    busiest = np.bincount(turns % config.blocks, weights=np.tile(shares, places)).max()
-    starved = length <= 2 * config.columns and config.stages < 4
-    return float(busiest) * (_STARVED if starved else 1.0)
-
-
-def _shares(row_costs: NDArray[np.float64], uneven: bool) -> NDArray[np.float64]:
-    """The cost of each share of work at one place, as the scheduler deals them."""
-    if not uneven:
-        return row_costs
-    half = (len(row_costs) + 1) // 2
-    pairs = row_costs[::-1][:half] + row_costs[:half]
-    if len(row_costs) % 2:
-        pairs[-1] = row_costs[half - 1]
-    return pairs
+    if shared_out is None:
+        return _tile_cost(config) / (config.columns * config.rows)
+    length = stream.extent(stream.position)
+    starved = isinstance(length, int) and length <= 2 * config.columns and config.stages < 4
+    return shared_out.span * (_STARVED if starved else 1.0)

@@ -23,7 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.config import StreamConfig, dealt
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
@@ -49,6 +49,7 @@ class StreamKernel:
 
     def build(self, name: str) -> tirx.PrimFunc:
         """The kernel with its launch, over the parameters of the unfused function."""
+        self.name = name
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
@@ -78,7 +79,9 @@ class StreamKernel:
         stream, config = self.stream, self.config
         row_tiles = whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = whole(product(stream.extent(var) for var in stream.batch))
-        self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven)
+        shared_out = dealt(config, self.program)
+        items = None if shared_out is None else shared_out.items
+        self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven, items, self.name)
         self.block = named("block", T.cta_id([self.scheduler.grid]))
         self.group = named("group", T.warpgroup_id([config.consumers + 1]))
         self.warp = named("warp", T.warp_id_in_wg([4]))
