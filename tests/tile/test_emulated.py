@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 from tvm import te, tirx
 
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.config import StreamConfig, dealt
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case
 from .emulator.run import compiler
+from .test_tile_program import tile_program
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -47,6 +50,15 @@ def test_masks_and_score_maps(variant: str) -> None:
 
 def test_persistent_block_does_several_tiles_of_rows() -> None:
     assert_attention_right(attention_case("causal", "bfloat16", heads=2, queries=200), PERSISTENT)
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_blocks_that_read_what_they_do_from_a_list(blocks: int) -> None:
+    config = replace(PERSISTENT, blocks=blocks)
+    case = attention_case("causal", "bfloat16", heads=5, queries=300, keys=300)
+    shared_out = dealt(config, tile_program(case.build()))
+    assert shared_out is not None and shared_out.items is not None
+    assert_attention_right(case, config)
 
 
 def test_three_consumers() -> None:

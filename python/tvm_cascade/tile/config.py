@@ -19,14 +19,16 @@ REGISTERS = 240
 MULTIPROCESSORS = 132
 """Of an H100 or H200 SXM. A persistent kernel runs right on any number, and best where this is it."""
 
-_TILE_OVERHEAD = 3
-"""Positions whose products take as long as the fixed part of a tile."""
+_TILE_OVERHEAD = 1024
+"""Elements of right operands whose products take as long as the fixed part of a tile (measured)."""
 
-_HIDING = {2: 1.2, 3: 1.0}
-"""Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns)."""
+_HIDING = {1: 1.5, 2: 1.15, 3: 1.0}
+"""Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns, but for one,
+which is never chosen)."""
 
-_ROW_TILE_OVERHEAD = 64
-"""Positions whose products take as long as the fixed part of a tile of rows."""
+_ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (1, False): 250}
+"""Positions whose products take as long as the fixed part of a tile of rows, by how much of it can be hidden: by the
+stages of the left operand, and whether stores have memory of their own (measured at 128 columns)."""
 
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
@@ -122,8 +124,7 @@ def choose_config(program: TileProgram) -> StreamConfig:
     fitting = [c for c in _candidates(program) if c.fits(stream)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
-    deals = {(c.columns, c.consumers): dealt(c, program) for c in fitting}
-    return min(fitting, key=lambda config: _cost(config, stream, deals[config.columns, config.consumers]))
+    return min(fitting, key=lambda config: _cost(config, program))
 
 
 def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
@@ -133,10 +134,8 @@ def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
     places = product(stream.extent(var) for var in stream.batch)
     if visited is None or not isinstance(places, int):
         return None
-    costs = visited.astype(float) * _tile_cost(config) + config.consumers * _ROW_TILE_OVERHEAD
-    widths = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
-    length = stream.extent(stream.position)
-    return deal(costs, places, config.blocks, 2 * int(length) * widths, program.uneven)
+    costs = visited.astype(float) * _tile_cost(config, stream) + config.consumers * _row_tile_overhead(config)
+    return deal(costs, places, config.blocks, program.uneven)
 
 
 def _candidates(program: TileProgram) -> list[StreamConfig]:
@@ -153,14 +152,20 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
     return found
 
 
-def _tile_cost(config: StreamConfig) -> float:
-    return config.consumers * (config.columns + _TILE_OVERHEAD) * _HIDING[config.consumers]
+def _row_tile_overhead(config: StreamConfig) -> int:
+    return _ROW_TILE_OVERHEAD[min(config.left_stages, 2), config.own_staging]
 
 
-def _cost(config: StreamConfig, stream: Stream, shared_out: Deal | None) -> float:
+def _tile_cost(config: StreamConfig, stream: Stream) -> float:
+    overhead = _TILE_OVERHEAD / (stream.depth + sum(p.value.width for p in stream.products))
+    return config.consumers * (config.columns + overhead) * _HIDING[config.consumers]
+
+
+def _cost(config: StreamConfig, program: TileProgram) -> float:
     """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
+    stream, shared_out = program.stream, dealt(config, program)
     if shared_out is None:
-        return _tile_cost(config) / (config.columns * config.rows)
+        return _tile_cost(config, stream) / (config.columns * config.rows)
     length = stream.extent(stream.position)
     starved = isinstance(length, int) and length <= 2 * config.columns and config.stages < 4
     return shared_out.span * (_STARVED if starved else 1.0)

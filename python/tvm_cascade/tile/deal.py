@@ -1,13 +1,10 @@
 """Which block does which tiles of rows: dealt ahead where all extents are known, by formulas where they are not.
 
-Work runs over tiles of rows and over *places* (points of the batch). Where masks make tiles of rows uneven, the order
-decides how long the busiest block takes:
-
-    pairs    the p-th tile from the end and the p-th from the start of a place go together: (n−1, 0), (n−2, 1), …
-    dealt    a block that is free takes the next of a list, the longest tiles of some places first
-
-What is dealt ahead follows the costs that tiles have by the number of tiles of the axis that they visit. The blocks
-that run together share right operands in the L2 cache, so that a list takes only as many places together as fit there.
+Work runs over tiles of rows and over *places* (points of the batch). Where masks make tiles of rows uneven, they go in
+pairs, the p-th from the end and the p-th from the start of a place: (n−1, 0), (n−2, 1), … Pairs take alike, and a light
+tile follows a heavy one, so that loads from memory are spread over time. But the last turn of pairs may be that of a
+few blocks alone, and an odd number of tiles leaves one without its pair. So a list is made where it takes less time:
+who is free takes the next pair, and of the last places the next tile, the longest first.
 
 Source of dealing the longest first: Graham, "Bounds on multiprocessing timing anomalies" (1969).
 """
@@ -26,14 +23,14 @@ from tvm_cascade.analysis.domain import substitute
 from tvm_cascade.tile.live import Rows, live_tiles
 from tvm_cascade.tile.program import TileProgram
 
-L2_SHARE = 24 * 2**20
-"""Bytes of right operands that blocks which run together may read: two fifths of the L2 cache of an H100 or H200."""
-
 MOST_DEALT = 32768
 """Tiles of rows that a list may have; it is part of the kernel."""
 
 _WORTH = 0.995
-"""A list, or one of more places, is taken where it takes at most this share of the time."""
+"""A list is taken where it takes at most this share of the other's time."""
+
+_LAST_TURNS = 4
+"""Tiles of rows that each block has on its own, or half as many, so that all end together."""
 
 NOTHING = -1
 """In a list: the block has no further work."""
@@ -74,64 +71,56 @@ def visited_tiles(program: TileProgram, rows: int, columns: int) -> NDArray[np.i
     return np.array(found)
 
 
-def deal(costs: NDArray[np.float64], places: int, blocks: int, place_bytes: int, uneven: bool) -> Deal:
+def deal(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> Deal:
     """The better of the formula's order and of a list.
 
     Parameters
     ----------
     costs : of each tile of rows.
     places, blocks : how many there are of each.
-    place_bytes : of the right operands of a place.
     uneven : what the formula takes the tiles of rows for.
     """
-    best = Deal(_busiest(_shares(costs, uneven), places, blocks), None)
+    shares = _pairs(len(costs)) if uneven else [[row_tile] for row_tile in range(len(costs))]
+    best = Deal(_busiest(np.array([costs[share].sum() for share in shares]), places, blocks), None)
     if not uneven or len(costs) * places > MOST_DEALT:
         return best
-    most = min(places, max(1, L2_SHARE // place_bytes))
-    for together in (1 << power for power in range(most.bit_length())):
-        order = _longest_first(costs, places, together)
-        span, turns = _greedily(np.tile(costs, places)[order], blocks)
+    enough = -(-_LAST_TURNS * blocks // len(costs))
+    for unpaired in {min(enough, places), min(-(-enough // 2), places)}:
+        span, items = _greedily(costs, _order(costs, places, unpaired), blocks)
         if span < _WORTH * best.span:
-            best = Deal(span, _as_table(turns, order))
+            best = Deal(span, items)
     return best
 
 
+def _pairs(row_tiles: int) -> list[list[int]]:
+    """The shares of a place; the middle one of an odd number is its own."""
+    return [sorted({row_tiles - 1 - p, p}, reverse=True) for p in range((row_tiles + 1) // 2)]
+
+
 def _busiest(shares: NDArray[np.float64], places: int, blocks: int) -> float:
+    """The cost of the busiest block, if shares are dealt in turn."""
     turns = np.arange(len(shares) * places)
     return float(np.bincount(turns % blocks, weights=np.tile(shares, places)).max())
 
 
-def _shares(costs: NDArray[np.float64], uneven: bool) -> NDArray[np.float64]:
-    """The cost of each share of work at one place, as the formula deals them."""
-    if not uneven:
-        return costs
-    half = (len(costs) + 1) // 2
-    pairs = costs[::-1][:half] + costs[:half]
-    if len(costs) % 2:
-        pairs[-1] = costs[half - 1]
-    return pairs
+def _order(costs: NDArray[np.float64], places: int, unpaired: int) -> list[list[int]]:
+    """Shares as place · (tiles of rows) + tile of rows: pairs of the first places, single tiles of the last ones."""
+    row_tiles, first = len(costs), places - unpaired
+    pairs = [[place * row_tiles + tile for tile in pair] for place in range(first) for pair in _pairs(row_tiles)]
+    longest = np.argsort(-costs, kind="stable")
+    return pairs + [[place * row_tiles + int(tile)] for tile in longest for place in range(first, places)]
 
 
-def _longest_first(costs: NDArray[np.float64], places: int, together: int) -> NDArray[np.int64]:
-    """All items, some places after the others; of those that go together the longest first."""
-    by_cost = np.argsort(-costs, kind="stable")
-    groups = [np.arange(first, min(first + together, places)) for first in range(0, places, together)]
-    return np.concatenate([(group[None, :] * len(costs) + by_cost[:, None]).ravel() for group in groups])
-
-
-def _greedily(costs: NDArray[np.float64], blocks: int) -> tuple[float, list[list[int]]]:
-    """When the last block ends, and which of the items each takes, if whoever is free takes the next."""
+def _greedily(costs: NDArray[np.float64], order: list[list[int]], blocks: int) -> tuple[float, NDArray[np.int32]]:
+    """When the last block ends if whoever is free takes the next share, and what each takes."""
     turns: list[list[int]] = [[] for _ in range(blocks)]
+    taking = costs.tolist()
     free = [(0.0, block) for block in range(blocks)]
-    for index, cost in enumerate(costs):
+    for share in order:
         ends, block = free[0]
-        turns[block].append(index)
-        heapq.heapreplace(free, (ends + float(cost), block))
-    return max(ends for ends, _ in free), turns
-
-
-def _as_table(turns: list[list[int]], order: NDArray[np.int64]) -> NDArray[np.int32]:
-    table = np.full((len(turns), max(map(len, turns))), NOTHING, np.int32)
+        turns[block] += share
+        heapq.heapreplace(free, (ends + sum(taking[item % len(taking)] for item in share), block))
+    table = np.full((blocks, max(map(len, turns))), NOTHING, np.int32)
     for block, own in enumerate(turns):
-        table[block, : len(own)] = order[own]
-    return table
+        table[block, : len(own)] = own
+    return max(ends for ends, _ in free), table

@@ -1,0 +1,51 @@
+"""Tiles of rows dealt to blocks: each once, and no block much longer at work than the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tvm_cascade.tile.deal import NOTHING, deal, visited_tiles
+
+from .test_tile_program import attention_of, tile_program
+
+BLOCKS = 132
+
+
+def _triangle(row_tiles: int) -> np.ndarray:
+    return np.arange(1, row_tiles + 1) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("row_tiles", "places"), [(3, 1024), (4, 512), (11, 256), (16, 64), (64, 32), (86, 32), (256, 4)]
+)
+def test_every_tile_is_dealt_once(row_tiles: int, places: int) -> None:
+    items = deal(_triangle(row_tiles), places, BLOCKS, uneven=True).items
+    assert items is not None
+    assert sorted(items[items != NOTHING]) == list(range(row_tiles * places))
+    ended = items == NOTHING
+    assert (ended[:, 1:] >= ended[:, :-1]).all()  # a block that is done stays so
+
+
+@pytest.mark.parametrize(("row_tiles", "places"), [(3, 1024), (11, 256), (64, 32), (86, 32), (256, 32)])
+def test_all_blocks_end_together(row_tiles: int, places: int) -> None:
+    costs = _triangle(row_tiles)
+    found = deal(costs, places, BLOCKS, uneven=True)
+    assert found.span < 1.02 * costs.sum() * places / BLOCKS
+    assert found.items is not None
+    work = np.where(found.items == NOTHING, 0, costs[found.items % row_tiles]).sum(axis=1)
+    assert work.max() == pytest.approx(found.span)
+
+
+def test_what_the_formula_deals_as_well_needs_no_list() -> None:
+    assert deal(_triangle(8), BLOCKS, BLOCKS, uneven=True).items is None  # four pairs for each block
+    assert deal(np.ones(7), 60, BLOCKS, uneven=False).items is None
+
+
+@pytest.mark.parametrize(
+    ("variant", "visited"), [("causal", [2, 4, 6, 8, 10, 12]), ("full", [12] * 6), ("window", [2, 4, 5, 5, 5, 5])]
+)
+def test_what_masks_leave_is_counted(variant: str, visited: list[int]) -> None:
+    shape = {"window": 192} if variant == "window" else {}
+    program = tile_program(attention_of(variant, queries=768, keys=768, **shape))
+    assert list(visited_tiles(program, 128, 64)) == visited
