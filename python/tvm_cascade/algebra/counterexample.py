@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import POSITION, Round
+from tvm_cascade.algebra.cascade import LENGTH, POSITION, Round
 from tvm_cascade.algebra.envelope import Envelope
 from tvm_cascade.algebra.rank import FullRank, full_rank
 from tvm_cascade.algebra.reached import NO_VALUE, REST, Earlier, Point, Reached
@@ -107,6 +107,7 @@ def rank_grows(question: Question) -> Counterexample | None:
     varying, read = _read(question.earlier, function)
     at: Numbers = tuple((str(e), tuple(float(row[e]) for row in found.rows)) for e in varying)
     at += tuple((question.name(d), tuple(float(column[d]) for column in found.columns)) for d in read)
+    at += _parameters(found.data[0])
     given = " and ".join(f"{name} = {_listed(values)}" for name, values in at)
     what = "log of the element" if product else "element"
     claim = f"at {given} the {what} is a matrix of rank {size}: no {RANK_LIMIT} sums determine the result"
@@ -116,10 +117,9 @@ def rank_grows(question: Question) -> Counterexample | None:
 def deciding_positions(found: Envelope, question: Question) -> Counterexample:
     """An envelope as a counterexample."""
     varying, read = _read(question.earlier, question.over_results)
-    others = sorted((s for s in found.points[0] if s not in read), key=str)
     at: Numbers = tuple((str(e), tuple(row[e] for row in found.positions)) for e in varying)
     at += tuple((question.name(d), tuple(point[d] for point in found.points)) for d in read)
-    at += tuple((question.name(s), (found.points[0][s],)) for s in others)
+    at += _parameters(found.data[0])
     given = "; ".join(f"{name} = {_listed(values)}" for name, values in at)
     kept = len(found.positions)
     chosen = f"the only {question.reducer.name} at its own one of these results"
@@ -132,6 +132,12 @@ def _read(earlier: Earlier, function: sp.Expr) -> tuple[list[sp.Symbol], list[sp
     plain = earlier.plain(function)
     varying, read, _ = earlier.for_function(plain)
     return varying + [POSITION] * plain.has(POSITION), read
+
+
+def _parameters(data: Reached) -> Numbers:
+    """What is the same for all data; N among it where not every position is written out."""
+    whole = data.parameters[LENGTH] <= len(data.rows)
+    return tuple((str(s), (value,)) for s, value in data.parameters.items() if s != LENGTH or not whole)
 
 
 def _listed(values: Sequence[float]) -> str:

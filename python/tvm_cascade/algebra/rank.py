@@ -1,37 +1,53 @@
 """The proof that an element is of no finite rank: points at which a matrix F(x_i, d_j) has full rank.
 
 Where F(x, d) = Σ_r G_r(x)·H_r(d) with R terms, no such matrix has a rank above R. So a matrix of rank R + 1 proves that
-no R sums determine the result. Its rows and columns are chosen from many at random, by elimination with full pivoting.
+no R sums determine the result. Each column is what some data give which start with the elements x_i of all the rows.
+
+Rows are chosen among many for the data at hand, by elimination with full pivoting; then data are drawn that start with
+them, and so on until both fit.
 """
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, is_truth
-from tvm_cascade.algebra.reached import REST, Earlier, Reached
+from tvm_cascade.algebra.draws import Draws
+from tvm_cascade.algebra.reached import NO_VALUE, Earlier, Point, Reached
+from tvm_cascade.algebra.separate import determinant
 
 DIGITS = 120
 PIVOT = mpmath.mpf(10) ** -60
-"""A pivot below this, of a matrix whose largest entry in each row is 1, counts as zero."""
+"""A pivot below this, of a matrix whose largest entry in each row and column is about 1, counts as zero."""
 
-POOL = 40
-"""Positions, and values of the results, from which rows and columns are chosen."""
+FLOAT_PIVOT = 1e-9
+"""The same for the search among functions with kinks, whose pivots are as large as their entries."""
 
-REACHES = ((2.0, 2.0), (8.0, 8.0), (60.0, 1.0), (8.0, 1.0), (1.0, 8.0), (2.0, 60.0), (3.0, 0.2))
-"""How far elements and results are drawn from zero, attempt by attempt: a kink of |x/16 − d| must be met."""
+AGREES = mpmath.mpf(10) ** -6
+"""A determinant is not zero where it is the same, up to this share, to twice as many digits."""
 
-MASKS = (0.5, 1.0, 0.0)
-"""Odds of a mask to hold: where it is needed, or not to be, few rows of a random draw count."""
+KINKS = (sp.Abs, sp.Max, sp.Min, sp.Piecewise)
 
-Point = dict[sp.Symbol, Any]
+
+@dataclass(frozen=True)
+class Effort:
+    """Attempts, and the positions and data of a round."""
+
+    attempts: int
+    positions: int
+    data: int
+
+
+KINKED, SMOOTH = Effort(40, 30, 60), Effort(12, 20, 30)
+"""Kinks have to be met, by chance. A smooth function is of full rank nearly anywhere, but only many digits show it."""
+
+ENOUGH = (3, 4, 5, 5)
+"""Pivots with which an attempt goes on after each round but the last."""
 
 
 @dataclass(frozen=True)
@@ -61,77 +77,126 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
     varying, read, indexed = earlier.for_function(plain)
     if not read or not (varying or indexed):
         return None
-
-    def at(point: Point) -> mpmath.mpf:
-        try:
-            value = earlier.value(plain, point, "mpmath")
-        except (ValueError, ArithmeticError, TypeError, NameError, NotImplementedError):
-            return mpmath.nan
-        return value if mpmath.isfinite(value) else mpmath.nan
-
+    search = _Search(earlier, plain, size, "math" if plain.has(*KINKS) else "mpmath")
     with mpmath.workdps(DIGITS):
-        masks = MASKS if any(map(is_truth, varying)) else MASKS[:1]
-        for attempt, (reaches, odds) in enumerate(itertools.product(REACHES, masks)):
-            source = random.Random(7 + attempt)
-            fixed = earlier.parameters(plain, source, indexed)
-            below = fixed[LENGTH] if indexed else 0
-            rows = [earlier.row(source, reaches[0], odds, below, varying) for _ in range(POOL)]
-            drawn = [earlier.draw(source, reaches[1], fixed, indexed=indexed) for _ in range(POOL)]
-            data = earlier.beside(rows, [found for found in drawn if found is not None], size)
-            chosen = _pivoted(at, rows, [found.results for found in data], size)
-            if chosen is not None:
-                picked = [rows[i] for i, _ in chosen], [data[j] for _, j in chosen]
-                if (found := _reached(at, earlier, *picked, read)) is not None:
-                    return found
-    return None
+        found = (search.attempt(number) for number in range(search.effort.attempts))
+        return next((points for points in found if points is not None), None)
 
 
-def _reached(
-    at: Callable[[Point], mpmath.mpf],
-    earlier: Earlier,
-    rows: list[Point],
-    starts: list[Reached],
-    read: list[sp.Symbol],
-) -> FullRank | None:
-    """The rows with columns that data reach which start with them: as they come, or completed to the given results."""
-    for wanted in ((), read):
-        data = []
-        for start in starts:
-            rest = start.rows[len(rows) :] if len(start.rows) > len(rows) else start.rows[-REST:]
-            found = earlier.completed(rows, rest, start.parameters, {s: start.results[s] for s in wanted})
-            exact = None if found is None else earlier.reached(found.rows, start.parameters, "mpmath")
-            if exact is None:
-                break
-            data.append(exact)
-        columns = [found.results for found in data]
-        if len(data) == len(rows) and _pivoted(at, rows, columns, len(rows)) is not None:
-            return FullRank(tuple(rows), tuple(columns), tuple(data))
-    return None
+@dataclass(frozen=True)
+class _Search:
+    """Looks for the points; `_proved` decides.
 
+    Attributes
+    ----------
+    arithmetic : that of the search; the proof's is mpmath's.
+    """
 
-def _pivoted(
-    evaluate: Callable[[Point], mpmath.mpf], rows: list[Point], columns: list[Point], size: int
-) -> list[tuple[int, int]] | None:
-    """The row and column of each of the first pivots, where there are enough of them."""
-    values = [[evaluate({**row, **column}) for column in columns] for row in rows]
-    defined = [j for j in range(len(columns)) if sum(mpmath.isnan(line[j]) for line in values) <= len(rows) // 3]
-    if len(defined) < size:
+    earlier: Earlier
+    function: sp.Expr
+    size: int
+    arithmetic: str
+
+    @property
+    def effort(self) -> Effort:
+        return KINKED if self.arithmetic == "math" else SMOOTH
+
+    def attempt(self, number: int) -> FullRank | None:
+        """Rows for data, data for rows, in turn."""
+        draws = Draws(self.earlier, self.function, number)
+        pool = draws.rows(self.effort.positions)
+        rows, aims = pool[: self.size], list[Reached]()
+        for enough in (*ENOUGH, self.size):
+            data = draws.data(rows, self.effort.data)
+            found = self._among(rows, data) or self._aimed(rows, aims)
+            if found is not None:
+                return found
+            chosen = self._pivots(pool, data)
+            if len(chosen) < min(enough, self.size):
+                return None
+            picked = [pool[i] for i, _ in chosen]
+            others = draws.beside(picked, len(pool) // 2) + draws.source.sample(pool, len(pool))
+            others = [row for row in others if row not in picked]
+            aims = [data[j] for _, j in chosen] if len(picked) == self.size else []
+            pool = picked + others[: len(pool) - len(picked)]
+            rows = pool[: self.size]
         return None
-    left: dict[int, dict[int, mpmath.mpf]] = {}
-    for i, line in enumerate(values):
-        largest = max((abs(line[j]) for j in defined), default=mpmath.mpf(0))
-        if largest and not any(mpmath.isnan(line[j]) for j in defined):
-            left[i] = {j: line[j] / largest for j in defined}
+
+    def _among(self, rows: list[Point], data: list[Reached]) -> FullRank | None:
+        """Columns among data that start with the rows."""
+        chosen = sorted(self._pivots(rows, data))
+        return self._proved(rows, [data[j] for _, j in chosen]) if len(chosen) == self.size else None
+
+    def _aimed(self, rows: list[Point], aims: list[Reached]) -> FullRank | None:
+        """Columns from data that are completed to the results of others, to which the rows were chosen."""
+        _, read, _ = self.earlier.for_function(self.function)
+        data = []
+        for aim in aims:
+            wanted = {s: aim.results[s] for s in read}
+            found = self.earlier.completed(rows, aim.rows[self.size :], aim.parameters, wanted)
+            if found is None:
+                return None
+            data.append(found)
+        return self._among(rows, data)
+
+    def _pivots(self, rows: list[Point], data: list[Reached]) -> list[tuple[int, int]]:
+        values = [[self._at({**row, **found.results}, self.arithmetic) for found in data] for row in rows]
+        return pivots(values, self.size, PIVOT if self.arithmetic == "mpmath" else FLOAT_PIVOT)
+
+    def _proved(self, rows: list[Point], data: list[Reached]) -> FullRank | None:
+        """The points where their matrix certainly is invertible."""
+        found = []
+        for digits in (DIGITS, 2 * DIGITS):
+            with mpmath.workdps(digits):
+                exact = [self.earlier.reached(d.rows, d.parameters, "mpmath") for d in data]
+                columns = [column for column in exact if column is not None]
+                values = [[self._at({**row, **c.results}, "mpmath") for c in columns] for row in rows]
+                if len(columns) < len(data) or len(pivots(values, self.size, PIVOT)) < self.size:
+                    return None
+                found.append((columns, determinant(mpmath.matrix(values))))
+        (columns, first), (_, second) = found
+        if abs(first - second) > AGREES * abs(second):
+            return None
+        return FullRank(tuple(rows), tuple(c.results for c in columns), tuple(columns))
+
+    def _at(self, point: Point, arithmetic: str) -> Any:
+        try:
+            value = self.earlier.value(self.function, point, arithmetic)
+        except (*NO_VALUE, NotImplementedError):
+            return math.nan
+        return value if mpmath.isfinite(value) else math.nan
+
+
+def pivots(values: Sequence[Sequence[Any]], size: int, least: Any) -> list[tuple[int, int]]:
+    """The row and column of each of the first pivots that are above the least, at most `size`, by full pivoting.
+
+    Rows without a value in many columns do not count, nor columns without a value in the other rows.
+    """
+    left = _equilibrated(values)
     chosen: list[tuple[int, int]] = []
-    while any(left.values()) and len(chosen) < size:
-        row, column = max(((i, j) for i, line in left.items() for j in line), key=lambda at: abs(left[at[0]][at[1]]))
+    while len(chosen) < size and left:
+        entries = ((i, j) for i, line in left.items() for j in line)
+        row, column = max(entries, key=lambda at: abs(left[at[0]][at[1]]), default=(None, None))
+        if row is None or column is None or abs(left[row][column]) <= least:
+            break
+        chosen.append((row, column))
         head = left.pop(row)
         pivot = head.pop(column)
-        if abs(pivot) <= PIVOT:
-            return None
-        chosen.append((row, column))
         for other in left.values():
-            ratio = other.pop(column) / pivot
-            for j, value in head.items():
-                other[j] -= ratio * value
-    return chosen if len(chosen) == size else None
+            if ratio := other.pop(column) / pivot:
+                for j, value in head.items():
+                    other[j] -= ratio * value
+    return chosen
+
+
+def _equilibrated(values: Sequence[Sequence[Any]]) -> dict[int, dict[int, Any]]:
+    """The matrix by row and column, each column and then each row divided by its largest entry: exp(900) or exp(-9)."""
+    lines = {i: line for i, line in enumerate(values) if sum(value != value for value in line) <= len(line) // 3}
+    defined = [j for j in range(len(values[0]) if values else 0) if all(line[j] == line[j] for line in lines.values())]
+    sizes = {j: max((abs(line[j]) for line in lines.values()), default=0) for j in defined}
+    found = {}
+    for i, line in lines.items():
+        scaled = {j: line[j] / size for j, size in sizes.items() if size}
+        if largest := max(map(abs, scaled.values()), default=0):
+            found[i] = {j: value / largest for j, value in scaled.items()}
+    return found

@@ -107,7 +107,7 @@ class Earlier:
         fixed = read - {*self.varying, *self.results, LENGTH, COUNT, POSITION}
         known = int(self._known_length) if self._known_length is not None else 0
         length = max(SHORTEST, min(known, LONGEST) if indexed else known)
-        return {s: self._drawn(s, source, 1.0) for s in sorted(fixed, key=str)} | {LENGTH: float(length)}
+        return {s: self.drawn(s, source, 1.0) for s in sorted(fixed, key=str)} | {LENGTH: float(length)}
 
     def row(
         self,
@@ -123,9 +123,9 @@ class Earlier:
         """
         index = {POSITION: float(source.randrange(int(index_below)))} if index_below else {}
         small = set(self.varying) - set(self.varying if read is None else read)
-        return {s: self._drawn(s, source, reach * SMALL if s in small else reach, odds) for s in self.varying} | index
+        return {s: self.drawn(s, source, reach * SMALL if s in small else reach, odds) for s in self.varying} | index
 
-    def _drawn(self, symbol: sp.Symbol, source: random.Random, reach: float, odds: float = 0.5) -> float:
+    def drawn(self, symbol: sp.Symbol, source: random.Random, reach: float, odds: float = 0.5) -> float:
         """A number that the symbol may be, of few decimals."""
         if is_truth(symbol):
             return float(source.random() < odds)
@@ -175,13 +175,6 @@ class Earlier:
             return bool(self.value(condition, at))
         except NO_VALUE:
             return False
-
-    def beside(self, rows: Sequence[Point], data: list[Reached], enough: int) -> list[Reached]:
-        """Those data whose extrema stay what they are where the rows are there as well; all, if not enough do."""
-        ordered = [r.result for block in self._blocks for r in block if r.reducer.ordered]
-        joined = [(found, self.reached([*rows, *found.rows], found.parameters)) for found in data]
-        same = [d for d, j in joined if j is not None and all(d.results[s] == j.results[s] for s in ordered)]
-        return same if len(same) >= enough else data
 
     def completed(self, base: Sequence[Point], rest: Sequence[Point], fixed: Point, wanted: Point) -> Reached | None:
         """The base and further rows, near those given, that together have the wanted results; None where none do."""
