@@ -61,3 +61,21 @@ def test_an_element_that_is_nothing_but_its_rounding_error_is_refused() -> None:
 def test_where_few_values_of_the_results_have_an_element_ranks_are_looked_for_among_others(size: int) -> None:
     # Among x and a of either sign alike, sqrt(x + a) is real for most x at few a only.
     assert full_rank(sp.sqrt(x + a), Earlier([Reduction(a, SUM, v)], [x, v]), size) is not None
+
+
+def test_exponentials_of_exponentials_are_out_of_range_rather_than_written_out() -> None:
+    # exp(y·exp(|a|)) with an |a| of thousands has more digits than there is time for.
+    first = Reduction(a, SUM, x**2 * v)
+    second = Reduction(b, SUM, a * (x - a) * 1000)
+    third = Reduction(c, SUM, sp.exp(LENGTH * w * sp.exp(sp.Abs(b + 1)) / 2))
+    outcome = derive(Cascade([first, second, third], [x, v, w]))
+    assert isinstance(outcome, Refusal) and outcome.reason.code in ("infinite_rank", "separation_unknown")
+
+
+def test_parameters_count_as_one_symbol_where_a_state_moves() -> None:
+    # Polynomials in the logarithms of N and of s apart take half a minute to invert.
+    s = sp.Symbol("s", positive=True)
+    offset = sp.log(sp.sqrt(s)) + sp.log(sp.sqrt(s) / sp.sqrt(LENGTH))
+    fourth = Reduction(b, SUM, (v - a - offset - 1) ** 4)
+    outcome = derive(Cascade([Reduction(a, MIN, v), fourth], [v]), work=1000)
+    assert isinstance(outcome, Fold) and len(outcome.components) == 6

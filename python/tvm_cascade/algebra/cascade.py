@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,6 +186,17 @@ def is_truth(symbol: sp.Expr) -> bool:
 def masks_in(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> list[sp.Symbol]:
     """The conditions on the position that an expression reads, by name."""
     return sorted((s for s in expression.free_symbols if s in elements and is_truth(s)), key=str)
+
+
+def masks_that_keep(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> dict[sp.Symbol, int]:
+    """The masks that are factors of the expression, with the values at which they keep a position."""
+    masks = masks_in(expression, elements)
+    return {mask: 1 - zero for mask in masks for zero in (0, 1) if expression.subs(mask, zero) == 0}
+
+
+def indicator(kept: Mapping[sp.Symbol, int]) -> sp.Expr:
+    """1 where every mask has its value, 0 elsewhere."""
+    return sp.Mul(*(mask if holds else 1 - mask for mask, holds in kept.items()))
 
 
 def result(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:

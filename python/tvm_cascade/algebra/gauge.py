@@ -245,6 +245,15 @@ def may_be_singular(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
     return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in value.atoms(sp.Pow))
 
 
+def may_be_infinite(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
+    """Whether the value can be infinite, or undefined, at finite results whose signs are what is known of them."""
+    powers = (p.base for p in value.atoms(sp.Pow) if not (p.exp.is_integer and p.exp.is_nonnegative))
+    may_vanish = any(
+        a.has(*results) and not a.is_positive for a in (*powers, *(e.args[0] for e in value.atoms(sp.log)))
+    )
+    return may_vanish or any(e.has(*results) and not e.args[0].is_nonpositive for e in value.atoms(sp.exp))
+
+
 def only_in_waves(function: sp.Expr, handle: sp.Symbol) -> bool:
     """Whether the handle stands under sines and cosines alone: they are bounded at any reference, so at zero too."""
     return not function.replace(lambda e: isinstance(e, (sp.sin, sp.cos)), lambda e: sp.Integer(1)).has(handle)

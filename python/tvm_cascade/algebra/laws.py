@@ -23,13 +23,15 @@ def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, use
     move, final = sp.Integer(1), sp.Integer(1)
     if exponent != 0:
         # Positive factors join the exponent: apart, one may overflow and the other be zero.
-        logarithm = sum_law(derivation, reduction, exponent, used)
+        fixed, function = function.as_independent(*derivation.elements, *(h.symbol for h in used), as_Add=False)
+        size = sp.Abs(fixed) if fixed.is_number else sp.Mul(*(f for f in sp.Mul.make_args(fixed) if f.is_positive))
+        function *= fixed / size
         for handle in used:
             weight = factor_in(function, handle.symbol, derivation.elements)
             if weight is not None and weight.is_positive and function.has(handle.symbol):
-                logarithm += LENGTH * sp.log(weight.subs(handle.symbol, handle.value))
+                size *= weight.subs(handle.symbol, handle.value)
                 function = function.subs(handle.symbol, 1)
-        final = sp.exp(logarithm)
+        final = sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(size))
     for handle in used:
         if handle.symbol not in function.free_symbols:
             continue

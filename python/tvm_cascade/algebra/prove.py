@@ -24,6 +24,7 @@ from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.monoid import TIES, evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection
+from tvm_cascade.algebra.sampling import IN_RANGE
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
@@ -37,9 +38,6 @@ COSTLY_DIGITS = 1000
 
 EVALUATIONS = 4
 """At growing digits: with them, values may turn out to span more."""
-
-LARGEST_EXPONENT = 100_000
-"""exp of more is out of range: computing on with it would take for ever."""
 
 ATTEMPTS = 8
 ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
@@ -91,19 +89,6 @@ class _Differs(Exception):
         )
 
 
-def _exponential(exponent: mpmath.mpf) -> mpmath.mpf:
-    """exp, within a range.
-
-    Raises
-    ------
-    OverflowError
-        Beyond it.
-    """
-    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
-    return mpmath.exp(exponent)
-
-
 NO_VALUE = (TypeError, ValueError, ArithmeticError)
 """What evaluation raises where an expression has no real value, or none that can be computed with."""
 
@@ -134,7 +119,7 @@ class Evaluator:
         if expression not in self._compiled:
             bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
-            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, [{"exp": _exponential}, "mpmath"])
+            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE)
         symbols, function = self._compiled[expression]
         known = {**self.parameters, LENGTH: mpmath.mpf(self.length), **at}
         value = mpmath.mpf(function(*(known[s] for s in symbols)))

@@ -21,6 +21,7 @@ from sympy.core.relational import Relational
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction, is_truth
 from tvm_cascade.algebra.monoid import evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS
+from tvm_cascade.algebra.sampling import IN_RANGE
 from tvm_cascade.algebra.separate import strip_rounding
 
 REST = 3
@@ -164,7 +165,10 @@ class Earlier:
         key = function, arithmetic
         if key not in self._compiled:
             symbols = sorted(function.free_symbols, key=str)
-            self._compiled[key] = symbols, sp.lambdify(symbols, function, arithmetic)
+            self._compiled[key] = (
+                symbols,
+                sp.lambdify(symbols, function, IN_RANGE if arithmetic == "mpmath" else arithmetic),
+            )
         symbols, evaluate = self._compiled[key]
         number = float if arithmetic == "math" else mpmath.mpf
         return number(evaluate(*(number(at[s]) for s in symbols)))

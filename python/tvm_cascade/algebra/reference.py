@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction, indicator, masks_that_keep
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
@@ -121,8 +121,8 @@ def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function
 
     Let c be the mean of a(x) by the weights |w| of F = w·(a − u)^k. Then |u − c| and |a − c| are on the whole no larger
     than |a − u|, whatever u is: brought from c to u, F loses no more digits than it does unfused. The plain mean is as
-    good where weights are alike; it serves where they have no fold, or u divides by their sum. For p + q·u the weights
-    have a factor q², and a is −p/q: the c of least squares.
+    good where weights are alike; it serves where they have no fold. For p + q·u the weights have a factor q², and a is
+    −p/q: the c of least squares.
     """
     part, line = _part(derivation, handle, function), None
     if part is None:
@@ -139,8 +139,9 @@ def _mean(derivation: Derivation, reduction: Reduction, handle: Handle, function
     if line is not None:
         return _weighted(derivation, reduction, -line[0] * line[1] * weight, line[1] ** 2 * weight)
     apart, varying = part.as_independent(*elements, as_Add=True)
-    if weight != 1 and not cancels:
-        mean = _weighted(derivation, reduction, varying * weight, weight)
+    kept = indicator(masks_that_keep(weight, elements))  # what is masked out may be anything
+    for like in (weight, kept) if weight != 1 else ():
+        mean = _weighted(derivation, reduction, varying * like, like) if like != 1 else None
         if mean is not None:
             return apart + mean
     scale, bare = varying.as_coeff_Mul()

@@ -8,17 +8,18 @@ B(x, c′) = A(c, c′)·B(x, c). A is the compensation term: exp(c − c′) fo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import mpmath
 import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
 from tvm_cascade.algebra.cascade import Round
-from tvm_cascade.algebra.sampling import vanishes
+from tvm_cascade.algebra.sampling import IN_RANGE, vanishes
 from tvm_cascade.algebra.work import cancelled, charge, expanded, factored, simplified
 
 RANK_LIMIT = 6
@@ -115,12 +116,14 @@ class Basis:
     Attributes
     ----------
     pivots : generators in which the matrix can be inverted at every u; None where no such were found.
+    parameters : what symbols of the matrix stand for, that are no handles.
     """
 
     functions: tuple[sp.Expr, ...]
     generators: tuple[sp.Expr, ...]
     matrix: sp.Matrix
     pivots: tuple[int, ...] | None
+    parameters: Mapping[sp.Symbol, sp.Expr] = field(default_factory=dict)
 
     @property
     def rank(self) -> int:
@@ -128,13 +131,48 @@ class Basis:
         return len(self.functions)
 
     def with_elements(self, meaning: dict[sp.Symbol, sp.Expr]) -> Basis:
-        """The same basis with symbols of elements written out."""
+        """The same basis with symbols in functions and generators written out."""
         functions = tuple(function.xreplace(meaning) for function in self.functions)
         generators = tuple(generator.xreplace(meaning) for generator in self.generators)
-        return Basis(functions, generators, self.matrix, self.pivots)
+        return dataclasses.replace(self, functions=functions, generators=generators)
 
 
 Row = dict[sp.Expr, sp.Expr]
+
+
+class _ParametersNamed:
+    """Symbols for sums and functions of parameters: (x − u + p)⁴ for (x − u + log s + (log N)/2)⁴, in which p is one.
+
+    Attributes
+    ----------
+    meaning : what each symbol stands for.
+    """
+
+    def __init__(self, varying: Sequence[sp.Symbol]) -> None:
+        self.varying = varying
+        self.meaning: dict[sp.Symbol, sp.Expr] = {}
+
+    def __call__(self, expression: sp.Expr) -> sp.Expr:
+        """The expression over symbols."""
+        if not expression.args:
+            return expression
+        if expression.has(*self.varying):
+            if not isinstance(expression, (sp.Add, sp.Mul)):
+                return expression.func(*(self(a) if isinstance(a, sp.Expr) else a for a in expression.args))
+            fixed, varying = expression.as_independent(*self.varying)
+            parts = (self(a) for a in expression.func.make_args(varying))
+            return expression.func(self(fixed), *parts)
+        if isinstance(expression, sp.Mul) or (isinstance(expression, sp.Pow) and expression.exp.is_Integer):
+            return expression.func(*map(self, expression.args))
+        return self._symbol(expression) if expression.free_symbols else expression
+
+    def _symbol(self, value: sp.Expr) -> sp.Expr:
+        known = next((symbol for symbol, meant in self.meaning.items() if meant == value), None)
+        if known is None and value.is_real:
+            facts = {"positive": True} if value.is_positive else {"nonnegative": True} if value.is_nonnegative else {}
+            known = sp.Symbol(f"_p{len(self.meaning)}", real=True, **facts)
+            self.meaning[known] = value
+        return value if known is None else known
 
 
 def basis_by_derivatives(
@@ -145,6 +183,13 @@ def basis_by_derivatives(
     The derivatives as they come, where they are independent at every u; else those that stay independent are
     preferred: for (x − u)·(x − v), 1 and not x − v after x − u, whose difference vanishes where u meets v.
     """
+    named = _ParametersNamed([*elements, *handles])
+    over_symbols = named(function)
+    if named.meaning:
+        over = basis_by_derivatives(over_symbols, elements, handles)
+        return (
+            None if over is None else dataclasses.replace(over.with_elements(named.meaning), parameters=named.meaning)
+        )
     if phases := _phases(function, elements, handles):
         waves, meaning = phases
         over = basis_by_derivatives(function.xreplace(waves), [*elements, *meaning], handles)
@@ -226,7 +271,7 @@ class _MinorSigns:
         source = random.Random(17)
         self.points: list[list[list[mpmath.mpf]]] = []
         try:
-            evaluate = sp.lambdify(symbols, matrix.tolist(), "mpmath")
+            evaluate = sp.lambdify(symbols, matrix.tolist(), IN_RANGE)
         except (TypeError, ValueError, NotImplementedError):
             return
         for _ in range(SIGNS if matrix.rows > 1 else 0):
@@ -384,7 +429,7 @@ def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -
     solution = (at_new[:, list(basis.pivots)] * _inverse(square)).applyfunc(lambda e: in_steps(e, moves))
     residue = solution.subs(steps) * at_old - at_new
     charge(sum(map(sp.count_ops, residue)) / 10, "checking how the state moves")
-    return solution if all(e == 0 or vanishes(e) for e in residue) else None
+    return solution.xreplace(dict(basis.parameters)) if all(e == 0 or vanishes(e) for e in residue) else None
 
 
 def _inverse(square: sp.Matrix) -> sp.Matrix:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled, masks_in
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled, indicator, masks_in, masks_that_keep
 from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
@@ -20,6 +20,7 @@ from tvm_cascade.algebra.gauge import (
     exponents,
     factor_in,
     is_location,
+    may_be_infinite,
     tracking_gauge,
     translations,
 )
@@ -86,16 +87,16 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     term = _joined_exponentials(derivation, term)
     held = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
     if not held.tracked:
-        return _where_kept(derivation, held, held.factor * derivation.component(reduction, SUM, held.lift))
+        return _where_kept(derivation, held, held.factor * derivation.component(reduction, SUM, held.lift), reduction)
     held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
     if basis is None:
-        return held.factor * _by_mask(derivation, reduction, held)
+        return _where_kept(derivation, held, held.factor * _by_mask(derivation, reduction, held), reduction)
     if basis.pivots is None:
-        return held.factor * _apart(derivation, reduction, held)
+        return _where_kept(derivation, held, held.factor * _apart(derivation, reduction, held), reduction)
     references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
@@ -107,20 +108,32 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
     total = _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
-    return _where_kept(derivation, held, total)
+    return _where_kept(derivation, held, total, reduction)
 
 
-def _where_kept(derivation: Derivation, held: Held, total: sp.Expr) -> sp.Expr:
-    """Σ keep·F/t with t = Σ keep·G, G positive: where t is 0 nothing is kept, and the sum is 0 rather than 0/0."""
+def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: Reduction) -> sp.Expr:
+    """Σ keep·F(x, d) where no position is kept: 0, as unfused, rather than 0·H(d) with an H(d) that is not finite.
+
+    A sum of positive terms that F divides by, t = Σ keep·exp(x − m), tells that none is; else they are counted, where
+    H(d) may be infinite at finite d, or they are counted anyway.
+    """
+    kept = masks_that_keep(held.function, derivation.elements)
+    if not kept:
+        return total
     below = {p.base for p in held.factor.atoms(sp.Pow) if p.exp.is_negative}
-    for reduction in derivation.done:
-        if reduction.result not in below or reduction.reducer is not SUM:
+    for earlier in derivation.done:
+        if earlier.result not in below or earlier.reducer is not SUM:
             continue
-        for mask in masks_in(reduction.element, derivation.elements):
-            zero = reduction.element.subs(mask, 0) == 0 and held.function.subs(mask, 0) == 0
-            if zero and strip_rounding(reduction.element.subs(mask, 1)).is_positive:
-                return sp.Piecewise((0, sp.Eq(reduction.result, 0)), (total, True))
-    return total
+        masks = masks_that_keep(earlier.element, derivation.elements)
+        if masks and masks.items() <= kept.items() and strip_rounding(earlier.element.subs(masks)).is_positive:
+            return sp.Piecewise((0, sp.Eq(earlier.result, 0)), (total, True))
+    count = derivation.known(SUM, indicator(kept)) or derivation.known(SUM, sp.expand(-indicator(kept)))
+    if count is None:
+        read = [held.factor, *(handle.value for handle in held.tracked)]
+        if not any(may_be_infinite(value, derivation.results) for value in read):
+            return total
+        count = derivation.component(reduction, SUM, indicator(kept))
+    return sp.Piecewise((0, sp.Eq(count, 0)), (total, True))
 
 
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:

@@ -20,15 +20,12 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection, TupleReducer, first, second
+from tvm_cascade.algebra.sampling import IN_RANGE
 from tvm_cascade.algebra.separate import strip_rounding
 
 Number = Any
 Numbers = dict[sp.Symbol, Number]
 State = Numbers | None
-
-
-LARGEST_EXPONENT = 100_000
-"""At digits, exp of more is an OverflowError: an exponential of it would take for ever."""
 
 
 class Arithmetic:
@@ -55,7 +52,7 @@ class Arithmetic:
         if expression not in self._compiled:
             bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
-            module = "numpy" if self.digits is None else [{"exp": _exponential}, "mpmath"]
+            module = "numpy" if self.digits is None else IN_RANGE
             self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module)
         symbols, function = self._compiled[expression]
         given = (self.number(EXTREMES[s]) if s in EXTREMES else at[s] for s in symbols)
@@ -79,12 +76,6 @@ class Arithmetic:
     def finite(self, value: Number) -> bool:
         """Whether a number is neither NaN nor infinite."""
         return math.isfinite(value) if self.digits is None else bool(mpmath.isfinite(value))
-
-
-def _exponential(exponent: Number) -> Number:
-    if mpmath.isfinite(exponent) and abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"exp of {mpmath.nstr(exponent, 5)}")
-    return mpmath.exp(exponent)
 
 
 FLOAT64 = Arithmetic()

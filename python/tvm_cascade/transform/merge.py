@@ -107,8 +107,9 @@ class MergeEmitter:
                 folded = folded.subs(LENGTH, sp.Integer(length))
             value = Scope(self.slots, at, {**state, LENGTH: as_number(length, dtype)}).printer(dtype)(folded)
             if reference.guarded:
-                start = tirx.const(int(reference.scale), dtype)
-                value = tirx.Select(usable(value, dtype, reference.scale), value, start)
+                # The first segment has a position, so its own reference is one at which its state has numbers.
+                first = self.slots.read(reference.symbol, {**at, SEGMENT: tirx.const(0, "int32")})
+                value = tirx.Select(usable(value, dtype, reference.scale), value, first)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
         self.statements.append(self.nests.nest(f"{reference.symbol}_merged", "merge", self.slots.iters(dims), body))

@@ -1,0 +1,85 @@
+"""Positions that do not count: masked out or of weight zero, they may hold anything, and there may be no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, number, program
+from .running import Arrays, read
+
+TILINGS = [(5, 1), (4, 3)]
+Element = Callable[[Expr, Expr, Expr], Expr]
+
+
+def where_kept(first: Element, then: Element) -> Callable[[], tirx.PrimFunc]:
+    """x, w, keep -> Σ over what is kept of an element that reads such a sum and the number of positions kept."""
+
+    def build() -> tirx.PrimFunc:
+        x, w, keep = array("x"), array("w"), array("keep", ROWS, LENGTH, dtype="bool")
+        zero = number(0)
+        n = fold("n", lambda i, j: tirx.if_then_else(keep[i, j], number(1), zero))
+        s = fold("s", lambda i, j: tirx.if_then_else(keep[i, j], first(x[i, j], w[i, j], n[i]), zero))
+        out = fold("out", lambda i, j: tirx.if_then_else(keep[i, j], then(x[i, j], s[i], n[i]), zero))
+        return program(x, w, keep, out)
+
+    return build
+
+
+PROGRAMS = {
+    "variance": where_kept(lambda x, w, n: x / n, lambda x, s, n: (x - s) * (x - s)),
+    "share": where_kept(lambda x, w, n: x, lambda x, s, n: x / s),
+    "about a total": where_kept(lambda x, w, n: w, lambda x, s, n: (x - s) * (x - s)),
+    "about an exponential": where_kept(
+        lambda x, w, n: x + number(200), lambda x, s, n: (x - te.exp(s + number(200) - n)) * (x - s)
+    ),
+    "about two centres": where_kept(lambda x, w, n: w, lambda x, s, n: (x - s) * (x - s * s / number(64))),
+    "logarithm": where_kept(lambda x, w, n: x * x, lambda x, s, n: x * te.log(s)),
+}
+
+
+def given(kept: str) -> Arrays:
+    rng = np.random.default_rng(5)
+    x, w = (rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(2))
+    keep = rng.random((ROWS, LENGTH)) < 0.5
+    if kept == "none":
+        keep[0] = False
+    return [np.where(keep, x, np.float32(1e12)) if kept == "garbage" else x, w, keep]
+
+
+@pytest.mark.parametrize("kept", ["some", "none"])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "about an exponential"])
+def test_sums_over_what_is_kept(name: str, kept: str) -> None:
+    unfused = read(PROGRAMS[name]())
+    for tile, segments in TILINGS:
+        unfused.check(given(kept), tile=tile, segments=segments)
+
+
+def test_nothing_kept_times_an_infinite_factor_is_nothing() -> None:
+    unfused, arrays = read(PROGRAMS["about an exponential"]()), given("none")
+    for tile, segments in TILINGS:
+        assert unfused.fused_results(arrays, tile=tile, segments=segments)["out"][0] == 0.0
+
+
+@pytest.mark.parametrize("name", ["about a total", "about two centres"])
+def test_what_is_masked_out_has_no_part_in_a_centre(name: str) -> None:
+    unfused = read(PROGRAMS[name]())
+    for tile, segments in TILINGS:
+        unfused.check(given("garbage"), tile=tile, segments=segments)
+
+
+def test_what_has_no_weight_has_no_part_in_a_centre() -> None:
+    mass, x = array("mass"), array("x")
+    s = fold("s", lambda i, j: mass[i, j])
+    t = fold("t", lambda i, j: mass[i, j] * x[i, j])
+    out = fold("out", lambda i, j: mass[i, j] * (x[i, j] - t[i] / s[i]) * (x[i, j] - t[i] / s[i]))
+    unfused = read(program(mass, x, out))
+    places, _, weighed = given("some")
+    weights = np.where(weighed, np.float32(1), np.float32(0))
+    arrays = [weights, np.where(weighed, places, np.float32(1e6))]
+    for tile, segments in TILINGS:
+        unfused.check(arrays, tile=tile, segments=segments)
