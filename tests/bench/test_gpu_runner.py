@@ -25,7 +25,7 @@ from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
-from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, measure
+from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, in_turn, measure
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.table import console
@@ -156,7 +156,7 @@ def test_programs_take_turns_and_a_failing_one_leaves_the_others() -> None:
 
     programs = {"a": program("a"), "b": program("b", fails_at=2), "c": program("c")}
     found = measure(programs, GpuPlan(rounds=4), FakeClock())
-    assert "".join(log) == "abc" + "abc" + "ac" * 3
+    assert "".join(log) == "abc" + "cba" + "ca" + "ac" + "ca"
     assert isinstance(found["b"], RuntimeError) and isinstance(found["a"], Timing)
     assert found["a"].samples == 4 * GpuPlan().runs(1e-3)
 
@@ -322,3 +322,13 @@ def test_without_torch_the_suite_says_what_to_install(monkeypatch: pytest.Monkey
 def test_bad_options_are_told_before_anything_runs(words: list[str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         runner.run(parse(*words))
+
+
+def test_rounds_favour_no_place() -> None:
+    """Over as many rounds as there are programs each has had every place, and every other one before it."""
+    names = ("a", "b", "c", "d")
+    rounds = [in_turn(names, turn) for turn in range(8)]
+    for place in range(4):
+        assert {order[place] for order in rounds} == set(names)
+    before = {(order[k], order[k + 1]) for order in rounds for k in range(3)}
+    assert {("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("d", "a"), ("a", "d")} <= before

@@ -34,7 +34,7 @@ def test_all_blocks_end_together(row_tiles: int, places: int) -> None:
     assert found.span < 1.02 * costs.sum() * places / BLOCKS
     assert found.items is not None
     work = np.where(found.items == NOTHING, 0, costs[found.items % row_tiles]).sum(axis=1)
-    assert work.max() == pytest.approx(found.span)
+    assert work.max() == found.span  # halves, which add up exactly
 
 
 def test_what_the_formula_deals_as_well_needs_no_list() -> None:

@@ -1,14 +1,15 @@
 """Device times of several programs that can be compared: in turns, and with nothing of them in the cache.
 
-A card under load lowers its clocks, so a program that is measured first looks faster: each round takes some runs of
-every program, and what is told is over all rounds. Before each run a buffer of twice the L2 cache is written. Runs are
+A card under load lowers its clocks, so a program that is measured first, or after one that does little, looks faster:
+each round takes some runs of every program, forth and back and from another one on, and what is told is over all
+rounds. Before each run a buffer of twice the L2 cache is written. Runs are
 queued while the device is kept busy by something else, so that the host's time to start one does not count.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,16 +30,17 @@ class GpuPlan:
     ----------
     rounds : in which every program has a turn.
     turn_seconds : that the runs of one turn take together, about.
-    most_runs : of a turn.
+    least_runs, most_runs : of a turn.
     """
 
     rounds: int = 5
     turn_seconds: float = 0.03
+    least_runs: int = 2
     most_runs: int = 40
 
     def runs(self, seconds: float) -> int:
         """How many runs of that length make a turn."""
-        return max(1, min(self.most_runs, round(self.turn_seconds / max(seconds, 1e-9))))
+        return max(self.least_runs, min(self.most_runs, round(self.turn_seconds / max(seconds, 1e-9))))
 
 
 class Clock(Protocol):
@@ -77,11 +79,11 @@ def measure(programs: Mapping[str, Callable[[], Any]], plan: GpuPlan, clock: Clo
     failed: dict[str, Exception] = {}
     runs: dict[str, int] = {}
     for turn in range(plan.rounds + 1):  # the first warms up, and finds how many runs make a turn
-        for name, run in programs.items():
+        for name in in_turn(tuple(programs), turn):
             if name in failed:
                 continue
             try:
-                found = clock.seconds(run, runs.get(name, _WARM_UP_RUNS))
+                found = clock.seconds(programs[name], runs.get(name, _WARM_UP_RUNS))
             except Exception as error:  # one program that fails must not hide the others
                 failed[name] = error
                 continue
@@ -90,3 +92,10 @@ def measure(programs: Mapping[str, Callable[[], Any]], plan: GpuPlan, clock: Clo
             else:
                 seconds[name] += found
     return {name: failed.get(name) or summarise(seconds[name], 1, None) for name in programs}
+
+
+def in_turn(names: Sequence[str], turn: int) -> list[str]:
+    """The order of a round: so that over the rounds each comes at every place, and not always after the same one."""
+    start = turn // 2 % len(names) if names else 0
+    order = [*names[start:], *names[:start]]
+    return order[::-1] if turn % 2 else order
