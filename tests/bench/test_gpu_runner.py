@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -214,27 +215,51 @@ def test_means_are_over_what_both_have_a_time_for() -> None:
     assert not any(peer == "ours-cuda-cores" for _, peer in found)
 
 
-def test_goals_are_judged_by_their_means() -> None:
+def test_goals_are_judged_by_their_figures() -> None:
     wanted = [
         goals.RatioGoal("s", "long", BEST, 2.0),
         goals.RatioGoal("s", "all", BEST, 1.0, each=True),
         goals.RatioGoal("s", "all", "flex", 1.0),
         goals.RatioGoal("another", "all", BEST, 1.0),
     ]
-    found = goals.evaluate("s", means(REPORTS), wanted)
+    found = goals.evaluate("s", REPORTS, wanted)
     assert [outcome.met for outcome in found] == [True, False, None]
     assert found[1].figure.startswith("0.500")
 
 
-def test_every_goal_is_about_a_group_and_a_peer_that_there_are() -> None:
+@pytest.mark.parametrize(("at_least", "met"), [(0.9, True), (1.1, False)])
+def test_rates_are_of_ours(at_least: float, met: bool) -> None:
+    flops = 2e-3 * 1e12  # of 2 ms
+    reports = [replace(REPORTS[0], flops=int(flops)), REPORTS[1]]
+    (outcome,) = goals.evaluate("s", reports, [goals.RateGoal("s", "x", at_least)])
+    assert outcome.met is met and outcome.figure == "1 TF/s"
+    (outcome,) = goals.evaluate("s", reports, [goals.RateGoal("s", "not measured", at_least)])
+    assert outcome.met is None
+
+
+@pytest.mark.parametrize(("seconds", "met"), [((3.0, 9.9), True), ((3.0, 10.0), False)])
+def test_the_slowest_compile_counts(seconds: tuple[float, float], met: bool) -> None:
+    reports = [
+        replace(one, rows=tuple(replace(row, compile_seconds=s if row.name == OURS else 99.0) for row in one.rows))
+        for one, s in zip(REPORTS, seconds, strict=False)
+    ]
+    (outcome,) = goals.evaluate("s", reports, [goals.CompileGoal("s", 10.0)])
+    assert outcome.met is met and "of 2" in outcome.figure
+
+
+def test_every_goal_is_about_what_there_is() -> None:
     for goal in goals.GOALS:
+        if isinstance(goal, goals.RateGoal):
+            assert goal.label in {one.label for one in suites.entries(goal.suite)}
+        if not isinstance(goal, goals.RatioGoal):
+            continue
         groups = {group for one in suites.entries(goal.suite) for group in (*one.groups, WHOLE_SUITE)}
         assert goal.group in groups and goal.peer in (BEST, *PEERS)
 
 
 def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None:
     reports = [*REPORTS, report]
-    text = markdown.section("mha", HERE, GpuPlan(), reports, means(reports))
+    text = markdown.section("mha", HERE, GpuPlan(), reports)
     for one in reports:
         for row in one.rows:
             assert f"| {one.label} | {row.name} |" in text
@@ -272,7 +297,7 @@ def parse(*words: str) -> argparse.Namespace:
 def test_json_and_markdown_are_written(tmp_path: Path, report: GpuReport) -> None:
     files = [tmp_path / "out.json", tmp_path / "BENCHMARKS.md"]
     args = parse("--suite", "mha", "--json", str(files[0]), "--markdown", str(files[1]))
-    gpu_runner.write(args, HERE, GpuPlan(), [report], means([report]))
+    gpu_runner.write(args, HERE, GpuPlan(), [report])
     found = json.loads(files[0].read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert found["environment"]["gpu"] == "NVIDIA Test" and found["environment"]["host"]["commit"] == "abc123"
     assert [row["name"] for row in found["workloads"][0]["rows"]] == list(ROWS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tvm_cascade.bench.goals import Outcome
-from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, Mean
+from tvm_cascade.bench.gpu.peers import OURS
+from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
+from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 
 
 @dataclass(frozen=True)
@@ -27,33 +30,92 @@ class RatioGoal:
     each: bool = False
 
 
-GOALS = (
+@dataclass(frozen=True)
+class RateGoal:
+    """Ours does at least so many operations a second.
+
+    Attributes
+    ----------
+    suite, label : of which workload.
+    at_least : floating-point operations in a second, in units of 10¹².
+    """
+
+    suite: str
+    label: str
+    at_least: float
+
+
+@dataclass(frozen=True)
+class CompileGoal:
+    """The first result of every workload of a suite is there in less than so many seconds."""
+
+    suite: str
+    below: float
+
+
+Goal = RatioGoal | RateGoal | CompileGoal
+
+GOALS: tuple[Goal, ...] = (
     RatioGoal("prefill", "d128 full, length ≥ 2048", BEST, 1.05),
     RatioGoal("prefill", "d128 full, length ≥ 2048", BEST, 1.0, each=True),
+    RateGoal("prefill", "d128s4096", 680),
     RatioGoal("prefill", "d128 causal, length ≥ 2048", BEST, 1.05),
     RatioGoal("prefill", "d64 full", BEST, 1.1),
     RatioGoal("prefill", "d64 causal", BEST, 1.1),
     RatioGoal("prefill", "length < 2048", BEST, 1.0),
+    CompileGoal("prefill", 10.0),
     RatioGoal("mha", WHOLE_SUITE, BEST, 1.0, each=True),
+    CompileGoal("mha", 10.0),
     RatioGoal("neptune", "PF_ALIBI", "flashinfer", 1.1),
     RatioGoal("neptune", "PF_SOFTCAP", "flashinfer", 1.1),
     RatioGoal("neptune", "PF_WINDOWED", "flashinfer", 1.1),
     RatioGoal("neptune", "PF_ALIBI", "flex", 1.3),
     RatioGoal("neptune", "PF_SOFTCAP", "flex", 2.0),
     RatioGoal("neptune", "PF_WINDOWED", "flex", 2.0),
+    CompileGoal("neptune", 10.0),
 )
 
 
-def evaluate(suite: str, means: Sequence[Mean], goals: Sequence[RatioGoal] = GOALS) -> list[Outcome]:
+def evaluate(suite: str, reports: Sequence[GpuReport], goals: Sequence[Goal] = GOALS) -> list[Outcome]:
     """The outcome of every goal of a suite; without a verdict where nothing was measured."""
-    by_name = {(mean.group, mean.peer): mean for mean in means}
-    return [_outcome(goal, by_name.get((goal.group, goal.peer))) for goal in goals if goal.suite == suite]
+    return [_JUDGES[type(goal)](goal, reports) for goal in goals if goal.suite == suite]
 
 
-def _outcome(goal: RatioGoal, mean: Mean | None) -> Outcome:
+def _ratio(goal: RatioGoal, reports: Sequence[GpuReport]) -> Outcome:
     kind = "each" if goal.each else "geomean"
     text = f"{kind} at least {goal.at_least:g}× over {goal.peer}"
+    mean = next((m for m in means(reports) if (m.group, m.peer) == (goal.group, goal.peer)), None)
     if mean is None:
         return Outcome(goal.group, text, "no time", None)
     figure = mean.least if goal.each else mean.geomean
     return Outcome(goal.group, text, f"{figure:.3f}× of {mean.count}", figure >= goal.at_least)
+
+
+def _rate(goal: RateGoal, reports: Sequence[GpuReport]) -> Outcome:
+    text = f"at least {goal.at_least:g} TF/s"
+    report = next((report for report in reports if report.label == goal.label), None)
+    row = None if report is None else _ours(report)
+    if report is None or row is None or row.timing is None:
+        return Outcome(goal.label, text, "no time", None)
+    rate = report.flops / row.timing.median_s / 1e12
+    return Outcome(goal.label, text, f"{rate:.0f} TF/s", rate >= goal.at_least)
+
+
+def _compile(goal: CompileGoal, reports: Sequence[GpuReport]) -> Outcome:
+    rows = [row for row in map(_ours, reports) if row is not None and row.compile_seconds is not None]
+    text = f"compiled in less than {goal.below:g} s each"
+    if not rows:
+        return Outcome(WHOLE_SUITE, text, "no time", None)
+    slowest = max(row.compile_seconds or 0.0 for row in rows)
+    return Outcome(WHOLE_SUITE, text, f"at most {slowest:.1f} s of {len(rows)}", slowest < goal.below)
+
+
+def _ours(report: GpuReport) -> GpuRow | None:
+    return next((row for row in report.rows if row.name == OURS), None)
+
+
+_JUDGES: Mapping[type, Callable[[Any, Sequence[GpuReport]], Outcome]] = {
+    RatioGoal: _ratio,
+    RateGoal: _rate,
+    CompileGoal: _compile,
+}

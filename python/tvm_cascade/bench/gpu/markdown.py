@@ -18,7 +18,7 @@ from tvm_cascade.bench.gpu.cells import (
 )
 from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
-from tvm_cascade.bench.gpu.summary import Mean
+from tvm_cascade.bench.gpu.summary import means
 from tvm_cascade.bench.gpu.timing import GpuPlan
 
 _HEAD = """# Benchmarks
@@ -30,13 +30,11 @@ is faster. `compile s` is the time until the first result is there.
 """
 
 
-def section(
-    suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[GpuReport], means: Sequence[Mean]
-) -> str:
+def section(suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[GpuReport]) -> str:
     """The section of a suite."""
     lines = [f"## {suite}", "", *environment_lines(where), "", f"{plan.rounds} rounds.", ""]
-    lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means], left=2)
-    lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, means)], left=4)
+    lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means(reports)], left=2)
+    lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, reports)], left=4)
     columns = ("workload", "program", *ROW_COLUMNS)
     rows = [[report.label, row.name, *row_cells(report, row)] for report in reports for row in report.rows]
     lines += _table(columns, rows, left=2)

@@ -11,7 +11,7 @@ from typing import Any
 from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.summary import Mean, means
+from tvm_cascade.bench.gpu.summary import means
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan
 from tvm_cascade.bench.table import console, print_goals
 from tvm_cascade.errors import OptionError
@@ -76,15 +76,13 @@ def run(args: argparse.Namespace) -> int:
         reports.append(bench.report(entry))
         torch.cuda.empty_cache()
         table.print_report(shown, reports[-1])
-        write(args, where, plan, reports, means(reports))  # after every workload, so that a broken run leaves the rest
+        write(args, where, plan, reports)  # after every workload, so that a broken run leaves the rest
     table.print_means(shown, means(reports))
-    print_goals(shown, goals.evaluate(args.suite, means(reports)))
+    print_goals(shown, goals.evaluate(args.suite, reports))
     return 0 if all(report.sound for report in reports) else 1
 
 
-def write(
-    args: argparse.Namespace, where: GpuEnvironment, plan: GpuPlan, reports: list[GpuReport], found: list[Mean]
-) -> None:
+def write(args: argparse.Namespace, where: GpuEnvironment, plan: GpuPlan, reports: list[GpuReport]) -> None:
     """Write what was found so far to the files of `--json` and `--markdown`."""
     if args.json is not None:
         plain: dict[str, Any] = {
@@ -93,13 +91,13 @@ def write(
             "environment": dataclasses.asdict(where),
             "plan": dataclasses.asdict(plan),
             "workloads": [{**dataclasses.asdict(one), "best_peer": one.best_peer} for one in reports],
-            "means": [dataclasses.asdict(mean) for mean in found],
-            "goals": [dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, found)],
+            "means": [dataclasses.asdict(mean) for mean in means(reports)],
+            "goals": [dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, reports)],
         }
         args.json.write_text(json.dumps(plain, indent=1) + "\n")
     if args.markdown is not None:
         before = args.markdown.read_text() if args.markdown.exists() else ""
-        written = markdown.section(args.suite, where, plan, reports, found)
+        written = markdown.section(args.suite, where, plan, reports)
         args.markdown.write_text(markdown.updated(before, args.suite, written))
 
 

@@ -2,8 +2,8 @@
 
 A card under load lowers its clocks, so a program that is measured first, or after one that does little, looks faster:
 each round takes some runs of every program, forth and back and from another one on, and what is told is over all
-rounds. Before each run a buffer of twice the L2 cache is written. Runs are
-queued while the device is kept busy by something else, so that the host's time to start one does not count.
+rounds. Before each run a buffer of twice the L2 cache is written. Runs are queued while the device is kept busy by
+something else, so that the host's time to start one does not count.
 """
 
 from __future__ import annotations
