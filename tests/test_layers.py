@@ -24,7 +24,18 @@ TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
-FRONT = {"te", "report", "targets", "native", "compiled", "lowering_cuda", "compilation", "_versions", "_autoload"}
+FRONT = {
+    "te",
+    "report",
+    "targets",
+    "native",
+    "compiled",
+    "lowering_cuda",
+    "generation",
+    "compilation",
+    "_versions",
+    "_autoload",
+}
 LIBRARY = RELAX | FRONT | {"relax"}
 # The numerics report is for users, so the oracle that it needs is a layer of its own, below the evidence of this
 # project (`testing`, `bench`), which stays outside the library.
@@ -47,7 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "targets": {"errors"},
     "compiled": {"errors", "report"},
     "lowering_cuda": LOWERING | {"schedule", "tile"},
-    "compilation": RELAX | {"relax", "report", "targets", "compiled", "lowering_cuda"},
+    "generation": {"errors", "lowering_cuda", "native", "tile"},
+    "compilation": RELAX | {"relax", "report", "targets", "compiled", "lowering_cuda", "generation"},
     "_autoload": {"transform", "meta_schedule"},
     "evaluate": {"errors"},
     "accuracy": LIBRARY | {"evaluate"},

@@ -19,7 +19,8 @@ from tvm.target import Target
 from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.lowering_cuda import cuda_compiler, lower_cuda
+from tvm_cascade.generation import export_library, generate
+from tvm_cascade.lowering_cuda import lower_cuda
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
@@ -30,7 +31,6 @@ from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 from tvm_cascade.targets import host_target, resolve_target
 from tvm_cascade.tile.build import Kernel
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.select import for_gpu
 from tvm_cascade.transform.fuse_function import FUSED, Outcome, fuse_function
 
@@ -181,16 +181,10 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         mod.update_func(mod.get_global_var(name), lowered)
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
-    executable = _generated(mod, target, any(isinstance(kernel, Kernel) for kernel in kernels.values()))
-    return Compiled(executable, mod, explained, target, bounds)
-
-
-def _generated(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
-    """TVM's code for a module; on a GPU, kernels of both kinds go through it together."""
-    if target.kind.name != "cuda":
-        return tvm.compile(mod, target=target)
-    with target, cuda_compiler(fast_math):
-        return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
+    fast_math = any(isinstance(kernel, Kernel) for kernel in kernels.values())
+    built = generate(mod, target, fast_math)
+    exported = partial(export_library, built, mod, target, fast_math)
+    return Compiled(built, mod, explained, exported, target, bounds)
 
 
 def _scheduled_gpu(

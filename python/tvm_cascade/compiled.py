@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class Compiled:
     runtime_module : what TVM built; `runtime_module["name"]` is one of its functions.
     mod : the module that went into code generation: fused and scheduled.
     explained : makes `report`.
+    exported : writes the library of `export_library`.
     target : what it was built for.
     replaced_math : functions computed by vectorised polynomials, with the bound of their error in ulp.
     """
@@ -34,6 +36,7 @@ class Compiled:
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
     explained: Callable[[], Explanation] = field(repr=False)
+    exported: Callable[[Path], None] = field(repr=False)
     target: Target
     replaced_math: dict[str, float] = field(default_factory=dict)
 
@@ -41,6 +44,27 @@ class Compiled:
     def report(self) -> Explanation:
         """What was fused, and why the rest was not; worked out when it is first asked for."""
         return self.explained()
+
+    def export_library(self, path: str | Path) -> None:
+        """Write everything as a shared library, with kernels as machine code, whether this machine has a GPU or not.
+
+        `tvm_ffi.load_module(path)` loads it, where TVM's runtime is; no compiler is needed there.
+
+        Parameters
+        ----------
+        path : of a file that ends with .so, in a folder that exists.
+
+        Raises
+        ------
+        InputError
+            When the path is not of that kind.
+        CompilerError
+            When a compiler is missing or fails: a C compiler; for a GPU, nvcc with its toolkit.
+        """
+        path = Path(path)
+        if path.suffix != ".so" or not path.parent.is_dir():
+            raise InputError("a path of a .so file in a folder that exists", str(path), "export_library")
+        self.exported(path)
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; arguments as for a call of the whole."""

@@ -64,6 +64,10 @@ class DeviceError(CascadeError, RuntimeError):
     """A call of CUDA failed: no driver, no device, or a failure of the device."""
 
 
+class CompilerError(CascadeError, RuntimeError):
+    """A compiler of C or CUDA is missing, or failed."""
+
+
 class WorkloadError(CascadeError, KeyError):
     """No workload of that name, or a shape that it does not take."""
 

@@ -1,0 +1,121 @@
+"""From a lowered module to machine code: in this process to run, in a file to take elsewhere.
+
+TVM loads its CUDA runtime only where there is a driver; without it, it keeps kernels as text that whoever loads the
+file must compile. To embed machine code all the same, the file is then made by a process of its own, in which a library
+without a device stands in for the driver.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tvm
+from tvm.target import Target
+
+from tvm_cascade.errors import CompilerError
+from tvm_cascade.lowering_cuda import cuda_compiler
+from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+
+_DRIVER_FUNCTIONS = (
+    "cuDeviceGetName",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuLaunchKernelEx",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuTensorMapEncodeTiled",
+)
+"""What TVM 0.27's CUDA runtime needs of the driver to load."""
+
+_NO_DEVICE = 100
+"""CUDA_ERROR_NO_DEVICE."""
+
+_RUNTIME = "libcudart.so.13"
+_EXPORT = "import sys; from tvm_cascade.generation import _export; _export(*sys.argv[1:])"
+_MESSAGE_LINES = 30
+
+
+def generate(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
+    """TVM's code for a lowered module; on a GPU, tensor-core kernels and S-TIR functions go through it together.
+
+    Parameters
+    ----------
+    fast_math : on a GPU, whether nvcc may replace functions by approximations (see `cuda_compiler`).
+    """
+    if target.kind.name != "cuda":
+        return tvm.compile(mod, target=target)
+    with target, cuda_compiler(fast_math):
+        return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
+
+
+def export_library(
+    built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target, fast_math: bool, path: Path
+) -> None:
+    """Write a shared library with the machine code of a lowered module: of its kernels too, GPU or no GPU.
+
+    Parameters
+    ----------
+    built : what `generate` made of the other arguments in this process.
+
+    Raises
+    ------
+    CompilerError
+        Where there is no driver and the compiler, or the CUDA runtime, is missing or fails; nothing is written then.
+    """
+    if target.kind.name != "cuda" or tvm.cuda(0).exist:
+        built.export_library(str(path))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        lowered, made = Path(folder) / "module.json", Path(folder) / path.name
+        lowered.write_text(tvm.ir.save_json(mod))
+        libraries = os.pathsep.join([str(_driver_without_device(Path(folder))), str(_runtime_folder())])
+        searched = os.pathsep.join(filter(None, [libraries, os.environ.get("LD_LIBRARY_PATH")]))
+        arguments = [str(lowered), tvm.ir.save_json(target), str(int(fast_math)), str(made)]
+        _run([sys.executable, "-c", _EXPORT, *arguments], {"LD_LIBRARY_PATH": searched})
+        path.write_bytes(made.read_bytes())
+
+
+def _export(lowered: str, target: str, fast_math: str, path: str) -> None:
+    """What the process with the stand-in does."""
+    mod, goal = tvm.ir.load_json(Path(lowered).read_text()), tvm.ir.load_json(target)
+    generate(mod, goal, bool(int(fast_math))).export_library(path)
+
+
+def _driver_without_device(folder: Path) -> Path:
+    """A folder with a library that has the driver's name, and for every call the answer that there is no device."""
+    source = folder / "driver.c"
+    source.write_text("".join(f"int {name}(void) {{ return {_NO_DEVICE}; }}\n" for name in _DRIVER_FUNCTIONS))
+    name = "libcuda.so.1"
+    _run(["cc", "-shared", "-fPIC", f"-Wl,-soname,{name}", str(source), "-o", str(folder / name)], {})
+    return folder
+
+
+def _runtime_folder() -> Path:
+    """Where the CUDA runtime library of the toolkit is."""
+    nvcc = find_nvcc()
+    homes = [Path(nvcc).resolve().parent.parent] if nvcc else []
+    homes += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    homes += [Path("/usr/local/cuda"), *(Path(entry) / "nvidia" / "cu13" for entry in sys.path)]
+    for home in homes:
+        for folder in (home / "lib64", home / "lib", home / "targets" / "x86_64-linux" / "lib"):
+            if (folder / _RUNTIME).exists():
+                return folder
+    hint = "install the CUDA toolkit 13, or set CUDA_HOME"
+    raise CompilerError(f"{_RUNTIME} of a CUDA toolkit", "none beside nvcc or in CUDA_HOME", "export", hint)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
+    except FileNotFoundError as error:
+        raise CompilerError(f"{command[0]} on PATH", "none", "export", "install a C compiler") from error
+    if done.returncode:
+        said = "\n".join(f"{done.stdout}{done.stderr}".splitlines()[-_MESSAGE_LINES:])
+        raise CompilerError(f"{command[0]} to succeed", f"exit code {done.returncode}", "export", said)
