@@ -15,7 +15,7 @@ from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT
+from tvm_cascade.algebra.cascade import COUNT, Round
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 
@@ -77,7 +77,10 @@ def _of_component(
 def _vanishing_exponent(term: sp.Expr, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]) -> sp.Expr | None:
     """The exponent of the one factor of a term that holds the dead symbols, where it is known at dead elements."""
     held = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
-    if len(held) != 1 or not isinstance(held[0], sp.exp):
+    if len(held) != 1:
         return None
-    exponent = held[0].args[0].subs(dead, simultaneous=True)
+    factor = held[0].args[0] if isinstance(held[0], Round) else held[0]  # zero, rounded, is zero
+    if not isinstance(factor, sp.exp):
+        return None
+    exponent = factor.args[0].subs(dead, simultaneous=True)
     return None if exponent.free_symbols & alive else exponent

@@ -29,9 +29,14 @@ LN2 = sp.Rational(*math.log(2).as_integer_ratio())
 
 
 class Round(sp.Function):
-    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol."""
+    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. 0 is a number of every dtype."""
 
     nargs = 2
+
+    @classmethod
+    def eval(cls, value: sp.Expr, dtype: sp.Symbol) -> sp.Expr | None:
+        """0 of 0; nothing else is known."""
+        return sp.S.Zero if value is sp.S.Zero else None
 
     @property
     def is_real(self) -> bool:

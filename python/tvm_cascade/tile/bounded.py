@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
 
@@ -36,6 +37,8 @@ def is_bounded(expression: sp.Expr, fold: Fold, conditions: Collection[sp.Symbol
             return bool(e.free_symbols & running) or bool(e.args[0].is_nonpositive)
         if isinstance(e, _BOUNDED_FUNCTIONS) or e in conditions:
             return True
+        if isinstance(e, Round):
+            return bounded(e.args[0])
         if isinstance(e, sp.Pow) and e.exp.is_negative:
             return bool((e.base - 1).is_nonnegative)
         if isinstance(e, sp.Pow):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import sympy as sp
 from tvm import ir
 
+from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Component, Reference, formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.tile.binary import in_base_two
@@ -243,6 +244,8 @@ class _Builder:
     def _accumulate(self, product: Product) -> Accumulate:
         self._check_range(product)
         weight = self._lowered(sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One}))
+        if isinstance(weight, Round) and str(weight.args[1]) == product.value.dtype:
+            weight = weight.args[0]  # the operand is rounded so in any case
         if not weight.is_Symbol or weight == REGISTER:
             weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
