@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy as sp
 
 from tvm_cascade.algebra.absorption import Absorbing, Relation, absorbing
-from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
+from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
@@ -34,6 +34,13 @@ def test_a_finite_mask_is_absorbed_by_a_state_far_above_it() -> None:
         Absorbing(Relation.AT_LEAST, maximum, sp.Integer(-1000)),
         Absorbing(Relation.VANISHES, -1000 - reference.symbol),
     )
+
+
+def test_an_exponential_that_is_rounded_vanishes_with_the_plain_one() -> None:
+    rounded = fold(Reduction(M, MAX, X), Reduction(A, SUM, Round(sp.exp(X - M), sp.Symbol("float16")) * V))
+    plain = fold(Reduction(M, MAX, X), Reduction(A, SUM, sp.exp(X - M) * V))
+    for value in (-sp.oo, sp.Integer(-1000)):
+        assert absorbing(rounded, {X: value}) == absorbing(plain, {X: value}) is not None
 
 
 def test_masked_values_alone_do_not_make_a_weight_vanish() -> None:

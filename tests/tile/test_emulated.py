@@ -91,6 +91,12 @@ def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
     assert_fold_right(*FOLDS[name])
 
 
+@pytest.mark.parametrize("name", [name for name, (_, dtype) in FOLDS.items() if dtype == "float16"])
+def test_weights_that_the_program_rounds_itself(name: str) -> None:
+    fold, dtype = FOLDS[name]
+    assert_fold_right(fold, dtype, compiled=folds.program(fold, dtype, rounded=True))
+
+
 @pytest.mark.parametrize("width", ["int32", "int64"])
 def test_lengths_known_at_launch_alone(width: str) -> None:
     extents = {"queries": te.var("m", width), "keys": te.var("n", width)}

@@ -17,8 +17,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import loads_of, uses
-from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
+from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of, widens
 from tvm_cascade.tile.operand import Unfit
 
 REGISTER = sp.Symbol("r", real=True)
@@ -77,7 +78,7 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
     if any(atom.indicator for atom in reading):
         raise Unfit(f"a condition on {score.name}")
-    table = AtomTable(axis)
+    table = _RoundingTable(axis)
     forms, dropped = {}, []
     for atom in reading:
         selections, kept = _without_masks(atom.expression, score)
@@ -100,6 +101,17 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
         Mask(c, keeps, (value - offset) / gain) for (c, keeps, _), value in zip(dropped, constants, strict=True)
     )
     return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
+
+
+class _RoundingTable(AtomTable):
+    """Forms in which rounding to a narrower float is a function: registers can do it."""
+
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """The SymPy form over leaf symbols."""
+        rounds = isinstance(expression, prim.Cast) and not widens(expression)
+        if rounds and all("float" in dtype_of(e) for e in (expression, expression.value)):
+            return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
+        return super().form(expression)
 
 
 def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:

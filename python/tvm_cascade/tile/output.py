@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import sympy as sp
 from tvm import ir, tirx
+from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, substitute
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, simplify_index, substitute
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.reshape import inverted
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,14 @@ def _read_output(program: Program, group: Group, stage: Stage) -> Output:
         for index, dim in zip(load.indices, member.dims if member else (), strict=bool(member)):
             if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
                 places[index] = dim
+        if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
+            places = inverted(load.indices, member.dims, stage.extents) or places
     missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
     if missing:
         raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
-    return Output(stage.buffer, tuple(substitute(i, places) for i in stage.indices), substitute(value, places))
+    known = group.frame.extents
+    indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
+    return Output(stage.buffer, indices, Inliner(program)(substitute(value, places), known))
 
 
 def _is_input(program: Program, load: ir.TensorLoad) -> bool:
