@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import tvm
+
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.cli_arguments import console
 from tvm_cascade.errors import InputError
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--algebra", type=int, default=0, metavar="N", help="folds to check against definitions")
     parser.add_argument("--programs", type=int, default=0, metavar="N", help="programs to fuse, compile, run and check")
+    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="programs to compile for this GPU and check")
     parser.add_argument("--jobs", type=int, default=core_count(), metavar="J", help="worker processes (all cores)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed; a case is one seed")
     parser.add_argument("--state", type=Path, metavar="FILE", help="JSON lines, one a trial: where to go on from")
@@ -32,18 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign or the replay; returns the exit code: 1 where there are findings."""
-    for name in ("algebra", "programs", "seed"):
+    for name in ("algebra", "programs", "gpu", "seed"):
         if getattr(args, name) < 0:
             raise InputError("0 or more", str(getattr(args, name)), f"--{name}")
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
     if args.replay is not None:
         return _replay(args.replay)
-    if not args.algebra and not args.programs and args.state is None:
+    if not (args.algebra or args.programs or args.gpu) and args.state is None:
         raise InputError("a number of trials", "none", "fuzz", "pass --algebra 1000 --programs 100, say")
     state = State(args.state)
     try:
-        run_campaign(Plan(args.algebra, args.programs, args.jobs, args.seed, args.budget), state, _Progress())
+        plan = Plan(args.algebra, args.programs, args.jobs, args.seed, args.budget, args.gpu)
+        run_campaign(plan, state, _Progress())
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
     finally:
@@ -57,7 +61,8 @@ def _replay(seed: int) -> int:
     print(f"{case}\n\n{case.cascade()}\n")
     with contextlib.suppress(Exception):  # the trials below say what was raised
         print(f"{derive(case.cascade())}\n")
-    records = [run_trial((kind, seed)) for kind in ("algebra", "program")]
+    kinds = ("algebra", "program", "gpu") if tvm.cuda(0).exist else ("algebra", "program")
+    records = [run_trial((kind, seed)) for kind in kinds]
     for record in records:
         verdict = f"{record.verdict} {record.code}".strip()
         print(f"{record.kind}: {record.finding or 'ok'}; {verdict}" + (f"; {record.detail}" if record.detail else ""))

@@ -22,7 +22,7 @@ def judged(case: Case, scale: float) -> str:
     """The objection to the unfused program itself, its last result read as off by a factor."""
     func = program(case)
     forms = {"unfused": func, "fused": program(case, [scale] * len(case.steps))}
-    return program_trial._Judge(case, func, program_trial.compiled(forms)).objection("fused")
+    return program_trial.Judge(case, func, program_trial.compiled(forms)).objection("fused")
 
 
 @pytest.mark.parametrize("seed", [CANCELLING_TOTAL, HALF_PRECISION])
@@ -52,4 +52,4 @@ def test_a_zero_that_underflowed_is_out_of_range_and_one_of_the_data_is_not(elem
     case = dataclasses.replace(draw(0), steps=steps, asked=(True,), staged=(), inputs="zeros", dtype="float32")
     func, inputs = program(case), data(case, 0)
     assert (oracle.evaluate(func, inputs)["d0"] == 0).all()
-    assert program_trial._Judge(case, func, program_trial.compiled({"unfused": func}))._leaves_range(inputs) is leaves
+    assert program_trial.Judge(case, func, program_trial.compiled({"unfused": func}))._leaves_range(inputs) is leaves

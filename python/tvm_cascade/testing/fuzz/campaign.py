@@ -35,7 +35,7 @@ class Plan:
 
     Attributes
     ----------
-    algebra, programs : trials of each kind; their seeds are `seed`, `seed` + 1, ….
+    algebra, programs, gpu : trials of each kind; their seeds are `seed`, `seed` + 1, ….
     jobs : worker processes.
     budget : seconds after which no further trial starts; None for no limit.
     """
@@ -45,10 +45,11 @@ class Plan:
     jobs: int
     seed: int = 0
     budget: float | None = None
+    gpu: int = 0
 
     def tasks(self) -> Iterator[Task]:
         """The trials, kinds in turn, so that a campaign that stops early has seen both."""
-        counts = {"algebra": self.algebra, "program": self.programs}
+        counts = {"algebra": self.algebra, "program": self.programs, "gpu": self.gpu}
         for position in range(max(counts.values())):
             for kind, count in counts.items():
                 if position * count // max(counts.values()) != (position + 1) * count // max(counts.values()):
@@ -100,11 +101,12 @@ class State:
 def run_trial(task: Task) -> Record:
     """One trial, in this process."""
     from tvm_cascade.testing.fuzz.algebra_trial import algebra_trial
+    from tvm_cascade.testing.fuzz.gpu_trial import gpu_trial
     from tvm_cascade.testing.fuzz.grammar import draw
     from tvm_cascade.testing.fuzz.program_trial import program_trial
 
     kind, seed = task
-    return {"algebra": algebra_trial, "program": program_trial}[kind](draw(seed))
+    return {"algebra": algebra_trial, "program": program_trial, "gpu": gpu_trial}[kind](draw(seed))
 
 
 def work(tasks: Connection) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from typing import TypeAlias
 
 import numpy as np
 import tvm
@@ -35,6 +36,9 @@ FURTHER_DRAWS = 5
 NUDGES = 32
 LEAST_EXPONENT = -700.0
 """exp of it is not zero in float64."""
+
+Forms: TypeAlias = Mapping[str, Callable[..., object]]
+"""What takes inputs, then outputs to fill, as tensors on the CPU."""
 
 UNFUSED, FUSED, SCHEDULED = "unfused", "fused", "scheduled"
 
@@ -79,8 +83,7 @@ def _wrong(case: Case, func: tirx.PrimFunc, fused: tirx.PrimFunc) -> str:
     forms = {UNFUSED: func, FUSED: fused}
     if random.Random(case.seed).random() < SCHEDULED_SHARE:
         forms[SCHEDULED] = scheduled(fused)
-    executable = compiled(forms)
-    judge = _Judge(case, func, executable)
+    judge = Judge(case, func, compiled(forms))
     for name in (FUSED, SCHEDULED):
         if name in forms and (message := judge.objection(name)):
             return f"{name}: {message}"
@@ -101,13 +104,14 @@ def _quick_target() -> Target:
     return Target({**{k: v for k, v in host_target().export().items() if k != "tag"}, "opt-level": 1})
 
 
-def compiled(forms: dict[str, tirx.PrimFunc]) -> tvm.runtime.Module:
-    """One module that holds every form under its name."""
+def compiled(forms: dict[str, tirx.PrimFunc]) -> Forms:
+    """Every form by its name, for this CPU."""
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in forms.items()})
-    return tvm.compile(module, target=_quick_target())
+    executable = tvm.compile(module, target=_quick_target())
+    return {name: executable[name] for name in forms}
 
 
-def run(executable: tvm.runtime.Module, name: str, func: tirx.PrimFunc, inputs: list[Array]) -> dict[str, Array]:
+def run(form: Callable[..., object], func: tirx.PrimFunc, inputs: list[Array]) -> dict[str, Array]:
     """The outputs of one form by buffer name; they start as NaN, or as True."""
     outputs = {param.name: param for param in oracle.signature(func).outputs}
     given = iter(inputs)
@@ -117,7 +121,7 @@ def run(executable: tvm.runtime.Module, name: str, func: tirx.PrimFunc, inputs: 
         dtype = str(param.ty.dtype)
         fresh = np.ones(shape, dtype) if dtype == "bool" else np.full(shape, np.nan, dtype)
         tensors.append(tvm.runtime.tensor(fresh if param.name in outputs else next(given)))
-    executable[name](*tensors)
+    form(*tensors)
     return {p.name: t.numpy() for p, t in zip(func.params, tensors, strict=True) if p.name in outputs}
 
 
@@ -133,17 +137,17 @@ def nudged(inputs: list[Array], seed: int) -> list[Array]:
     ]
 
 
-class _Judge:
+class Judge:
     """Compares a form with the oracle; what the unfused program achieves is found out as far as it is needed."""
 
-    def __init__(self, case: Case, func: tirx.PrimFunc, executable: tvm.runtime.Module) -> None:
-        self.case, self.func, self.executable = case, func, executable
+    def __init__(self, case: Case, func: tirx.PrimFunc, forms: Forms) -> None:
+        self.case, self.func, self.forms = case, func, forms
 
     def objection(self, name: str) -> str:
         """Why the form is wrong; empty where it is as exact as the rule asks."""
         draws = self._draws()
         inputs, exact, usual = next(draws)
-        found = run(self.executable, name, self.func, inputs)
+        found = run(self.forms[name], self.func, inputs)
         for output, value in usual.items():
             better = np.isnan(value) | (np.isfinite(found[output]) & ~np.isfinite(value))
             found[output] = np.where(better, value, found[output])
@@ -166,10 +170,10 @@ class _Judge:
         """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
         yield oracle.evaluate(self.func, inputs, rounding=True)
         for ordered in sorted_orders(self.case, inputs):
-            yield run(self.executable, UNFUSED, self.func, ordered)
+            yield run(self.forms[UNFUSED], self.func, ordered)
         unit = float(np.finfo(self.case.dtype).eps)
         for seed in range(NUDGES):
-            yield run(self.executable, UNFUSED, self.func, reordered(self.case, inputs, seed))
+            yield run(self.forms[UNFUSED], self.func, reordered(self.case, inputs, seed))
             yield oracle.evaluate(self.func, nudged(inputs, seed))
             signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
             yield oracle.evaluate(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
@@ -200,4 +204,4 @@ class _Judge:
         """Inputs with the exact results and those of the unfused program."""
         for seed in range(1 + FURTHER_DRAWS):
             inputs = data(self.case, seed)
-            yield inputs, oracle.evaluate(self.func, inputs), run(self.executable, UNFUSED, self.func, inputs)
+            yield inputs, oracle.evaluate(self.func, inputs), run(self.forms[UNFUSED], self.func, inputs)

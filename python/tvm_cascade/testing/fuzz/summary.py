@@ -30,7 +30,7 @@ def summary(records: Iterable[Record]) -> RenderableType:
     """All that a reader wants to know."""
     every = list(records)
     parts: list[RenderableType] = []
-    for kind in ("algebra", "program"):
+    for kind in ("algebra", "program", "gpu"):
         of_kind = [record for record in every if record.kind == kind]
         if of_kind:
             parts += [_counts(kind, of_kind), _times(of_kind), Text("")]

@@ -12,11 +12,11 @@ class Record:
 
     Attributes
     ----------
-    kind : "algebra" or "program".
+    kind : "algebra", "program" or "gpu".
     seed : of its case.
     verdict : of the derivation or of the pass: fused, refused, unknown.
     code : the reason's code; of the first reduction that was not fused, where there is one.
-    seconds : of the derivation.
+    seconds : of the derivation; on a GPU of the compilation.
     finding : what went wrong: "wrong", "error", "crash" or "timeout"; empty where nothing did.
     detail : the finding in one line, or a remark.
     """
