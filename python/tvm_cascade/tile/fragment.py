@@ -84,11 +84,8 @@ def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Map
     return tvm_ffi.structural_map(substitute(expression, at), (ir.TensorLoad, replace))
 
 
-def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
-    """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
-
-    Exact as long as the integer is below 2²⁴. None where the expression is not of that kind.
-    """
+def integer_line(expression: ir.Expr, position: tirx.Var) -> int | None:
+    """By how much an integer grows with the position; None where it is not linear in that, or reads memory."""
     if not dtype_of(expression).startswith("int") or loads_of(expression):
         return None
     analyzer = sym.Analyzer()
@@ -98,5 +95,16 @@ def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir
     linear = analyzer.simplify(expression - rest - slope * position)
     if not (isinstance(slope, prim.IntImm) and isinstance(linear, prim.IntImm) and int(linear) == 0):
         return None
+    return int(slope)
+
+
+def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
+    """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
+
+    Exact as long as the integer is below 2²⁴. None where the expression is not of that kind.
+    """
+    slope = integer_line(expression, position)
+    if slope is None:
+        return None
     start = substitute(expression, {position: cast(base, dtype_of(position))})
-    return start.astype(DTYPE) + (tirx.const(int(slope), "int32") * offset).astype(DTYPE)
+    return start.astype(DTYPE) + (tirx.const(slope, "int32") * offset).astype(DTYPE)

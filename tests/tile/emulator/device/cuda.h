@@ -28,6 +28,7 @@ Index3 thread_index();
 Index3 block_index();
 uint32_t shared_address(const void* pointer);
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
+bool any(bool vote);
 int lane();
 void sync_block();
 }  // namespace ptx
@@ -58,6 +59,8 @@ template <typename T>
 T __shfl_xor_sync(unsigned, T value, int distance, int) {
   return exchanged(value, ptx::lane() ^ distance, "shfl.sync.bfly");
 }
+
+inline int __any_sync(unsigned, int vote) { return ptx::any(vote != 0); }
 
 // CUDA's minimum and maximum of floats leave a NaN out.
 inline float max(float a, float b) { return std::fmax(a, b); }
