@@ -39,6 +39,9 @@ class TilePrinter(Printer):
             return tirx.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):
             return tirx.min(self(expression.args[0]), tirx.max_value(self.dtype))
+        number, rest = expression.as_coeff_Mul()
+        if number.is_Rational and not number.is_Integer and rest != 1:
+            return prim.Mul(self(rest), self._constant(number))  # a fraction would cost a division by its denominator
         return super().__call__(expression)
 
 
