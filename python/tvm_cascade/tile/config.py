@@ -60,6 +60,7 @@ class StreamConfig:
     blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
     held : tiles are folded in without moving the reference, where the program allows it.
+    polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions.
     """
 
     columns: int = 128
@@ -70,6 +71,7 @@ class StreamConfig:
     blocks: int = MULTIPROCESSORS
     own_staging: bool = False
     held: bool = True
+    polynomial: int = 0
 
     @property
     def producer_registers(self) -> int:

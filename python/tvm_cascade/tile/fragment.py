@@ -31,12 +31,14 @@ def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | i
 
 
 class TilePrinter(Printer):
-    """Also writes what only tiles have."""
+    """Also writes what only tiles have; `exp2` writes 2^x."""
+
+    exp2: Callable[[ir.Expr], ir.Expr] = staticmethod(tirx.exp2)
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
         """The TIR expression."""
         if isinstance(expression, Exp2):
-            return tirx.exp2(self(expression.args[0]))
+            return self.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):
             return tirx.min(self(expression.args[0]), tirx.max_value(self.dtype))
         number, rest = expression.as_coeff_Mul()
@@ -65,9 +67,16 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
         return len(list(iter(self)))
 
 
-def write(expression: sp.Expr, symbols: Symbols, conditions: Mapping[sp.Symbol, ir.Expr] | None = None) -> ir.Expr:
-    """A SymPy expression as TIR."""
-    return TilePrinter(symbols, DTYPE, conditions or {})(expression)
+def write(
+    expression: sp.Expr,
+    symbols: Symbols,
+    conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
+    exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
+) -> ir.Expr:
+    """A SymPy expression as TIR; `exp2` writes 2^x."""
+    printer = TilePrinter(symbols, DTYPE, conditions or {})
+    printer.exp2 = exp2
+    return printer(expression)
 
 
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from tvm_cascade.tile.fragment import (
 )
 from tvm_cascade.tile.held import LARGEST_SUM
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
+from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
 from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
@@ -80,6 +82,7 @@ class RowFold:
     ----------
     scores : the registers of a tile's scores, which become weights in place.
     columns : positions of a tile.
+    polynomial : of every eight exponentials, how many are no special functions.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     """
@@ -88,6 +91,7 @@ class RowFold:
     place: Place
     scores: Any
     columns: int
+    polynomial: int = 0
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
 
@@ -214,8 +218,8 @@ class RowFold:
         for step in self.program.steps:
             if isinstance(step, Combine) and self.program.held and step.component != self.program.held.extreme:
                 for r in ROWS:
-                    own, partial = self.values[step.component][r], self.values[_partial(step.component)][r]
-                    self.set(step.component, r, COMBINE[step.reducer.name](own, partial))
+                    own, gained = self.values[step.component][r], self.values[_partial(step.component)][r]
+                    self.set(step.component, r, COMBINE[step.reducer.name](own, gained))
 
     def across_lanes(self) -> None:
         """Every lane gets the whole of what each kept a part of."""
@@ -278,8 +282,8 @@ class RowFold:
     def _combine(self, step: Combine, tile: ir.Expr) -> None:
         for r in ROWS:
             shifted = write(step.shift, self._before(step.component, r, tile))
-            partial = self.values[_partial(step.component)][r]
-            self.set(step.component, r, COMBINE[step.reducer.name](shifted, partial))
+            gained = self.values[_partial(step.component)][r]
+            self.set(step.component, r, COMBINE[step.reducer.name](shifted, gained))
 
     def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
         for r in ROWS:
@@ -295,7 +299,9 @@ class RowFold:
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             symbols = self._at(tile, j, r, e, REGISTER)
-            put(target, register_index(j, r, e), write(step.expression, symbols, self._conditions(tile, j, r, e)))
+            exp2 = partial(shared_exp2, share=self.polynomial, step=j, of_step=2 * r + e)
+            value = write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
+            put(target, register_index(j, r, e), value)
 
         self._each(one)
         self.elements[step.symbol] = target

@@ -80,7 +80,7 @@ class Consumer:
         self.first_row = bind("first_own_row", work.first_row + self.index * GROUP_ROWS)
         upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
         place = Place(work.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
         self.masking = Masking(passes_of(kernel.masks, self.stream.position, self.columns), self.rows, kernel.lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:

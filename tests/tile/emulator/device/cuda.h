@@ -75,4 +75,14 @@ inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
 inline float __expf(float a) { return std::exp(a); }
 inline float __logf(float a) { return std::log(a); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __int_as_float(int bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline int __float_as_int(float value) {
+  int bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 inline float __fdividef(float a, float b) { return a / b; }
