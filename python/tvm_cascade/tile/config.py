@@ -59,8 +59,10 @@ class StreamConfig:
     ping_pong : the consumers take turns with the tensor cores.
     blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
-    held : tiles are folded in without moving the reference, where the program allows it.
-    polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions.
+    held : tiles are folded in without moving the reference, where the program allows it. Causal attention takes 0.83
+        to 0.92 of the time then (measured).
+    polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
+        where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
     """
 
     columns: int = 128
