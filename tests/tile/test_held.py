@@ -30,6 +30,7 @@ HELD: dict[str, Callable[[], tirx.PrimFunc]] = {
     "causal": lambda: attention_of("causal"),
     "alibi": lambda: attention_of("causal_alibi"),
     "log_sum_exp": lambda: folds.program(folds.log_sum_exp, "float16"),
+    "rounded": lambda: folds.program(folds.log_sum_exp, "float16", rounded=True),  # as the operand is anyway
 }
 MOVED: dict[str, Callable[[], tirx.PrimFunc]] = {
     "maximum": lambda: folds.program(maximum, "float16"),  # an output that knows the reference
@@ -43,6 +44,12 @@ MOVED: dict[str, Callable[[], tirx.PrimFunc]] = {
 @pytest.mark.parametrize("name", HELD)
 def test_the_reference_may_stay(name: str) -> None:
     assert tile_program(HELD[name]()).held is not None
+
+
+def test_weights_are_rounded_once() -> None:
+    """The program rounds its weights to the operand's dtype: registers hold them as they are, and are rounded then."""
+    text = str(tile_program(folds.program(folds.log_sum_exp, "bfloat16", rounded=True)))
+    assert "Round" not in text and "+ weights @ v" in text
 
 
 @pytest.mark.parametrize("name", MOVED)

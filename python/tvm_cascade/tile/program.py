@@ -112,6 +112,7 @@ class _Builder:
         self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
         plan = plan_elements(self.fold.components, [], stream.dims)
         self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
+        self.meaning = {temporary.symbol: temporary.expression for temporary in plan.temporaries}
         self.shifts = plan_shifts(self.fold, stream.dims)
         self.across = self._across_lanes()
         self.steps: list[Step] = []
@@ -170,15 +171,19 @@ class _Builder:
 
     def _accumulate(self, product: Product) -> Accumulate:
         self._check_range(product)
-        weight = self._lowered(sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One}))
-        if isinstance(weight, Round) and str(weight.args[1]) == product.value.dtype:
-            weight = weight.args[0]  # the operand is rounded so in any case
+        lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
+        weight = self._lowered(self._unrounded(lift, product.value.dtype))
         if not weight.is_Symbol or weight == REGISTER:
             weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
         return Accumulate(product, weight, shift)
+
+    def _unrounded(self, weight: sp.Expr, dtype: str) -> sp.Expr:
+        """A weight without the rounding that its operand has in any case."""
+        whole = self.meaning.get(weight, weight)
+        return whole.args[0] if isinstance(whole, Round) and str(whole.args[1]) == dtype else weight
 
     def _skip(self) -> tuple[ir.Expr, ...]:
         dead = dead_positions(self.stream.group)
