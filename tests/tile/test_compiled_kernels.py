@@ -63,6 +63,13 @@ def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> No
     assert not {"LDL", "STL"} & families
 
 
+def test_a_fraction_costs_one_multiplication() -> None:
+    """The soft cap's is score/(cap·√d), which SymPy keeps as a quotient of integers."""
+    text = cuda_text(attention_of("causal_softcap", head_dim=128), StreamConfig(columns=64))
+    caps = [re.sub(r"/\*.*?\*/", "", cap) for cap in re.findall(r"= tanhf\((.*)\);", text)]
+    assert caps and all(cap.count("*") == 1 and "/" not in cap for cap in caps)
+
+
 @pytest.mark.parametrize("name", ["attention_causal", "entropy"])
 def test_the_text_of_a_kernel(name: str) -> None:
     programs = {

@@ -103,6 +103,11 @@ def test_lengths_known_at_launch_alone(width: str) -> None:
     assert_fold_right(folds.log_sum_exp, "float16", compiled=folds.program(folds.log_sum_exp, "float16", **extents))
 
 
+def test_weights_that_the_program_rounds() -> None:
+    rounded = folds.program(folds.log_sum_exp, "float16", rounded=True)
+    assert_fold_right(folds.log_sum_exp, "float16", compiled=rounded)
+
+
 def test_rows_without_a_key() -> None:
     """More queries than keys: the first rows are NaN, as in the unfused program."""
     assert_attention_right(attention_case("window", "bfloat16", queries=200, keys=100, window=40), PERSISTENT)

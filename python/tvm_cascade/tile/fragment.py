@@ -31,14 +31,19 @@ def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | i
 
 
 class TilePrinter(Printer):
-    """Also writes what only tiles have."""
+    """Also writes what only tiles have; `exp2` writes 2^x."""
+
+    exp2: Callable[[ir.Expr], ir.Expr] = staticmethod(tirx.exp2)
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
         """The TIR expression."""
         if isinstance(expression, Exp2):
-            return tirx.exp2(self(expression.args[0]))
+            return self.exp2(self(expression.args[0]))
         if isinstance(expression, Clamped):
             return tirx.min(self(expression.args[0]), tirx.max_value(self.dtype))
+        number, rest = expression.as_coeff_Mul()
+        if number.is_Rational and not number.is_Integer and rest != 1:
+            return prim.Mul(self(rest), self._constant(number))  # a fraction would cost a division by its denominator
         return super().__call__(expression)
 
 
@@ -62,9 +67,16 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
         return len(list(iter(self)))
 
 
-def write(expression: sp.Expr, symbols: Symbols, conditions: Mapping[sp.Symbol, ir.Expr] | None = None) -> ir.Expr:
-    """A SymPy expression as TIR."""
-    return TilePrinter(symbols, DTYPE, conditions or {})(expression)
+def write(
+    expression: sp.Expr,
+    symbols: Symbols,
+    conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
+    exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
+) -> ir.Expr:
+    """A SymPy expression as TIR; `exp2` writes 2^x."""
+    printer = TilePrinter(symbols, DTYPE, conditions or {})
+    printer.exp2 = exp2
+    return printer(expression)
 
 
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
@@ -84,11 +96,8 @@ def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Map
     return tvm_ffi.structural_map(substitute(expression, at), (ir.TensorLoad, replace))
 
 
-def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
-    """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
-
-    Exact as long as the integer is below 2²⁴. None where the expression is not of that kind.
-    """
+def integer_line(expression: ir.Expr, position: tirx.Var) -> int | None:
+    """By how much an integer grows with the position; None where it is not linear in that, or reads memory."""
     if not dtype_of(expression).startswith("int") or loads_of(expression):
         return None
     analyzer = sym.Analyzer()
@@ -98,5 +107,16 @@ def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir
     linear = analyzer.simplify(expression - rest - slope * position)
     if not (isinstance(slope, prim.IntImm) and isinstance(linear, prim.IntImm) and int(linear) == 0):
         return None
+    return int(slope)
+
+
+def as_number(expression: ir.Expr, position: tirx.Var, base: ir.Expr, offset: ir.Expr | int) -> ir.Expr | None:
+    """An integer that is linear in the position as float(at base) + float(c·offset), with the conversion done once.
+
+    Exact as long as the integer is below 2²⁴. None where the expression is not of that kind.
+    """
+    slope = integer_line(expression, position)
+    if slope is None:
+        return None
     start = substitute(expression, {position: cast(base, dtype_of(position))})
-    return start.astype(DTYPE) + (tirx.const(int(slope), "int32") * offset).astype(DTYPE)
+    return start.astype(DTYPE) + (tirx.const(slope, "int32") * offset).astype(DTYPE)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, substitute, uses
+from tvm_cascade.analysis.domain import dtype_of, same, substitute, uses
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import greatest, slacks_of
@@ -48,23 +49,31 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
     """The integers none of which is negative where a mask keeps a position; None where it is no such condition."""
     if not mask.keeps:
         return None
-    pending, found = [mask.condition], []
-    while pending:
-        condition = pending.pop()
-        if isinstance(condition, prim.And) or call_name(condition) == "bitwise_and":
-            pending += [condition.a, condition.b] if isinstance(condition, prim.And) else list(condition.args)
-        elif isinstance(condition, _COMPARISONS) and str(condition.a.ty.dtype).startswith("int"):
-            found += slacks_of(condition)
-        else:
+    found: list[ir.Expr] = []
+    for condition in conjuncts(mask.condition):
+        if not (isinstance(condition, _COMPARISONS) and str(condition.a.ty.dtype).startswith("int")):
             return None
+        found += slacks_of(condition)
     return tuple(found)
+
+
+def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
+    """The conditions all of which have to hold where one does."""
+    pending, found = [condition], []
+    while pending:
+        one = pending.pop(0)
+        if isinstance(one, prim.And) or call_name(one) == "bitwise_and":
+            pending += [one.a, one.b] if isinstance(one, prim.And) else list(one.args)
+        else:
+            found.append(one)
+    return found
 
 
 def live_tiles(slacks: tuple[ir.Expr, ...], position: tirx.Var, rows: Rows, tile: int, tiles: ir.Expr) -> TileRange:
     """The tiles that hold a live position of any of the rows; more than those where a slack cannot be solved."""
     found = TileRange(tirx.const(0, "int32"), tiles)
     for slack in slacks:
-        solved = _solved(slack, position)
+        solved = solved_for(slack, position)
         most = None if solved is None else _greatest(solved[1], rows)
         if solved is None or most is None:
             continue
@@ -81,7 +90,7 @@ def whole_tiles(
     """The tiles all of whose positions are live in all the rows; None where that is not known."""
     found = TileRange(tirx.const(0, "int32"), tiles)
     for slack in slacks:
-        solved = _solved(slack, position)
+        solved = solved_for(slack, position)
         least = None if solved is None else _greatest(-solved[1], rows)
         if solved is None or least is None:
             return None
@@ -92,14 +101,43 @@ def whole_tiles(
     return found
 
 
-def _solved(slack: ir.Expr, position: tirx.Var) -> tuple[int, ir.Expr] | None:
-    """(±1, g) with slack = ±l + g; None for any other slack."""
+def solved_for(slack: ir.Expr, position: tirx.Var) -> tuple[int, ir.Expr] | None:
+    """(±1, g) with ±l + g not negative exactly where the slack is not; None where it cannot be solved for l.
+
+    A quotient of the position is solved too: ⌊a/c⌋ + g ≥ 0 where a + c·g ≥ 0, and g − ⌊a/c⌋ ≥ 0 where
+    c·g + c − 1 − a ≥ 0.
+    """
+    plain = _as_line(slack, position)
+    if plain is not None:
+        return plain
+    quotients: list[ir.Expr] = []
+
+    def note(node: ir.Expr) -> None:
+        if uses(node, [position]) and isinstance(node.b, prim.IntImm) and int(node.b) > 0:
+            quotients.append(node)
+
+    tvm_ffi.structural_walk(slack, (prim.FloorDiv, note))
+    if not quotients:
+        return None
+    quotient, whole = quotients[0], tirx.Var("quotient", dtype_of(quotients[0]))
+    replaced = tvm_ffi.structural_map(slack, (prim.FloorDiv, lambda node: whole if same(node, quotient) else node))
+    outer, inner = _as_line(replaced, whole), _as_line(quotient.a, position)
+    if outer is None or inner is None or uses(outer[1], [position]):
+        return None
+    (sign, g), (direction, rest), divisor = outer, inner, quotient.b
+    if sign > 0:
+        return direction, rest + g * divisor
+    return -direction, g * divisor + divisor - 1 - rest
+
+
+def _as_line(expression: ir.Expr, variable: tirx.Var) -> tuple[int, ir.Expr] | None:
+    """(±1, g) with the expression = ±v + g; None for any other."""
     analyzer = sym.Analyzer()
-    zero = tirx.const(0, str(position.ty.dtype))
-    rest = analyzer.simplify(substitute(slack, {position: zero}))
+    zero = tirx.const(0, str(variable.ty.dtype))
+    rest = analyzer.simplify(substitute(expression, {variable: zero}))
     for sign in (1, -1):
-        difference = analyzer.simplify(slack - rest - position * sign)
-        if isinstance(difference, prim.IntImm) and int(difference) == 0 and not uses(rest, [position]):
+        difference = analyzer.simplify(expression - rest - variable * sign)
+        if isinstance(difference, prim.IntImm) and int(difference) == 0 and not uses(rest, [variable]):
             return sign, rest
     return None
 

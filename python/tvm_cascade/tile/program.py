@@ -21,101 +21,25 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
+from tvm_cascade.tile.held import Held, find_held
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.tile.steps import (
+    PARTIAL,
+    Accumulate,
+    Combine,
+    ElementValue,
+    Move,
+    Reduce,
+    RowValue,
+    Step,
+)
 from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.shifts import plan_shifts, update_order
 
-PARTIAL = sp.Symbol("p", real=True)
-"""What a reduction over a tile gives, before its outer map."""
-
 LARGEST_SCALED = 2.0e38
 """Elements up to this may be multiplied by log₂e in float32."""
-
-
-@dataclass(frozen=True)
-class Reduce:
-    """partial = outer(⊕ over the tile's positions of lift).
-
-    Attributes
-    ----------
-    across_lanes : every lane that shares the row gets the whole; otherwise each keeps its own part until the end.
-    """
-
-    component: sp.Symbol
-    reducer: Reducer
-    lift: sp.Expr
-    outer: sp.Expr
-    across_lanes: bool
-
-    def __str__(self) -> str:
-        lanes = ", across lanes" if self.across_lanes else ""
-        then = "" if self.outer == PARTIAL else f", then {formula(self.outer)}"
-        return f"reduce     {self.component}: {self.reducer} over {formula(self.lift)}{lanes}{then}"
-
-
-@dataclass(frozen=True)
-class Combine:
-    """component = shift ⊕ partial."""
-
-    component: sp.Symbol
-    reducer: Reducer
-    shift: sp.Expr
-
-    def __str__(self) -> str:
-        return f"combine    {self.component} = {formula(self.shift)} {self.reducer} partial"
-
-
-@dataclass(frozen=True)
-class Move:
-    """A reference moves to its value; its step is what it moved by."""
-
-    reference: Reference
-
-    def __str__(self) -> str:
-        return f"move       {self.reference.symbol} to {formula(self.reference.value)}"
-
-
-@dataclass(frozen=True)
-class RowValue:
-    """A value per row and tile. `of_move`: a factor of shifts, which reads what references were before their moves."""
-
-    symbol: sp.Symbol
-    expression: sp.Expr
-    of_move: bool = False
-
-    def __str__(self) -> str:
-        return f"row        {self.symbol} = {formula(self.expression)}"
-
-
-@dataclass(frozen=True)
-class ElementValue:
-    """A value per register; `in_place` where the register itself is not needed any more."""
-
-    symbol: sp.Symbol
-    expression: sp.Expr
-    in_place: bool = False
-
-    def __str__(self) -> str:
-        place = ", in place" if self.in_place else ""
-        return f"element    {self.symbol} = {formula(self.expression)}{place}"
-
-
-Step = Reduce | Combine | Move | RowValue | ElementValue
-
-
-@dataclass(frozen=True)
-class Accumulate:
-    """accumulator = shift + weight @ V, by the tensor cores; the weight is rounded to V's dtype."""
-
-    product: Product
-    weight: sp.Symbol
-    shift: sp.Expr
-
-    def __str__(self) -> str:
-        symbol = self.product.component.symbol
-        return f"accumulate {symbol} = {formula(self.shift)} + {self.weight} @ {self.product.value}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +55,7 @@ class TileProgram:
     remembered : components and references whose value before the tile's own moves is read.
     decay : see `ShiftPlan`.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
+    held : how tiles are folded in without moving the reference; None where it has to follow every tile.
     """
 
     stream: Stream
@@ -144,6 +69,7 @@ class TileProgram:
     remembered: frozenset[sp.Symbol]
     decay: dict[sp.Symbol, float] = field(default_factory=dict)
     skip: tuple[ir.Expr, ...] = ()
+    held: Held | None = None
 
     @property
     def uneven(self) -> bool:
@@ -154,7 +80,7 @@ class TileProgram:
         stream, element = self.stream, self.element
         lines = [f"score      {stream.left} @ {stream.right}ᵀ", f"registers  r = {formula(element.map)}"]
         lines += [f"mask       r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
-        lines += [str(step) for step in (*self.steps, *self.accumulations)]
+        lines += [str(step) for step in (*self.steps, *self.accumulations, *([self.held] if self.held else []))]
         lines += [f"finish     {result} = {formula(e)}" for result, e in stream.fold.finish.items()]
         lines += [f"store      {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
         return "\n".join(lines)
@@ -186,6 +112,7 @@ class _Builder:
         self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
         plan = plan_elements(self.fold.components, [], stream.dims)
         self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
+        self.meaning = {temporary.symbol: temporary.expression for temporary in plan.temporaries}
         self.shifts = plan_shifts(self.fold, stream.dims)
         self.across = self._across_lanes()
         self.steps: list[Step] = []
@@ -208,6 +135,7 @@ class _Builder:
         return TileProgram(
             self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
             self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(),
+            find_held(self.stream, self.steps, accumulations),
         )  # fmt: skip
 
     def _across_lanes(self) -> set[sp.Symbol]:
@@ -243,15 +171,19 @@ class _Builder:
 
     def _accumulate(self, product: Product) -> Accumulate:
         self._check_range(product)
-        weight = self._lowered(sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One}))
-        if isinstance(weight, Round) and str(weight.args[1]) == product.value.dtype:
-            weight = weight.args[0]  # the operand is rounded so in any case
+        lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
+        weight = self._lowered(self._unrounded(lift, product.value.dtype))
         if not weight.is_Symbol or weight == REGISTER:
             weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
         return Accumulate(product, weight, shift)
+
+    def _unrounded(self, weight: sp.Expr, dtype: str) -> sp.Expr:
+        """A weight without the rounding that its operand has in any case."""
+        whole = self.meaning.get(weight, weight)
+        return whole.args[0] if isinstance(whole, Round) and str(whole.args[1]) == dtype else weight
 
     def _skip(self) -> tuple[ir.Expr, ...]:
         dead = dead_positions(self.stream.group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.analysis.domain import identity_of, loads_of
-from tvm_cascade.tile.element import REGISTER, SCORE
+from tvm_cascade.analysis.domain import dtype_of, identity_of, loads_of, substitute
+from tvm_cascade.tile.bits import KeptBits
+from tvm_cascade.tile.element import REGISTER, SCORE, Mask
 from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
     DTYPE,
@@ -22,21 +24,18 @@ from tvm_cascade.tile.fragment import (
     ROWS,
     Symbols,
     as_number,
+    integer_line,
     placed,
     register_index,
     write,
 )
-from tvm_cascade.tile.hopper.script import put, registers, whole
-from tvm_cascade.tile.program import (
-    PARTIAL,
-    Combine,
-    ElementValue,
-    Move,
-    Reduce,
-    RowValue,
-    TileProgram,
-)
+from tvm_cascade.tile.held import LARGEST_SUM
+from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
+from tvm_cascade.tile.polynomial import shared_exp2
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
 from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
+from tvm_cascade.transform.printer import cast
 
 _QUAD = (2, 1)
 """Lane distances over which a row's four lanes exchange values."""
@@ -62,6 +61,19 @@ class Place:
     buffers: Mapping[tirx.Var, Any]
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A term that is linear in the position, by its value at a thread's first column and its step, a row each."""
+
+    starts: tuple[ir.Expr, ...]
+    steps: tuple[ir.Expr, ...]
+
+    def at(self, step: ir.Expr, row: int, neighbour: int) -> ir.Expr:
+        """Its value at a register."""
+        offset = (step * COLUMNS_PER_STEP + neighbour).astype(DTYPE)
+        return self.starts[row] + self.steps[row] * offset
+
+
 @dataclass
 class RowFold:
     """Emits the fold of one warp group.
@@ -70,6 +82,7 @@ class RowFold:
     ----------
     scores : the registers of a tile's scores, which become weights in place.
     columns : positions of a tile.
+    polynomial : of every eight exponentials, how many are no special functions.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     """
@@ -78,6 +91,7 @@ class RowFold:
     place: Place
     scores: Any
     columns: int
+    polynomial: int = 0
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
 
@@ -103,22 +117,64 @@ class RowFold:
         """r of every score."""
         if self.program.element.map == SCORE:
             return
+        rest, lines = self._lines(tile)
         self._each(lambda j, r, e: put(
             self.scores, register_index(j, r, e),
-            write(self.program.element.map, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
+            sum(
+                (line.at(j, r, e) for line in lines),
+                write(rest, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
+            ),
         ))  # fmt: skip
 
-    def mask(self, tile: ir.Expr, condition: ir.Expr, keeps: bool, value: sp.Expr) -> None:
-        """r = value wherever the condition is not as a mask keeps it."""
-        constant = tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below it
+    def _lines(self, tile: ir.Expr) -> tuple[sp.Expr, list[_Line]]:
+        """The map of a score without what is linear in the position alone, and that apart: a(row)·(base + c·offset)."""
+        rest, lines = sp.expand(self.program.element.map), []
+        base = tile * self.columns + self.place.lane_column
+        for symbol, expression in self.program.position_inputs.items():
+            slope = rest.diff(symbol)
+            apart = integer_line(expression, self.program.stream.position)
+            if apart is None or slope == 0 or slope.free_symbols & {SCORE, *self.program.position_inputs}:
+                continue
+            rest = sp.expand(rest - slope * symbol)
+            rates = [write(slope, self._row(r, tile, before=False)) for r in ROWS]
+            numbers = [self._number_at(expression, base, r) for r in ROWS]
+            starts = tuple(bind("line_start", rate * number) for rate, number in zip(rates, numbers, strict=True))
+            steps = tuple(bind("line_step", rate * tirx.const(float(apart), DTYPE)) for rate in rates)
+            lines.append(_Line(starts, steps))
+        return rest, lines
+
+    def _number_at(self, expression: ir.Expr, position: ir.Expr, row: int) -> ir.Expr:
+        """An integer over the frame at a position and one of the thread's rows, as a float."""
+        axis = self.program.stream.position
+        at = substitute(expression, {axis: cast(position, dtype_of(axis))})
+        return cast(self._input(at, {self.program.stream.row: self.place.rows[row]}), DTYPE)
+
+    def mask(self, tile: ir.Expr, mask: Mask, bits: KeptBits | None) -> None:
+        """r = value wherever the condition is not as the mask keeps it; `bits`, if given, are of what it keeps."""
+        constant = tirx.const(float(np.float32(float(mask.value))), DTYPE)  # SymPy's decimals of the lowest are below
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            holds = self._position_input(condition, tile, j, r, e)
             where = register_index(j, r, e)
-            kept = (self.scores[where], constant) if keeps else (constant, self.scores[where])
+            if bits is not None:
+                # An instruction of its own: a selection would be taken apart by what follows, and cost it its fusion.
+                ptx("selp.f32", self.scores[where], self.scores[where], constant, T.ptx.pred(bits.bit(j, r, e)))
+                return
+            holds = self._position_input(mask.condition, tile, j, r, e)
+            kept = (self.scores[where], constant) if mask.keeps else (constant, self.scores[where])
             put(self.scores, where, tirx.Select(holds, *kept))
 
         self._each(one)
+
+    def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
+        """An integer over the frame at one of the thread's rows."""
+        at = self._row_in_bounds(row) if loads_of(expression) else self.place.rows[row]
+        return self._input(expression, {self.program.stream.row: at})
+
+    def address(self, load: ir.TensorLoad, row: int, position: ir.Expr) -> ir.Expr:
+        """Of an input's element at one of the thread's rows."""
+        own = next(own for param, own in self.place.buffers.items() if param.same_as(load.source))
+        values = {self.program.stream.row: self._row_in_bounds(row), self.program.stream.position: position}
+        return own.ptr_to([self._input(index, values) for index in load.indices])
 
     def step(self, tile: ir.Expr, first: bool, guarded: bool) -> None:
         """Folds a tile of registers into the rows' state, but for the products.
@@ -144,6 +200,26 @@ class RowFold:
                     self.set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
             else:
                 self._element(step, tile)
+
+    def step_held(self, tile: ir.Expr) -> ir.Expr:
+        """Lifts a tile at the reference as it stands; the condition that no weight of the thread is too large."""
+        held = self.program.held
+        assert held is not None
+        for step in self.program.steps:
+            if isinstance(step, ElementValue):
+                self._element(step, tile)
+            elif isinstance(step, Reduce) and step.component != held.extreme:
+                self._reduce(step, tile, guarded=False)
+        sums = [self.values[_partial(held.guard)][r] for r in ROWS]
+        return tirx.And(*(tirx.LE(value, tirx.const(LARGEST_SUM, DTYPE)) for value in sums))  # false of NaN
+
+    def combine_held(self) -> None:
+        """Merges what `step_held` lifted into the state."""
+        for step in self.program.steps:
+            if isinstance(step, Combine) and self.program.held and step.component != self.program.held.extreme:
+                for r in ROWS:
+                    own, gained = self.values[step.component][r], self.values[_partial(step.component)][r]
+                    self.set(step.component, r, COMBINE[step.reducer.name](own, gained))
 
     def across_lanes(self) -> None:
         """Every lane gets the whole of what each kept a part of."""
@@ -206,8 +282,8 @@ class RowFold:
     def _combine(self, step: Combine, tile: ir.Expr) -> None:
         for r in ROWS:
             shifted = write(step.shift, self._before(step.component, r, tile))
-            partial = self.values[_partial(step.component)][r]
-            self.set(step.component, r, COMBINE[step.reducer.name](shifted, partial))
+            gained = self.values[_partial(step.component)][r]
+            self.set(step.component, r, COMBINE[step.reducer.name](shifted, gained))
 
     def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
         for r in ROWS:
@@ -223,7 +299,9 @@ class RowFold:
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             symbols = self._at(tile, j, r, e, REGISTER)
-            put(target, register_index(j, r, e), write(step.expression, symbols, self._conditions(tile, j, r, e)))
+            exp2 = partial(shared_exp2, share=self.polynomial, step=j, of_step=2 * r + e)
+            value = write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
+            put(target, register_index(j, r, e), value)
 
         self._each(one)
         self.elements[step.symbol] = target

@@ -32,8 +32,17 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
     (r"bar\.sync %0, %1;", "ptx::bar_sync(%0, %1);"),
     (r"bar\.arrive %0, %1;", "ptx::bar_arrive(%0, %1);"),
+    (
+        r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, %3, 0; bar\.red\.popc\.u32 %0, %1, %2, ps0; \}",
+        "%0 = ptx::bar_red_popc(%1, %2, %3);",
+    ),
     (r"setmaxnreg\.inc\.sync\.aligned\.u32 (?P<n>\d+);", "ptx::setmaxnreg(true, {n});"),
     (r"setmaxnreg\.dec\.sync\.aligned\.u32 (?P<n>\d+);", "ptx::setmaxnreg(false, {n});"),
+    (
+        r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, %3, 0; selp\.f32 %0, %1, %2, ps0; \}",
+        "%0 = %3 ? %1 : %2;",
+    ),
+    (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
     (
         r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "

@@ -11,9 +11,10 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, when
+from tvm_cascade.tile.hopper.script import bind, branches, ptx, put, registers, when
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
+from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.rows import Place, RowFold
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 _TURN = 2
 """The first named barrier of the consumers' turns."""
+
+_ALL_LANES = 0xFFFFFFFF
+
+_VOTE = 11
+"""The first named barrier of the consumers' votes."""
 
 
 class Consumer:
@@ -42,6 +48,9 @@ class Consumer:
         }
         weights = dict.fromkeys(a.weight for a in self.program.accumulations)
         self.packed = {w: registers(f"{w}_packed", self.columns // 4, "uint32") for w in weights}
+        self.held = self.config.held and self.program.held is not None
+        if self.held:
+            self.votes = registers("votes", 1, "uint32")
         self._descriptors()
         self.left = Ring("left", self.config.left_stages, 0)
         self.right, self.value = Ring("right", self.config.stages, 0), Ring("value", self.config.stages, 0)
@@ -71,7 +80,8 @@ class Consumer:
         self.first_row = bind("first_own_row", work.first_row + self.index * GROUP_ROWS)
         upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
         place = Place(work.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
+        self.masking = Masking(passes_of(kernel.masks, self.stream.position, self.columns), self.rows, kernel.lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
@@ -80,10 +90,12 @@ class Consumer:
 
     def _stream(self, work: Work) -> None:
         """From the first score to the last store."""
-        kernel, tiles = self.kernel, work.tiles
+        kernel, tiles = self.kernel, self._own_tiles(work)
+        self._pass_over(work.tiles.end - tiles.end)
         kernel.left_full.wait(self.left.stage, self.left.parity)
         kernel.right_full.wait(self.right.stage, self.right.parity)
         self._start_scores()
+        self.masking.prepare(tiles.end - 1)
         wgmma.wait(0)
         self._release(kernel.right_empty, self.right)
         self._fold_rows(tiles.end - 1, first=True)
@@ -99,8 +111,40 @@ class Consumer:
         wgmma.wait(0)
         if self.accumulators:
             self._release(kernel.value_empty, self.value)
+        self._pass_over(tiles.first - work.tiles.first)
         kernel.epilogue.emit(self)
         self.left.advance()
+
+    def _own_tiles(self, work: Work) -> TileRange:
+        """The tiles that hold a live position of the group's own rows: one at least."""
+        if not self.program.uneven:
+            return work.tiles
+        own = self.kernel.visited(work.batch, self.first_row, GROUP_ROWS)
+        first = bind("own_first", tirx.max(tirx.min(own.first, work.tiles.end - 1), work.tiles.first))
+        return TileRange(first, bind("own_end", tirx.max(tirx.min(own.end, work.tiles.end), first + 1)))
+
+    def _pass_over(self, count: ir.Expr) -> None:
+        """Tiles that the block visits for other rows: waited for, released, and a turn passed on for each."""
+        if not self.program.uneven:
+            return
+        kernel = self.kernel
+        with T.serial(count):
+            kernel.right_full.wait(self.right.stage, self.right.parity)
+            self._release(kernel.right_empty, self.right)
+            if self.accumulators:
+                kernel.value_full.wait(self.value.stage, self.value.parity)
+                self._release(kernel.value_empty, self.value)
+            self._take_turn()
+            self._pass_turn()
+
+    def _take_turn(self) -> None:
+        if self.config.ping_pong:
+            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), T.uint32(2 * WARP_GROUP))
+
+    def _pass_turn(self) -> None:
+        if self.config.ping_pong:
+            following = (self.index + 1) % self.config.consumers
+            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), T.uint32(2 * WARP_GROUP))
 
     def left_is_read(self) -> None:
         """The left operand's memory may be written again; said by one thread of the group."""
@@ -112,24 +156,49 @@ class Consumer:
 
     def _tile(self, tile: ir.Expr) -> None:
         """Scores of this tile and products of the one before, overlapped."""
-        both, following = T.uint32(2 * WARP_GROUP), (self.index + 1) % self.config.consumers
         self.kernel.right_full.wait(self.right.stage, self.right.parity)
-        if self.config.ping_pong:
-            ptx("bar.sync", T.cast(_TURN + self.index, "uint32"), both)
+        self._take_turn()
         self._start_scores()
         if self.accumulators:
             self.kernel.value_full.wait(self.value.stage, self.value.parity)
             self._start_products()
-        if self.config.ping_pong:
-            ptx("bar.arrive", T.cast(_TURN + following, "uint32"), both)
+        self._pass_turn()
+        self.masking.prepare(tile)
         wgmma.wait(1 if self.accumulators else 0)
+        if self.held:
+            self._fold_held(tile)
+        else:
+            self._release(self.kernel.right_empty, self.right)
+            self._fold_rows(tile, first=False)
+            self._finish_products()
+            self._shift_accumulators(tile)
+        self._pack(None)
+
+    def _fold_held(self, tile: ir.Expr) -> None:
+        """Folds a tile in at the reference as it stands, or once more with its own where a weight is too large."""
+        self._map_and_mask(tile)
+        within = self.rows.step_held(tile)
+        self._finish_products()
+        ptx("bar.red.popc.u32", self.votes[0], T.cast(_VOTE + self.index, "uint32"), T.uint32(WARP_GROUP), within)
+        with branches(self._unanimous()) as (kept, again):
+            with kept:
+                self.rows.combine_held()
+            with again:
+                self._start_scores()
+                wgmma.wait(0)
+                self._fold_rows(tile, first=False)
+                self._shift_accumulators(tile)
         self._release(self.kernel.right_empty, self.right)
-        self._fold_rows(tile, first=False)
+
+    def _unanimous(self) -> ir.Expr:
+        """Whether every thread of the group voted for; as a vote of the warp, which ptxas knows to be uniform."""
+        against = T.cast(self.votes[0] != T.uint32(WARP_GROUP), "int32")
+        return T.cuda.any_sync(T.uint32(_ALL_LANES), against) == 0
+
+    def _finish_products(self) -> None:
         if self.accumulators:
             wgmma.wait(0)
             self._release(self.kernel.value_empty, self.value)
-            self._shift_accumulators(tile)
-        self._pack(None)
 
     def _start_scores(self) -> None:
         left_bytes = self.kernel.left.boxes * self.kernel.left.box_bytes
@@ -161,19 +230,18 @@ class Consumer:
         ring.advance()
 
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
-        self.rows.map_scores(tile)
-        if self.kernel.masks:
-            if self.whole is None:
-                self._mask(tile)
-            else:
-                with when(tirx.Or(tile < self.whole.first, tile >= self.whole.end)):
-                    self._mask(tile)
+        self._map_and_mask(tile)
         # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
         self.rows.step(tile, first, guarded=first and self.kernel.ragged)
 
-    def _mask(self, tile: ir.Expr) -> None:
-        for mask in self.kernel.masks:
-            self.rows.mask(tile, mask.condition, mask.keeps, mask.value)
+    def _map_and_mask(self, tile: ir.Expr) -> None:
+        self.rows.map_scores(tile)
+        if self.kernel.masks:
+            if self.whole is None:
+                self.masking.apply(tile)
+            else:
+                with when(tirx.Or(tile < self.whole.first, tile >= self.whole.end)):
+                    self.masking.apply(tile)
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""

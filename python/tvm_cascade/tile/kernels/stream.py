@@ -102,12 +102,16 @@ class StreamKernel:
             extent = whole(stream.extent(var))
             batch[var] = bind(var.name, rest % extent)
             rest = rest // extent
-        tiles = self.tile_count()
-        slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
-        visited = live_tiles(slacks, stream.position, Rows(stream.row, first_row, config.rows), config.columns, tiles)
+        tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
         return Work(first_row, batch, TileRange(first, end))
+
+    def visited(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int) -> TileRange:
+        """The tiles that hold a live position of some rows."""
+        slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
+        rows = Rows(self.stream.row, first_row, count)
+        return live_tiles(slacks, self.stream.position, rows, self.config.columns, self.tile_count())
 
     def _shared(self) -> None:
         stream, config = self.stream, self.config

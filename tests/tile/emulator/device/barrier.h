@@ -10,6 +10,7 @@ namespace emulator {
 struct NamedBarrier {
   uint32_t arrived = 0, expected = 0;
   int64_t generation = 0;
+  uint32_t votes[2] = {};  // two in turn, so that those of one are read while the next are cast
 };
 
 struct MemoryBarrier {
@@ -33,7 +34,7 @@ inline int64_t arrive_at(uint32_t barrier, uint32_t threads) {
   int64_t generation = b.generation;
   if (++b.arrived == threads) {
     b.arrived = 0;
-    ++b.generation;
+    b.votes[++b.generation & 1] = 0;
   }
   return generation;
 }
@@ -61,6 +62,15 @@ void bar_sync(uint32_t barrier, uint32_t threads) {
   int64_t generation = arrive_at(barrier, threads);
   NamedBarrier& b = named_barriers[barrier];
   scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.sync", barrier);
+}
+
+uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote) {
+  meet("bar.red");
+  if (barrier < 16) named_barriers[barrier].votes[named_barriers[barrier].generation & 1] += vote != 0;
+  int64_t generation = arrive_at(barrier, threads);
+  NamedBarrier& b = named_barriers[barrier];
+  scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.red", barrier);
+  return b.votes[generation & 1];
 }
 
 void sync_block() { bar_sync(0, uint32_t(scheduler.fibers.size())); }

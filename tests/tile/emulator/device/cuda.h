@@ -28,6 +28,7 @@ Index3 thread_index();
 Index3 block_index();
 uint32_t shared_address(const void* pointer);
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
+bool any(bool vote);
 int lane();
 void sync_block();
 }  // namespace ptx
@@ -59,6 +60,8 @@ T __shfl_xor_sync(unsigned, T value, int distance, int) {
   return exchanged(value, ptx::lane() ^ distance, "shfl.sync.bfly");
 }
 
+inline int __any_sync(unsigned, int vote) { return ptx::any(vote != 0); }
+
 // CUDA's minimum and maximum of floats leave a NaN out.
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline float min(float a, float b) { return std::fmin(a, b); }
@@ -72,4 +75,14 @@ inline float rsqrtf(float a) { return 1.0f / std::sqrt(a); }
 inline float __expf(float a) { return std::exp(a); }
 inline float __logf(float a) { return std::log(a); }
 inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __int_as_float(int bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+inline int __float_as_int(float value) {
+  int bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 inline float __fdividef(float a, float b) { return a / b; }

@@ -16,9 +16,13 @@ uint32_t elect_sync(uint32_t mask);
 void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
 void setmaxnreg(bool more, int count);
 
+// From global memory.
+uint32_t load_global(const void* address);
+
 // Barriers of threads.
 void bar_sync(uint32_t barrier, uint32_t threads);
 void bar_arrive(uint32_t barrier, uint32_t threads);
+uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote);
 
 // Barriers in shared memory.
 void mbarrier_init(uint32_t address, uint32_t arrivals);

@@ -1,6 +1,8 @@
 // Instructions that the 32 lanes of a warp execute together.
 #pragma once
 
+#include <algorithm>
+
 #include "memory.h"
 #include "ptx.h"
 
@@ -55,6 +57,11 @@ uint32_t shared_address(const void* pointer) {
 
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name) { return meet(name, bits)[from_lane & (kWarp - 1)]; }
 
+bool any(bool vote) {
+  const uint64_t* votes = meet("vote.sync.any", vote);
+  return std::any_of(votes, votes + kWarp, [](uint64_t v) { return v != 0; });
+}
+
 uint32_t elect_sync(uint32_t mask) {
   if (mask != 0xffffffff) fault("elect.sync of the lanes %x alone", mask);
   meet("elect.sync");
@@ -69,6 +76,13 @@ void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r
     uint32_t target = uint32_t(rows[8 * k + self().lane() / 4]) + 4 * (self().lane() % 4);
     shared.write(target, &values[k], 4, "stmatrix");
   }
+}
+
+uint32_t load_global(const void* address) {
+  uint32_t value;
+  if (reinterpret_cast<uintptr_t>(address) % sizeof value) fault("ld.global of 4 bytes at %p", address);
+  std::memcpy(&value, address, sizeof value);
+  return value;
 }
 
 void setmaxnreg(bool more, int count) {

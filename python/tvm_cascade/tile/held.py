@@ -1,0 +1,110 @@
+"""Tiles that are folded in with the reference where it is, so that nothing has to be known of them beforehand.
+
+A state may be held at any reference: moving it is exact, and only the range of the weights asks that it follows the
+running maximum. So a tile's weights are taken at the reference that there is, and their sum, which is computed anyway,
+tells afterwards whether one of them was too large. Only then is the tile done again, with its maximum:
+
+    exact        m = max r;  c′ = max(c, m);  p = exp(r − c′);  T = T·exp(c − c′) + Σ p
+    held         p = exp(r − c);              T = T + Σ p       where Σ p ≤ LARGEST_SUM, in every lane
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Move
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.expression import AtomTable, NotExpressible
+from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.steps import Accumulate, Combine, ElementValue, Reduce, Step
+
+LARGEST_SUM = 2.0**14
+"""Of a lane's weights in a tile: float16 holds each of them then."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """How a tile is folded in at a reference that stays.
+
+    Attributes
+    ----------
+    extreme : the component that the reference follows, which is not computed then.
+    guard : the component to which a tile adds the sum of its weights.
+    """
+
+    extreme: sp.Symbol
+    guard: sp.Symbol
+
+    def __str__(self) -> str:
+        return f"held       without {self.extreme}, where {self.guard} gains {LARGEST_SUM:.0f} a lane at most"
+
+
+def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
+    """How tiles of a program may be folded in at a reference that stays; None where they may not.
+
+    They may where one running reference follows an extreme that nothing else reads, no weight is larger than the sum
+    of all, and every output is the same at whatever reference the state is held.
+    """
+    references = stream.fold.references
+    if len(references) != 1 or not _follows_an_extreme(references[0], stream):
+        return None
+    extreme = references[0].value
+    weights = {s.symbol: s.expression for s in steps if isinstance(s, ElementValue)}
+    sums = [s for s in steps if isinstance(s, Reduce) and s.component != extreme]
+    guards = [s for s in sums if s.reducer is SUM and s.lift in weights and weights[s.lift].is_nonnegative]
+    if not guards or any(s.lift != guards[0].lift and s.lift.free_symbols & weights.keys() for s in sums):
+        return None
+    if any(a.weight != guards[0].lift for a in accumulations) or _read_by_shifts(extreme, steps, accumulations):
+        return None
+    if not all(_same_at_any_reference(output, stream, references[0]) for output in stream.outputs):
+        return None
+    return Held(extreme, guards[0].component)
+
+
+def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:
+    component = next((c for c in stream.row_components if c.symbol == reference.value), None)
+    if component is None or component.reducer not in (MAX, MIN) or component.moves:
+        return False
+    return reference.gauge is Gauge.RUNNING and reference.move is Move.EXACT and not (reference.scale or reference.free)
+
+
+def _read_by_shifts(extreme: sp.Symbol, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> bool:
+    shifts = [s.shift for s in (*steps, *accumulations) if isinstance(s, (Combine, Accumulate))]
+    return any(shift != extreme and extreme in shift.free_symbols for shift in shifts)
+
+
+def _same_at_any_reference(output: Output, stream: Stream, reference: Reference) -> bool:
+    """Whether an output, computed from a state at c and from c in place of the extreme, does not depend on c."""
+    form = _in_components(output, stream)
+    if form is None:
+        return False
+    here, there = reference.symbol, reference.moved
+    place = {reference.step: there - here}
+    state = {c.symbol: c.shift.xreplace(place) for c in stream.fold.components} | {reference.value: there}
+    before, after = form.xreplace({reference.value: here}), form.xreplace(state)
+    return bool(sp.simplify(sp.expand_log(sp.simplify(after - before), force=True)) == 0)
+
+
+def _in_components(output: Output, stream: Stream) -> sp.Expr | None:
+    """An output as an expression in the components of the state; None where it cannot be written so."""
+    table = AtomTable(())
+    try:
+        form = table.form(output.value)
+    except NotExpressible:
+        return None
+    finish: dict[sp.Symbol, sp.Expr] = {}
+    for result, expression in stream.fold.finish.items():
+        finish[result] = expression.xreplace(finish)
+    results: dict[sp.Symbol, sp.Expr] = {}
+    for symbol in form.free_symbols & table.sources.keys():
+        for load in loads_of(table.sources[symbol]):
+            member = member_at(stream.group, load)
+            if member is not None:
+                results[symbol] = finish[member.result]
+    return form.xreplace(results)
