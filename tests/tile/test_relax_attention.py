@@ -10,7 +10,7 @@ from tvm.script import relax as R
 import tvm_cascade
 from tvm_cascade.tile.reshape import inverted
 
-from .checked import assert_right
+from .checked import assert_right, kernel_of
 from .emulator.run import compiler
 
 BATCH, LENGTH, HEADS, DEPTH = 2, 136, 3, 64
@@ -34,6 +34,11 @@ def attention(causal: bool) -> tirx.PrimFunc:
 def test_it_goes_to_the_tensor_cores_and_outputs_go_back_to_where_they_belong(causal: bool) -> None:
     explanation = str(tvm_cascade.explain(attention(causal), target=HOPPER))
     assert "the tensor-core kernel `stream`" in explanation
+
+
+def test_zeros_above_the_diagonal_are_not_visited_although_the_maximum_is_over_them_too() -> None:
+    """It is only a reference: where it does not follow dead positions, nothing else changes."""
+    assert kernel_of(attention(causal=True)).program.uneven
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

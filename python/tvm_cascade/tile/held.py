@@ -10,7 +10,7 @@ tells afterwards whether one of them was too large. Only then is the tile done a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -45,24 +45,33 @@ class Held:
         return f"held       without {self.extreme}, where {self.guard} gains {LARGEST_SUM:.0f} a lane at most"
 
 
-def find_held(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
-    """How tiles of a program may be folded in at a reference that stays; None where they may not.
+def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> sp.Symbol | None:
+    """The extreme that one running reference follows, where nothing else reads it; None where there is none.
 
-    They may where one running reference follows an extreme that nothing else reads, no weight is larger than the sum
-    of all, and every output is the same at whatever reference the state is held.
+    Every output is then the same at whatever reference the state is held: the extreme may be of some positions only.
     """
     references = stream.fold.references
     if len(references) != 1 or not _follows_an_extreme(references[0], stream):
         return None
-    extreme = references[0].value
+    extreme: sp.Symbol = references[0].value
+    if _read_by_shifts(extreme, steps, accumulations):
+        return None
+    return extreme if all(_same_at_any_reference(output, stream, references[0]) for output in stream.outputs) else None
+
+
+def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
+    """How tiles of a program may be folded in at a reference that stays; None where they may not.
+
+    They may where the extreme that the reference follows is free, and no weight is larger than the sum of all.
+    """
+    if extreme is None:
+        return None
     weights = {s.symbol: s.expression for s in steps if isinstance(s, ElementValue)}
     sums = [s for s in steps if isinstance(s, Reduce) and s.component != extreme]
     guards = [s for s in sums if s.reducer is SUM and s.lift in weights and weights[s.lift].is_nonnegative]
     if not guards or any(s.lift != guards[0].lift and s.lift.free_symbols & weights.keys() for s in sums):
         return None
-    if any(a.weight != guards[0].lift for a in accumulations) or _read_by_shifts(extreme, steps, accumulations):
-        return None
-    if not all(_same_at_any_reference(output, stream, references[0]) for output in stream.outputs):
+    if any(a.weight != guards[0].lift for a in accumulations):
         return None
     return Held(extreme, guards[0].component)
 
@@ -88,6 +97,28 @@ def _same_at_any_reference(output: Output, stream: Stream, reference: Reference)
     place = {reference.step: there - here}
     state = {c.symbol: c.shift.xreplace(place) for c in stream.fold.components} | {reference.value: there}
     before, after = form.xreplace({reference.value: here}), form.xreplace(state)
+    return all(_equal(old, new) for old, new in _branches(before, after))
+
+
+def _branches(before: sp.Expr, after: sp.Expr) -> Iterator[tuple[sp.Expr, sp.Expr]]:
+    """Pairs all of which have to be equal for two expressions to be: each branch, and what decides between them."""
+    choices = [sorted(e.atoms(sp.Piecewise), key=sp.count_ops) for e in (before, after)]
+    if not choices[0] or len(choices[0]) != len(choices[1]):
+        yield before, after
+        return
+    old, new = choices[0][-1], choices[1][-1]
+    for (value, condition), (moved_value, moved_condition) in zip(old.args, new.args, strict=True):
+        yield from _branches(before.xreplace({old: value}), after.xreplace({new: moved_value}))
+        if isinstance(condition, sp.Eq) and isinstance(moved_condition, sp.Eq):
+            # a is zero where a·e is, for any positive e
+            scale = sp.simplify(moved_condition.lhs / condition.lhs)
+            decided = condition.rhs == moved_condition.rhs == 0 and scale.is_positive
+            yield (sp.S.Zero, sp.S.Zero) if decided else (condition.lhs, moved_condition.lhs)
+        elif condition != moved_condition:
+            yield sp.S.Zero, sp.S.One
+
+
+def _equal(before: sp.Expr, after: sp.Expr) -> bool:
     return bool(sp.simplify(sp.expand_log(sp.simplify(after - before), force=True)) == 0)
 
 

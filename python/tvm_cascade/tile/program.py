@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 import sympy as sp
 from tvm import ir
 
+from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Component, Reference, formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
-from tvm_cascade.tile.held import Held, find_held
+from tvm_cascade.tile.held import Held, find_held, free_extreme
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import (
@@ -132,10 +133,11 @@ class _Builder:
             self._row_components([c for c in run if c in self.stream.row_components])
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
+        extreme = free_extreme(self.stream, self.steps, accumulations)
+        held = find_held(extreme, self.steps, accumulations)
         return TileProgram(
             self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(),
-            find_held(self.stream, self.steps, accumulations),
+            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(extreme), held,
         )  # fmt: skip
 
     def _across_lanes(self) -> set[sp.Symbol]:
@@ -185,9 +187,11 @@ class _Builder:
         whole = self.meaning.get(weight, weight)
         return whole.args[0] if isinstance(whole, Round) and str(whole.args[1]) == dtype else weight
 
-    def _skip(self) -> tuple[ir.Expr, ...]:
+    def _skip(self, extreme: sp.Symbol | None) -> tuple[ir.Expr, ...]:
         dead = dead_positions(self.stream.group)
-        return dead.slacks if dead is not None and not dead.absorbed else ()
+        if dead is None or any(c.left != extreme or c.relation is Relation.VANISHES for c in dead.absorbed):
+            return ()
+        return dead.slacks
 
     def _check_range(self, product: Product) -> None:
         """A weight is rounded to its operand's dtype, and must not overflow there."""
