@@ -449,12 +449,16 @@ def _over_polynomials(matrix: sp.Matrix) -> tuple[DomainMatrix, dict[sp.Symbol, 
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
-    """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does."""
+    """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does.
+
+    Where it depends on more, factors c′ − c are the step.
+    """
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
     moved = sp.powsimp(factored(simplified(expanded(sp.powsimp(moved)))))
     best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(simplified(expression)))
     # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
-    return sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
+    best = sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
+    return best.xreplace({sign * (m.new - m.old): sign * m.step for m in moves for sign in (1, -1)})
 
 
 def _rank(rows: list[list[mpmath.mpc]]) -> int:
