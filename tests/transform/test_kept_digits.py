@@ -140,7 +140,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "points of a line": (points_of_a_line, None),
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
-    "squares weighed by an exponential": (squares_weighed_by_an_exponential_from_the_same_mean, Range.MEAN),
+    "squares weighed by an exponential": (squares_weighed_by_an_exponential_from_the_same_mean, Range.LOCATION),
     "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }
 

@@ -72,12 +72,14 @@ class Held:
     function : the term without rounding; `lift` with it.
     factor : what is applied at the end.
     tracked : handles that are held at references.
+    basis : of the function, where it is known.
     """
 
     function: sp.Expr
     lift: sp.Expr
     factor: sp.Expr
     tracked: list[Handle]
+    basis: Basis | None = None
 
 
 def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> sp.Expr:
@@ -243,7 +245,8 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
     if split is held or held.lift != held.function:
         return held
     basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
-    return split if basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT else held
+    sound = basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT
+    return dataclasses.replace(split, basis=basis) if sound else held
 
 
 def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
@@ -273,7 +276,7 @@ def _deciding_masks(derivation: Derivation, held: Held) -> list[sp.Symbol]:
 
 def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis | None:
     """The basis; None where the element is to be taken apart by a mask first."""
-    basis = basis_by_derivatives(held.function, derivation.elements, symbols)
+    basis = held.basis or basis_by_derivatives(held.function, derivation.elements, symbols)
     if basis is None and _deciding_masks(derivation, held):
         return None
     if basis is None:
