@@ -38,6 +38,11 @@ def test_the_matrix_at_the_shown_points_has_more_rank_than_any_state_allowed(red
         assert abs(mpmath.det(matrix)) > mpmath.mpf(10) ** -70
 
 
+def test_a_result_that_the_element_does_not_read_may_be_out_of_range() -> None:
+    out_of_range = (d, SUM, exp(-((10**9 * x) ** 2)))
+    assert shown(MEAN_SUM, out_of_range, (t, SUM, sp.tanh(x - s))).outcomes == (7, 6)
+
+
 @pytest.mark.parametrize("element", [absolute(x - s), (x - s) ** 2], ids=["distance", "square"])
 def test_each_shown_position_decides_at_its_own_result_which_the_shown_data_have(element: sp.Expr) -> None:
     found = shown(MEAN_SUM, (o, MIN, element))

@@ -12,7 +12,7 @@ from sympy.core.cache import clear_cache
 
 import tvm_cascade.algebra.derive as derivation
 import tvm_cascade.analysis.extract as extract
-from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result, truth
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, _derived, derive
 from tvm_cascade.algebra.fold import Fold
@@ -78,6 +78,15 @@ def test_a_sum_of_many_waves_is_not_simplified_at_length() -> None:
     assert simplified(waves) == waves
     assert simplified(sp.sin(x) ** 2 + sp.cos(x) ** 2) == 1
     assert time.process_time() - start < ENDS
+
+
+def test_one_wave_is_simplified_as_a_symbol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SymPy would try every law of waves, for seconds, where none applies to one by itself."""
+    live, given, plain = truth("live"), list[sp.Expr](), sp.simplify
+    product = b * (sp.tanh(live * x + 10000 * live - 10000) - b) * (x - (a + 1) / LENGTH)
+    monkeypatch.setattr(sp, "simplify", lambda e: given.append(e) or plain(e))
+    assert sp.expand(simplified(product) - product) == 0
+    assert given and not any(e.has(sp.tanh) for e in given)
 
 
 def test_a_logarithm_of_parameters_is_a_symbol_until_the_fold_is_made() -> None:

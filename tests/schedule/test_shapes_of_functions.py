@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -65,9 +68,22 @@ def nested_temporaries() -> tirx.PrimFunc:
     return program(x, v, g, m, out)
 
 
-@pytest.mark.parametrize(
-    "build", [scalars, two_fused_loops, truth_beside, nested_temporaries], ids=lambda f: f.__name__
-)
+def contraction_between_rows() -> tirx.PrimFunc:
+    """Both axes of the contraction are rows of every state: one is cut, the other a task."""
+    x, v = array("x", 5, LENGTH), array("v", LENGTH, 8)
+
+    def over(name: str, element: Callable[[Expr, Expr, tirx.IterVar], Expr]) -> te.Tensor:
+        axis = te.reduce_axis((0, LENGTH), "l")
+        return te.compute((5, 8), lambda i, c: te.sum(element(i, c, axis), axis=axis), name=name)
+
+    s = over("s", lambda i, c, j: x[i, j] * v[j, c])
+    return program(x, v, s, over("t", lambda i, c, j: x[i, j] - v[j, c] - s[i, c] / number(LENGTH)))
+
+
+BUILDS = [scalars, two_fused_loops, truth_beside, nested_temporaries, contraction_between_rows]
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("segments", [1, 2])
 def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segments: int) -> None:  # type: ignore[no-untyped-def]
     func = build()

@@ -104,6 +104,29 @@ def differences_from_a_softmax_moment() -> tirx.PrimFunc:
     return program(x, temperature, fold("out", lambda i, j: x[i, j] - d[i]))
 
 
+def squares_weighed_by_an_exponential_from_the_same_mean() -> tirx.PrimFunc:
+    """The exponent is far larger than what is squared, and one reference would serve both."""
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: y[i, j] / number(LENGTH))
+
+    def weight(i: Expr, j: Expr) -> Expr:
+        return te.exp(number(20) * te.sin(x[i, j]) - s[i])
+
+    return program(x, y, fold("out", lambda i, j: weight(i, j) * te.power(y[i, j] - s[i], number(2))))
+
+
+def differences_from_a_mean_and_from_a_shifted_level() -> tirx.PrimFunc:
+    """The level's reference is the mean and the shift: finish sees only the small difference of both references."""
+    x, shift = array("x"), array("shift", ROWS)
+    s = fold("s", lambda i, j: x[i, j])
+    d = fold("d", lambda i, j: te.power(x[i, j] - s[i] / number(LENGTH), number(2)))
+
+    def from_level(i: Expr, j: Expr) -> Expr:
+        return x[i, j] + shift[i] - d[i] / shift[i]
+
+    return program(x, shift, fold("out", lambda i, j: (x[i, j] - s[i] / number(LENGTH)) * from_level(i, j)))
+
+
 CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about a total": (squares_about_a_total, Range.MEAN),
     "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
@@ -117,6 +140,8 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "points of a line": (points_of_a_line, None),
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
+    "squares weighed by an exponential": (squares_weighed_by_an_exponential_from_the_same_mean, Range.LOCATION),
+    "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }
 
 

@@ -101,6 +101,21 @@ class State:
     values: Values
 
 
+class Compiled:
+    """Expressions as functions of numbers, each compiled once for all data."""
+
+    def __init__(self) -> None:
+        self._functions: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
+
+    def __call__(self, expression: sp.Expr) -> tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]:
+        """The symbols that the function takes, and the function."""
+        if expression not in self._functions:
+            bare = strip_rounding(expression).xreplace(EXTREMES)
+            symbols = sorted(bare.free_symbols, key=str)
+            self._functions[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE)
+        return self._functions[expression]
+
+
 class Evaluator:
     """Runs a fold on numbers: lift, merge and finish as they are written, at mpmath's digits.
 
@@ -109,20 +124,16 @@ class Evaluator:
     span : decimal orders between 1 and the value so far that is farthest from it.
     """
 
-    def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int) -> None:
-        self.fold, self.parameters, self.length = fold, dict(parameters), length
-        self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
+    def __init__(self, fold: Fold, parameters: Mapping[sp.Symbol, mpmath.mpf], length: int, compiled: Compiled) -> None:
+        self.fold, self.length, self._compiled = fold, length, compiled
+        self.parameters = {**parameters, LENGTH: mpmath.mpf(length)}
+        self._units, self._references = fold.units, fold.references
         self.span = 0
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, mpmath.mpf]) -> mpmath.mpf:
         """The expression's value where its symbols have the given values."""
-        if expression not in self._compiled:
-            bare = strip_rounding(expression).xreplace(EXTREMES)
-            symbols = sorted(bare.free_symbols, key=str)
-            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE)
-        symbols, function = self._compiled[expression]
-        known = {**self.parameters, LENGTH: mpmath.mpf(self.length), **at}
-        value = mpmath.mpf(function(*(known[s] for s in symbols)))
+        symbols, function = self._compiled(expression)
+        value = mpmath.mpf(function(*(at[s] if s in at else self.parameters[s] for s in symbols)))
         if value and mpmath.isfinite(value):
             self.span = max(self.span, abs(int(mpmath.mag(value))) // 3)
         return value
@@ -145,12 +156,12 @@ class Evaluator:
         count = first.count + second.count
         values: Values = {}
         moved: Values = {}
-        for unit in self.fold.units:
+        for unit in self._units:
             if isinstance(unit, Reference):
                 values[unit.symbol] = self._moved(unit, {**values, COUNT: mpmath.mpf(count)}, first.values[unit.symbol])
                 moved[unit.moved] = values[unit.symbol]
             else:
-                left, right = ({c.symbol: self._shifted(c, side, moved) for c in unit} for side in (first, second))
+                left, right = (self._shifted(unit, side, moved) for side in (first, second))
                 values |= self._combined(unit, left, right)
         return State(count, values)
 
@@ -165,9 +176,13 @@ class Evaluator:
         merged = evaluator_of(whole).combine(sides[0], sides[1])
         return {c.symbol: merged[c.reducer.part] for c in unit}
 
-    def _shifted(self, component: Component, state: State, moved: Values) -> mpmath.mpf:
-        steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self.fold.references if r.moved in moved}
-        return self.value(component.shift, {**state.values, **moved, **steps, COUNT: mpmath.mpf(state.count)})
+    def _shifted(self, unit: tuple[Component, ...], state: State, moved: Values) -> Values:
+        """A state's values of a unit, at the references to which they move."""
+        if not any(c.moves for c in unit):
+            return {c.symbol: state.values[c.symbol] for c in unit}
+        steps = {r.step: moved[r.moved] - state.values[r.symbol] for r in self._references if r.moved in moved}
+        at = {**state.values, **moved, **steps, COUNT: mpmath.mpf(state.count)}
+        return {c.symbol: self.value(c.shift, at) for c in unit}
 
     def _moved(self, reference: Reference, at: Values, held: mpmath.mpf | None) -> mpmath.mpf:
         stay = mpmath.mpf(int(reference.scale)) if held is None else held
@@ -255,11 +270,12 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     UndefinedError, UnverifiedError
         Where no data were found on which that can be told.
     """
+    compiled = Compiled()
     most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
         # Which end of a key's range is selected, and whether by a tie, differs from round to round.
         for number, (odds, sign) in enumerate(ROUNDS * (ROUNDS_OF_SELECTIONS if most else 1)):
-            _check_round(fold, random.Random(seed + number // 2), max(length, most + 2), odds, sign)
+            _check_round(fold, random.Random(seed + number // 2), max(length, most + 2), odds, sign, compiled)
     return OBLIGATIONS
 
 
@@ -267,11 +283,11 @@ def _selection_of(reduction: Reduction) -> Selection | None:
     return None if reduction.reducer.whole is None else reduction.reducer.whole.selection
 
 
-def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int) -> None:
+def _check_round(fold: Fold, source: random.Random, length: int, odds: float, sign: int, compiled: Compiled) -> None:
     """The obligations on the first data drawn on which the digits suffice."""
     drawn = False
     for attempt in range(ATTEMPTS):
-        data = _drawn(fold, source, length, odds, sign, attempt)
+        data = _drawn(fold, source, length, odds, sign, attempt, compiled)
         if data is None:
             continue
         drawn = True
@@ -382,12 +398,12 @@ def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, resul
 
 
 def _drawn(
-    fold: Fold, source: random.Random, length: int, odds: float, sign: int, attempt: int
+    fold: Fold, source: random.Random, length: int, odds: float, sign: int, attempt: int, compiled: Compiled
 ) -> tuple[Evaluator, list[Values]] | None:
     """Random parameters and rows; None where the definition is not real and finite there."""
     reach = REACHES[attempt // 2]
     low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
-    evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length)
+    evaluator = Evaluator(fold, _parameters(fold, source, low, reach), length, compiled)
     logical = any(r.reducer.name in ("and", "or") for r in fold.cascade.reductions)
     truth = odds if logical else MASK_ODDS[attempt]
     rows = [{e: _number(e, source, truth, low, reach) for e in fold.cascade.elements} for _ in range(length)]

@@ -77,7 +77,7 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
     varying, read, indexed = earlier.for_function(plain)
     if not read or not (varying or indexed):
         return None
-    search = _Search(earlier, plain, size, "math" if plain.has(*KINKS) else "mpmath")
+    search = _Search(earlier.behind(plain), plain, size, "math" if plain.has(*KINKS) else "mpmath")
     with mpmath.workdps(DIGITS):
         found = (search.attempt(number) for number in range(search.effort.attempts))
         return next((points for points in found if points is not None), None)

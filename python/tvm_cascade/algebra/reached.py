@@ -7,6 +7,7 @@ elements that it found are completed by others until all of them together have t
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import random
@@ -89,6 +90,17 @@ class Earlier:
     def plain(self, function: sp.Expr) -> sp.Expr:
         """The function over what its symbols stand for, without roundings."""
         return strip_rounding(function.xreplace(self._meaning)).xreplace(EXTREMES)
+
+    def behind(self, function: sp.Expr) -> Earlier:
+        """The reductions alone that a plain function's value comes from: others may have none where these have one."""
+        needed, blocks = set(function.free_symbols), list[tuple[Reduction, ...]]()
+        for block in reversed(self._blocks):
+            if any(r.result in needed for r in block):
+                needed |= set().union(*(r.element.free_symbols for r in block))
+                blocks.insert(0, block)
+        found = copy.copy(self)
+        found._blocks, found.results = blocks, [r.result for block in blocks for r in block]
+        return found
 
     @property
     def read(self) -> list[sp.Symbol]:

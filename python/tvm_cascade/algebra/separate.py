@@ -20,13 +20,16 @@ from sympy.polys.matrices import DomainMatrix
 
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.sampling import IN_RANGE, vanishes
-from tvm_cascade.algebra.work import cancelled, charge, expanded, factored, simplified
+from tvm_cascade.algebra.work import cancelled, charge, expanded, factored, simplified, tidied
 
 RANK_LIMIT = 6
 """Components that one reduction's state may have."""
 
 CANDIDATES = 24
 """Derivatives that are looked at in the search for a basis."""
+
+IN_VAIN = 5
+"""Derivatives in each direction, one after another of no use, after which the search ends."""
 
 RANK_DIGITS = 100
 DEPENDENT = mpmath.mpf(10) ** -60
@@ -212,15 +215,15 @@ def _derivatives(
     scales = _scales(row, handles)
     chosen = _Rows(at, scales, cautious)
     chosen.take(function, row)
-    pending, tried = [(function, row)], 0
-    while pending and chosen.rank <= RANK_LIMIT and tried < CANDIDATES:
+    pending, tried, in_vain = [(function, row)], 0, 0
+    while pending and chosen.rank <= RANK_LIMIT and tried < CANDIDATES and in_vain < IN_VAIN * len(handles):
         parent, coordinates = pending.pop(0)
         for handle in handles:
-            tried += 1
+            tried, in_vain = tried + 1, in_vain + 1
             candidate = sp.diff(parent, handle), _differentiated(coordinates, handle)
             if chosen.grows_with(candidate[1]):
                 candidate = _reduced(*_without_factor(*candidate, elements), chosen.functions, chosen.rows, elements)
-                chosen.take(*candidate)
+                in_vain = 0 if chosen.take(*candidate) else in_vain
                 pending.append(candidate)
     generators = list(row)
     matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
@@ -315,17 +318,18 @@ class _Rows:
         point = {s: sp.Rational(random.Random(str(s)).randint(30, 97), 31) for s in others}
         return mpmath.mpmathify(weight.xreplace({**self.at, **point}).evalf(RANK_DIGITS))
 
-    def take(self, function: sp.Expr, row: Row) -> None:
+    def take(self, function: sp.Expr, row: Row) -> bool:
         """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
         if self.cautious:
             left = self._eliminated(row)
             pivot = next((g for g, weight in left.items() if self._never_zero(weight)), None)
             if pivot is None and self.rows:
-                return
+                return False
             if pivot is not None:
                 self._echelon.append((pivot, left))
         self.functions.append(function)
         self.rows.append(row)
+        return True
 
     def _never_zero(self, weight: sp.Expr) -> bool:
         return bool(_over_references(weight, list(self.at), self.scales).is_nonzero)
@@ -340,7 +344,7 @@ class _Rows:
 
 
 def _differentiated(row: Row, handle: sp.Symbol) -> Row:
-    slopes = {generator: simplified(sp.diff(weight, handle)) for generator, weight in row.items()}
+    slopes = {generator: tidied(sp.diff(weight, handle)) for generator, weight in row.items()}
     return {generator: slope for generator, slope in slopes.items() if slope != 0}
 
 
@@ -348,7 +352,9 @@ def _without_factor(candidate: sp.Expr, row: Row, elements: Sequence[sp.Symbol])
     """The candidate and its coordinates without factors that do not vary along the axis."""
     norm = without_constant_factor(candidate, elements)
     scale = _ratio(candidate, norm)
-    return norm, {generator: simplified(weight / scale) for generator, weight in row.items()}
+    if scale.has(*elements):  # the candidate was rewritten beyond what cancels
+        return candidate, row
+    return norm, {generator: tidied(weight / scale) for generator, weight in row.items()}
 
 
 def _ratio(expression: sp.Expr, norm: sp.Expr) -> sp.Expr:
@@ -361,10 +367,10 @@ def _reduced(
     """The candidate less a multiple of an earlier function, where that is simpler: (x − u)·exp, not (2 + x − u)·exp."""
     for function, known in zip(functions, rows, strict=True):
         for generator in row.keys() & known.keys():
-            ratio = simplified(row[generator] / known[generator])
-            rest = sp.factor_terms(simplified(candidate - ratio * function)) if ratio.is_number else candidate
+            ratio = tidied(row[generator] / known[generator])
+            rest = sp.factor_terms(tidied(candidate - ratio * function)) if ratio.is_number else candidate
             if rest != 0 and sp.count_ops(rest) < sp.count_ops(candidate):
-                left = {g: simplified(row.get(g, sp.Integer(0)) - ratio * known.get(g, 0)) for g in {**row, **known}}
+                left = {g: tidied(row.get(g, sp.Integer(0)) - ratio * known.get(g, 0)) for g in {**row, **known}}
                 return _without_factor(rest, {g: w for g, w in left.items() if w != 0}, elements)
     return candidate, row
 
@@ -449,12 +455,16 @@ def _over_polynomials(matrix: sp.Matrix) -> tuple[DomainMatrix, dict[sp.Symbol, 
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
-    """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does."""
+    """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does.
+
+    Where it depends on more, factors c′ − c are the step.
+    """
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
     moved = sp.powsimp(factored(simplified(expanded(sp.powsimp(moved)))))
     best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(simplified(expression)))
     # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
-    return sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
+    best = sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
+    return best.xreplace({sign * (m.new - m.old): sign * m.step for m in moves for sign in (1, -1)})
 
 
 def _rank(rows: list[list[mpmath.mpc]]) -> int:

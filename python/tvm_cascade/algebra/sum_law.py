@@ -72,12 +72,14 @@ class Held:
     function : the term without rounding; `lift` with it.
     factor : what is applied at the end.
     tracked : handles that are held at references.
+    basis : of the function, where it is known.
     """
 
     function: sp.Expr
     lift: sp.Expr
     factor: sp.Expr
     tracked: list[Handle]
+    basis: Basis | None = None
 
 
 def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> sp.Expr:
@@ -216,25 +218,41 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
 
 
 def _by_location(derivation: Derivation, held: Held) -> Held:
-    """(x − u)·(y − u), u near neither x nor y, as (x − u)·(y − v): each is then held near its own data."""
+    """Each difference that reads u held near its own data: (x − u)·(y − u), u near neither, as (x − u)·(y − v).
+
+    So is (y − u)·exp(x − u) where u does not bound the exponent: u is then held at the largest x, which is near x
+    where the exponential counts, and not near y.
+    """
     elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
     split = held
     for handle in held.tracked:
-        parts = translations(split.function, handle.symbol, elements) or {}
-        if len(parts) < 2 or exponents(split.function, handle.symbol, elements) or any(p.has(*symbols) for p in parts):
+        in_exponents = exponents(split.function, handle.symbol, elements)
+        if any(bounded_by_results(exponent, handle, derivation.done) for exponent in in_exponents):
             continue
-        if any(is_location(handle.value, part, derivation.done, derivation.meaning) for part in parts):
+        bare, hidden = _without_exponentials(split.function, handle)
+        parts = translations(bare, handle.symbol, elements) or {}
+        parts = {p: totals for p, totals in parts.items() if p - handle.symbol not in in_exponents}
+        if len(parts) < (1 if in_exponents else 2) or any(p.has(*symbols, *hidden) for p in parts):
             continue
-        others = [(part, derivation.handles.beside(handle, part)) for part in list(parts)[1:]]
+        if not in_exponents and any(is_location(handle.value, p, derivation.done, derivation.meaning) for p in parts):
+            continue
+        others = [(p, derivation.handles.beside(handle, p)) for p in list(parts)[0 if in_exponents else 1 :]]
         apart = {total: total.subs(handle.symbol, other.symbol) for part, other in others for total in parts[part]}
-        function = split.function.xreplace(apart)
+        function = bare.xreplace(apart).xreplace(hidden)
         split = dataclasses.replace(
             split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
         )
     if split is held or held.lift != held.function:
         return held
     basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
-    return split if basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT else held
+    sound = basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT
+    return dataclasses.replace(split, basis=basis) if sound else held
+
+
+def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
+    """The function with symbols for exponentials that read the handle, and what they stand for."""
+    hidden = {e: sp.Dummy(positive=True) for e in function.atoms(sp.exp) if e.has(handle.symbol)}
+    return function.xreplace(hidden), {symbol: e for e, symbol in hidden.items()}
 
 
 def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:
@@ -258,7 +276,7 @@ def _deciding_masks(derivation: Derivation, held: Held) -> list[sp.Symbol]:
 
 def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis | None:
     """The basis; None where the element is to be taken apart by a mask first."""
-    basis = basis_by_derivatives(held.function, derivation.elements, symbols)
+    basis = held.basis or basis_by_derivatives(held.function, derivation.elements, symbols)
     if basis is None and _deciding_masks(derivation, held):
         return None
     if basis is None:
@@ -319,8 +337,8 @@ def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr
 
 def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]) -> sp.Expr:
     """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
-    final = sp.Add(*(shift[0, j] * state[j] for j in range(len(state)))).subs(COUNT, LENGTH)
-    final = _nested(final, [r.step for r in references if r.free or r.gauge is Gauge.DEFERRED])
+    terms = [(entry, symbol.subs(COUNT, LENGTH)) for entry, symbol in zip(shift.row(0), state, strict=True)]
+    final = _nested(terms, [r.step for r in references if r.free or r.gauge is Gauge.DEFERRED])
     for reference, handle in zip(references, tracked, strict=True):
         if reference.free or reference.gauge is Gauge.DEFERRED:
             final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
@@ -329,13 +347,37 @@ def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Referen
     return final
 
 
-def _nested(final: sp.Expr, steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """E·(a + Δ·(b + Δ·c)), E the exponential: where Δ is out of range the highest power decides, not ∞ − ∞."""
-    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps))) if steps else sp.Integer(1)
-    rest = sp.expand(sp.powsimp(sp.expand(final / exponential)))
-    if not steps or rest.has(sp.exp) or not rest.is_polynomial(*steps) or not rest.is_Add:
+def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """Σ entry·T as E·(a + Δ·(b + Δ·c)), E the exponential.
+
+    Where Δ is out of range the highest power decides, not ∞ − ∞. Differences of references that multiply a component
+    stay whole: written out, N·c·(c − e) is N·c² − N·c·e, of which nothing need be left.
+    """
+    final = sp.Add(*(entry * component for entry, component in terms))
+    if not steps:
         return final
-    return exponential * sp.horner(rest, *steps)
+    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps)))
+    found: dict[tuple[int, ...], sp.Expr] = {}
+    for entry, component in terms:
+        for term in sp.Add.make_args(entry):
+            weight, moving = term.as_independent(*steps, as_Add=False)
+            moving = sp.powsimp(moving / exponential)
+            if moving.has(sp.exp) or not moving.is_polynomial(*steps):
+                return final
+            for powers, coefficient in sp.Poly(moving, *steps).terms():
+                found[powers] = found.get(powers, sp.Integer(0)) + weight * coefficient * component
+    return exponential * _horner(found, steps) if len(terms) > 1 else final
+
+
+def _horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
+    if not steps:
+        return terms.get((), sp.Integer(0))
+    total = sp.Integer(0)
+    for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
+        rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
+        total = total * steps[0] + _horner(rest, steps[1:])
+    return total
 
 
 def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:

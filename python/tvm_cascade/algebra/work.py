@@ -7,6 +7,7 @@ as they are unless they are zero.
 | rewriting  | cost of an expression of k operations  |
 |------------|----------------------------------------|
 | simplified | 1 + k, of a large one 1 + k/10         |
+| tidied     | 1 + k                                  |
 | factored   | 1 + k/2                                |
 | cancelled  | 1 + k/2                                |
 | expanded   | a tenth of the terms that may come out |
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy as sp
@@ -41,10 +42,16 @@ class ExhaustedError(Exception):
 
 @dataclass
 class Work:
-    """What was spent of a budget, in operations."""
+    """What was spent of a budget, in operations.
+
+    Attributes
+    ----------
+    simpler : the simpler form of each expression that was simplified: the same ones come again and again.
+    """
 
     limit: float
     spent: float = 0.0
+    simpler: dict[sp.Expr, sp.Expr] = field(default_factory=dict)
 
 
 _current: ContextVar[Work | None] = ContextVar("work", default=None)
@@ -88,10 +95,42 @@ def simplified(expression: sp.Expr) -> sp.Expr:
         charge(1 + size / 10, "simplifying")
         return sp.Integer(0) if vanishes(expression) else expression
     charge(1 + size, "simplifying")
+    if _is_simple(expression):
+        return expression
+    work = _current.get()
+    if work is None:
+        return _simpler(expression)
+    if expression not in work.simpler:
+        work.simpler[expression] = _simpler(expression)
+    return work.simpler[expression]
+
+
+def _is_simple(expression: sp.Expr) -> bool:
+    """Whether it is a product of whole powers of symbols, and of at most one exponential of such a product."""
+    powers = [f.as_base_exp() for f in sp.Mul.make_args(expression) if not isinstance(f, sp.exp)]
+    plain = all(e.is_Integer and (b.is_Symbol or b.is_Integer or (e == 1 and b.is_Rational)) for b, e in powers)
+    exponentials = [f.args[0] for f in sp.Mul.make_args(expression) if isinstance(f, sp.exp)]
+    return plain and (not exponentials or (len(exponentials) == 1 and _is_simple(exponentials[0])))
+
+
+def _simpler(expression: sp.Expr) -> sp.Expr:
+    met = expression.atoms(TrigonometricFunction, HyperbolicFunction)
+    if len(met) == 1 and not expression.has(sp.exp):  # no law of waves applies, and SymPy would try them all
+        (wave,) = met
+        symbol = sp.Symbol("_wave", real=wave.is_real)
+        return sp.simplify(expression.xreplace({wave: symbol})).xreplace({symbol: wave})
     found = sp.simplify(expression)
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
     return sp.powsimp(expression) if waves else found
+
+
+def tidied(expression: sp.Expr) -> sp.Expr:
+    """The expression in a form that is 0 where it is zero, and simpler where that is cheap: of waves it is not."""
+    if not expression.has(TrigonometricFunction, HyperbolicFunction):
+        return simplified(expression)
+    charge(1 + _operations(expression), "simplifying")
+    return sp.Integer(0) if vanishes(expression) else sp.factor_terms(sp.expand(expression))
 
 
 def factored(expression: sp.Expr) -> sp.Expr:

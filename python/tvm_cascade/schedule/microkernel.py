@@ -48,12 +48,15 @@ class Contraction:
     packed: tuple[Access, ...]
 
 
-def find_contraction(plan: BlockPlan, lanes: int | None = None) -> Contraction | None:
+def find_contraction(
+    plan: BlockPlan, lanes: int | None = None, outside: frozenset[int] = frozenset()
+) -> Contraction | None:
     """The contraction that a block is: Σ over some axes of factors that no single one has all output axes.
 
     Parameters
     ----------
     lanes : the axis to put in lanes; by default the one along which the output is contiguous.
+    outside : axes whose loops stand outside of the nest, where no register tile reaches them.
     """
     if len(plan.stores) != 1 or not plan.reduce:
         return None
@@ -65,10 +68,10 @@ def find_contraction(plan: BlockPlan, lanes: int | None = None) -> Contraction |
     operands = [(access, axes) for access, axes in operands if axes & plan.reduce]
     along = [(access, axes) for access, axes in operands if lanes in axes]
     across = [axes for _, axes in operands if lanes not in axes]
-    if lanes is None or lanes in plan.reduce or not along or not across:
+    if lanes is None or lanes in plan.reduce | outside or not along or not across:
         return None
     shared = frozenset.intersection(*(axes for _, axes in along))
-    others = [a for a in plan.spatial if a not in shared and any(a in axes for axes in across)]
+    others = [a for a in plan.spatial if a not in shared | outside and any(a in axes for axes in across)]
     if not others:
         return None
     packed = tuple(access for access, _ in along if plan.step(access, lanes) != 1)

@@ -51,7 +51,7 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
     width = power_of_two_divisor(extent, widest)
     laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest and 2 * width >= widest else {}
-    contractions = _contractions(loop, row if laid_out else None)
+    contractions = _contractions(loop, row, sideways=bool(laid_out))
     streams = any(_streams(plan, access, row, loop) for plan in tiled for access in plan.loads if row in plan.variables)
     if not contractions and not streams:
         return RowPlan(row, 1)
@@ -108,12 +108,16 @@ def _folded_temporaries(loop: FusedLoop, row: int) -> dict[str, int]:
     return found if any(folds(plan) for plan in loop.blocks) else {}
 
 
-def _contractions(loop: FusedLoop, sideways: int | None) -> dict[str, Contraction]:
-    """Contractions by block, those of producers with rows in lanes where rows lie side by side."""
+def _contractions(loop: FusedLoop, row: int, sideways: bool) -> dict[str, Contraction]:
+    """Contractions by block, those of producers with rows in lanes where rows lie side by side.
+
+    Of the loop's rows, only the one that is cut has a loop in each nest: the others are tasks.
+    """
     found: dict[str, Contraction] = {}
+    outside = frozenset(loop.rows) - {row}
     for plan in loop.blocks:
-        lanes = sideways if plan.role == "producer" else None
-        contraction = find_contraction(plan, lanes) if plan.role in ("producer", "partial") else None
+        lanes = row if sideways and plan.role == "producer" else None
+        contraction = find_contraction(plan, lanes, outside) if plan.role in ("producer", "partial") else None
         if contraction is not None and plan.extents[contraction.broadcast] > 1:
             found[plan.name] = contraction
     return found
