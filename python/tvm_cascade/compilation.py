@@ -181,7 +181,7 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         mod.update_func(mod.get_global_var(name), lowered)
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
-    fast_math = any(isinstance(kernel, Kernel) for kernel in kernels.values())
+    fast_math = any(isinstance(kernel, Kernel) and kernel.fast_math for kernel in kernels.values())
     built = generate(mod, target, fast_math)
     exported = partial(export_library, built, mod, target, fast_math)
     return Compiled(built, mod, explained, exported, target, bounds)
@@ -190,12 +190,12 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
 def _scheduled_gpu(
     outcome: Outcome, name: str, target: Target, options: FuseOptions, fuse: bool
 ) -> tuple[tirx.PrimFunc, Kernel | str]:
-    """The function for a CUDA target, and its tensor-core kernel or why it has none."""
+    """The function for a CUDA target, and the kernel generated from its fold, or why it has none."""
     func = outcome.func
     if not options.schedule or _is_scheduled(func) or outcome.program is None:
         return func, "the function is scheduled already, or cannot be read"
     if not fuse:
-        options = dataclasses.replace(options, tensor_cores=False)
+        options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
     return lower_cuda(outcome, name, target, options)
 
 

@@ -1,4 +1,4 @@
-"""A function for a CUDA GPU: a tensor-core kernel where its fold has the shape, an S-TIR schedule elsewhere."""
+"""A function for a CUDA GPU: a kernel of a skeleton where its fold has the shape, an S-TIR schedule elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 
 
 def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions) -> tuple[tirx.PrimFunc, Kernel | str]:
-    """A function for a CUDA target as it goes into code generation; and its tensor-core kernel, or why it has none.
+    """A function for a CUDA target as it goes into code generation; and its kernel, or why it has none.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@
 | `force`            | False             | fuse even where the cost model would decline                       |
 | `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
 | `tensor_cores`     | True              | `compile` for CUDA: weights of products rounded to their operand   |
+| `row_kernels`      | True              | `compile` for CUDA: kernels of our own for folds along rows        |
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class FuseOptions:
     force: bool = False
     schedule: bool = True
     tensor_cores: bool = True
+    row_kernels: bool = True
 
     def __post_init__(self) -> None:
         for name in ("tile", "segments", "lanes"):
@@ -55,7 +57,7 @@ class FuseOptions:
                 raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
         if self.reference not in REFERENCE_MOVES:
             raise OptionError(f"one of {', '.join(REFERENCE_MOVES)}", repr(self.reference), "option `reference`")
-        for name in ("vector_math", "force", "schedule", "tensor_cores"):
+        for name in ("vector_math", "force", "schedule", "tensor_cores", "row_kernels"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
         if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
@@ -90,7 +92,7 @@ def _parse(name: str, text: str) -> object:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if name == "reference":
         return text.strip()
-    if name in ("vector_math", "force", "schedule", "tensor_cores"):
+    if name in ("vector_math", "force", "schedule", "tensor_cores", "row_kernels"):
         values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
         if text.lower() not in values:
             raise OptionError("1 or 0", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}")

@@ -7,6 +7,7 @@ import pytest
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu import check, formula
+from tvm_cascade.bench.gpu import problem as problems
 from tvm_cascade.bench.gpu.problem import Problem, as_array, as_tensor
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
@@ -30,7 +31,7 @@ def test_the_reference_is_the_oracle_of_the_program(name: str, monkeypatch: pyte
     (exact,) = oracle.evaluate(problem.func, [as_array(x) for x in problem.inputs]).values()
     exact = exact.reshape(tuple(problem.q.shape))
     found = check.Exact(problem)
-    for (batch, head), values in zip(found.heads, found._values, strict=True):
+    for (batch, head), values in zip(problem.heads, found.values, strict=True):
         tolerance.assert_close(values, exact[batch, head], length=problem.k.shape[2], dtype="float64")
 
 
@@ -45,7 +46,7 @@ def test_the_eager_formula_passes_and_wrong_answers_do_not(name: str) -> None:
 
 
 def test_of_long_heads_some_rows_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_ROWS", 16)
+    monkeypatch.setattr(problems, "_COMPARED_ROWS", 16)
     problem = small("PF_CAUSAL")  # 40 rows: every fifth
     exact = check.Exact(problem)
     output = formula.eager(torch, problem.form, problem.q, problem.k, problem.v, None)

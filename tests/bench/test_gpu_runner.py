@@ -18,7 +18,7 @@ from tvm_cascade.bench import runner, workloads
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
-from tvm_cascade.bench.gpu.peers import OURS, PEERS
+from tvm_cascade.bench.gpu.peers import OURS, PEERS, ROW_PEERS
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
@@ -162,7 +162,7 @@ def test_programs_take_turns_and_a_failing_one_leaves_the_others() -> None:
     assert found["a"].samples == 4 * GpuPlan().runs(1e-3)
 
 
-def test_the_cache_is_overwritten_before_each_run() -> None:
+def test_the_cache_holds_something_else_before_each_run() -> None:
     log: list[str] = []
     event = SimpleNamespace(record=lambda: log.append("event"), elapsed_time=lambda after: 2.5)
     cuda = SimpleNamespace(
@@ -171,9 +171,9 @@ def test_the_cache_is_overwritten_before_each_run() -> None:
         _sleep=lambda cycles: log.append("busy"),
         get_device_properties=lambda _: SimpleNamespace(L2_cache_size=1024),
     )
-    scratch = SimpleNamespace(zero_=lambda: log.append("flush"))
+    scratch = SimpleNamespace(amax=lambda: log.append("flush"))
     sizes: list[int] = []
-    stub = SimpleNamespace(cuda=cuda, empty=lambda size, device: sizes.append(size) or scratch)
+    stub = SimpleNamespace(cuda=cuda, ones=lambda size, device: sizes.append(size) or scratch)
     seconds = DeviceClock(stub).seconds(lambda: log.append("run"), 2)
     assert sizes == [2 * 1024 // 4], "twice the cache, in float32"
     assert seconds == [2.5e-3, 2.5e-3]
@@ -248,13 +248,15 @@ def test_the_slowest_compile_counts(seconds: tuple[float, float], met: bool) -> 
 
 
 def test_every_goal_is_about_what_there_is() -> None:
+    entries = {suite: suites.entries(suite) for suite in suites.SUITES}
     for goal in goals.GOALS:
         if isinstance(goal, goals.RateGoal):
-            assert goal.label in {one.label for one in suites.entries(goal.suite)}
-        if not isinstance(goal, goals.RatioGoal):
+            assert goal.label in {one.label for one in entries[goal.suite]}
+        if not isinstance(goal, (goals.RatioGoal, goals.ShareGoal)):
             continue
-        groups = {group for one in suites.entries(goal.suite) for group in (*one.groups, WHOLE_SUITE)}
-        assert goal.group in groups and goal.peer in (BEST, *PEERS)
+        assert goal.group in {group for one in entries[goal.suite] for group in (*one.groups, WHOLE_SUITE)}
+        if isinstance(goal, goals.RatioGoal):
+            assert goal.peer in (BEST, *PEERS, *ROW_PEERS)
 
 
 def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None:
@@ -312,7 +314,7 @@ def test_a_whole_run_prints_and_writes_everything(
     monkeypatch.setattr(device, "describe", lambda *_: HERE)
     monkeypatch.setattr(device, "DEVICE", "cpu")
     monkeypatch.setattr(gpu_runner, "DeviceClock", lambda _: FakeClock())
-    monkeypatch.setattr(peers, "chosen", lambda names: {"cudnn": eager(), OURS: eager(factor)})
+    monkeypatch.setattr(peers, "chosen", lambda names, known: {"cudnn": eager(), OURS: eager(factor)})
     monkeypatch.setattr(suites, "entries", lambda suite, only: [entry("H1"), entry("PF_ALIBI")])
     path = tmp_path / "B.md"
     assert runner.run(parse("--suite", "mha", "--markdown", str(path))) == code

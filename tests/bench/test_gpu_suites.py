@@ -43,7 +43,26 @@ def test_neptune_is_its_prefill_operators_at_three_lengths() -> None:
 def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
     found = suites.entries(suite)
     assert len({entry.label for entry in found}) == len(found)
-    assert 0 < sum(entry.smallest for entry in found) < len(found)
+    smallest = sum(entry.smallest for entry in found)
+    assert smallest == len(found) if suite in suites.OF_ROWS else 0 < smallest < len(found)
+
+
+def test_suites_of_rows_are_redfusers_and_those_of_models() -> None:
+    assert list(sizes("variance")) == [*(f"V{k}" for k in range(1, 9)), "one row of 16 Mi"]
+    assert sizes("inertia")["I8"] == (1024, 32768)
+    row = suites.entries("row")
+    assert {entry.workload.shape["length"] for entry in row} == {1024, 8192, 32768, 131072}
+    assert {entry.workload.shape["rows"] for entry in row} == {4096}
+    backward = [entry for entry in row if suites.BACKWARD in entry.groups]
+    assert len(row) == 56 and len(backward) == 24
+
+
+def test_groups_tell_what_the_memory_bounds() -> None:
+    for suite in suites.OF_ROWS:
+        for entry in suites.entries(suite):
+            if entry.groups and suites.BACKWARD not in entry.groups:
+                assert (suites.STREAMED in entry.groups) == (entry.workload.bytes() > 64 * 2**20)
+    assert [entry.label for entry in suites.entries("inertia", [suites.LARGEST_INERTIA])] == ["I6", "I7", "I8"]
 
 
 def test_what_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +86,6 @@ def test_ours_is_always_among_the_rows() -> None:
     assert list(peers.chosen(None)) == list(peers.PEERS)
     with pytest.raises(OptionError, match="cudmm"):
         peers.chosen(["cudmm"])
+    assert list(peers.chosen(["eager"], peers.ROW_PEERS)) == ["eager", peers.OURS]
+    with pytest.raises(OptionError, match="eager, inductor"):
+        peers.chosen(["cudnn"], peers.ROW_PEERS)

@@ -13,8 +13,9 @@ from tvm_cascade.analysis.extract import Group, find_cascades, lone_reductions
 from tvm_cascade.bench.programs import attention
 from tvm_cascade.bench.programs.program import Precision
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.program import Accumulate, ElementValue, Reduce, TileProgram, build_program
+from tvm_cascade.tile.program import Accumulate, TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
+from tvm_cascade.tile.steps import ElementValue, Reduce
 
 from ..golden.compare import assert_golden
 from . import folds

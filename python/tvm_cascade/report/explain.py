@@ -104,7 +104,7 @@ def explain_outcomes(
 
     Parameters
     ----------
-    kernels : on a GPU, the tensor-core kernel of each function, or why it has none.
+    kernels : on a GPU, the kernel generated for each function, or why it has none.
     """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
@@ -132,7 +132,7 @@ def _lowering(kernel: Kernel | str | None) -> tuple[str, str]:
         return "", ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule on CUDA cores: {kernel}", ""
-    return f"the tensor-core kernel `stream`, {kernel.config}", str(kernel.program)
+    return str(kernel), str(kernel.program)
 
 
 def _carried(function: str, func: ir.BaseFunc) -> list[GroupReport]:

@@ -134,7 +134,7 @@ class FunctionReport:
     status : "fused", "already fused", "unchanged", or "skipped" for what is no PrimFunc.
     note : why, in a few words.
     lowering : what the target runs it as, and why; empty where no target was named.
-    tile_program : what its tensor-core kernel does to one tile; empty where it has none.
+    tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""From a group to a kernel: shape, tile program, configuration, skeleton."""
+"""From a group to a kernel: shape, program, configuration, skeleton."""
 
 from __future__ import annotations
 
@@ -9,30 +9,48 @@ from tvm import tirx
 from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.tile.config import StreamConfig, choose_config
+from tvm_cascade.tile.kernels.row import RowKernel
 from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
+from tvm_cascade.tile.row.config import RowConfig, choose_row_config
+from tvm_cascade.tile.row.program import RowProgram, build_row_program
+from tvm_cascade.tile.row.shape import read_row
 from tvm_cascade.tile.shape import read_stream
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel for tensor cores.
+    """A kernel generated from a fold.
 
     Attributes
     ----------
     func : the TIRx function, over the parameters of the unfused one.
-    program : what a tile does.
+    program : what a tile, or a chunk of a row, does.
     config : how it is cut.
     """
 
     func: tirx.PrimFunc
-    program: TileProgram
-    config: StreamConfig
+    program: TileProgram | RowProgram
+    config: StreamConfig | RowConfig
+
+    @property
+    def skeleton(self) -> str:
+        """The name of what fixes the movement of its data."""
+        return "stream" if isinstance(self.program, TileProgram) else "row"
+
+    @property
+    def fast_math(self) -> bool:
+        """Whether functions of the hardware, with errors of some ulp of float16, do."""
+        return isinstance(self.program, TileProgram) or self.program.row.is_narrow
+
+    def __str__(self) -> str:
+        kind = "the tensor-core kernel" if self.skeleton == "stream" else "the memory-bound kernel"
+        return f"{kind} `{self.skeleton}`, {self.config}"
 
 
 def build_kernel(program: Program, group: Group, name: str, config: StreamConfig | None = None) -> Kernel:
-    """The kernel of a function that is one group of the stream shape.
+    """The kernel for tensor cores of a function that is one group of the stream shape.
 
     Raises
     ------
@@ -44,3 +62,22 @@ def build_kernel(program: Program, group: Group, name: str, config: StreamConfig
     if not chosen.fits(tile_program.stream):
         raise Unfit(f"{chosen} needs more registers or shared memory than there are")
     return Kernel(StreamKernel(tile_program, chosen).build(name), tile_program, chosen)
+
+
+def build_row_kernel(
+    program: Program, group: Group, name: str, config: RowConfig | None = None, clusters: bool = True
+) -> Kernel:
+    """The memory-bound kernel of a function that is one group of the row shape.
+
+    Parameters
+    ----------
+    clusters : whether the GPU has clusters of blocks.
+
+    Raises
+    ------
+    Unfit
+        Where the function is not of that shape.
+    """
+    row_program = build_row_program(read_row(program, group))
+    chosen = config or choose_row_config(row_program.row, clusters)
+    return Kernel(RowKernel(row_program, chosen).build(name), row_program, chosen)

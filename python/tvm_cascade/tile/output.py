@@ -8,8 +8,10 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, simplify_index, substitute
+from tvm_cascade.analysis.domain import Program, Stage, loads_of, same, simplify_index, substitute
+from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.extract import Group, Member
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.reshape import inverted
@@ -35,8 +37,14 @@ class Output:
         return any(isinstance(index, ir.Var) and index.same_as(var) for index in self.indices)
 
 
-def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
+def read_outputs(
+    program: Program, group: Group, along_axis: bool = False
+) -> tuple[tuple[Output, ...], list[sp.Symbol]]:
     """Every tensor that the function writes, and the results that they are computed from.
+
+    Parameters
+    ----------
+    along_axis : outputs may have an element for every position of the cascade axis.
 
     Raises
     ------
@@ -46,7 +54,7 @@ def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], li
     if program.opaque:
         raise Unfit("the function has a nest that cannot be read")
     written = [stage for stage in program.stages if program.is_param(stage.buffer)]
-    outputs = [_read_output(program, group, stage) for stage in written]
+    outputs = [_read_output(program, group, stage, along_axis) for stage in written]
     read = [member_at(group, load) for output in outputs for load in loads_of(output.value)]
     results = list(dict.fromkeys(member.result for member in read if member is not None))
     _check_inputs(program, group)
@@ -54,11 +62,18 @@ def read_outputs(program: Program, group: Group) -> tuple[tuple[Output, ...], li
 
 
 def member_at(group: Group, load: ir.TensorLoad) -> Member | None:
-    """The member whose result a load reads."""
-    return next((m for m in group.members if not m.is_slice and m.stage.buffer.same_as(load.source)), None)
+    """The member whose result a load reads: the one that is indexed alike, where a fixed part of it is another."""
+    found = [m for m in group.members if m.stage.buffer.same_as(load.source)]
+    alike = [m for m in found if reads_plainly(m, load)]
+    return next((m for m in (*alike, *found) if m in alike or not m.is_slice), None)
 
 
-def _read_output(program: Program, group: Group, stage: Stage) -> Output:
+def reads_plainly(member: Member, load: ir.TensorLoad) -> bool:
+    """Whether a load over the frame reads a member's result at its own place."""
+    return all(same(index, dim) for index, dim in zip(load.indices, member.dims, strict=True))
+
+
+def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool) -> Output:
     name = stage.buffer.name
     if not plain_indices(stage):
         raise Unfit(f"{name} is not written at its own plain indices")
@@ -79,11 +94,21 @@ def _read_output(program: Program, group: Group, stage: Stage) -> Output:
         if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
             places = inverted(load.indices, member.dims, stage.extents) or places
     missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
-    if missing:
+    if along_axis and _is_axis(group, stage, missing):
+        places.update(zip(missing, group.frame.axis, strict=True))
+    elif missing:
         raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
     known = group.frame.extents
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
     return Output(stage.buffer, indices, Inliner(program)(substitute(value, places), known))
+
+
+def _is_axis(group: Group, stage: Stage, variables: list[tirx.Var]) -> bool:
+    """Whether a stage runs over the whole cascade axis by some of its variables, loop by loop."""
+    axis = group.frame.axis
+    return len(variables) == len(axis) and all(
+        same_extent(stage.extents[v], lookup(group.frame.extents, a)) for v, a in zip(variables, axis, strict=True)
+    )
 
 
 def _is_input(program: Program, load: ir.TensorLoad) -> bool:

@@ -17,7 +17,7 @@ from tvm import ir
 
 from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
-from tvm_cascade.algebra.fold import Component, Reference, formula
+from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
@@ -25,19 +25,9 @@ from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
 from tvm_cascade.tile.held import Held, find_held, free_extreme
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
-from tvm_cascade.tile.steps import (
-    PARTIAL,
-    Accumulate,
-    Combine,
-    ElementValue,
-    Move,
-    Reduce,
-    RowValue,
-    Step,
-)
+from tvm_cascade.tile.steps import PARTIAL, Accumulate, ElementValue, Reduce, RowValue, Step, StepPlanner
 from tvm_cascade.transform.dead_tiles import dead_positions
-from tvm_cascade.transform.elements import plan_elements
-from tvm_cascade.transform.shifts import plan_shifts, update_order
+from tvm_cascade.transform.shifts import update_order
 
 LARGEST_SCALED = 2.0e38
 """Elements up to this may be multiplied by log₂e in float32."""
@@ -100,9 +90,10 @@ def build_program(stream: Stream) -> TileProgram:
     return _Builder(stream, element).run()
 
 
-class _Builder:
+class _Builder(StepPlanner):
     def __init__(self, stream: Stream, element: Element) -> None:
-        self.stream, self.element, self.fold = stream, element, stream.fold
+        super().__init__(stream.fold, stream.row_components, stream.dims)
+        self.stream, self.element = stream, element
         values = {product.symbol for product in stream.products}
         known = values | element.values.keys()
         atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol not in known]
@@ -111,26 +102,12 @@ class _Builder:
         self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
         self.conditions = {a.symbol: a.expression for a in atoms if a.indicator}
         self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
-        plan = plan_elements(self.fold.components, [], stream.dims)
-        self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
-        self.meaning = {temporary.symbol: temporary.expression for temporary in plan.temporaries}
-        self.shifts = plan_shifts(self.fold, stream.dims)
+        self.meaning = {temporary.symbol: temporary.expression for temporary in self.temporaries}
         self.across = self._across_lanes()
-        self.steps: list[Step] = []
         self.safe = all(not v.is_finite or abs(float(v)) < LARGEST_SCALED for v in element.masked_values)
 
     def run(self) -> TileProgram:
-        units = list(self.fold.units)
-        while units:
-            unit = units.pop(0)
-            if isinstance(unit, Reference):
-                self._move(unit)
-                continue
-            run = list(unit)
-            while units and not isinstance(following := units[0], Reference):
-                run += following
-                units.pop(0)
-            self._row_components([c for c in run if c in self.stream.row_components])
+        self.plan()
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
         extreme = free_extreme(self.stream, self.steps, accumulations)
@@ -155,28 +132,12 @@ class _Builder:
                 return whole
             whole |= mixed
 
-    def _move(self, reference: Reference) -> None:
-        self.steps.append(Move(reference))
-        for coefficient in self.shifts.coefficients:
-            if coefficient.home == reference.symbol:
-                self.steps.append(RowValue(coefficient.symbol, coefficient.expression, of_move=True))
-
-    def _row_components(self, components: list[Component]) -> None:
-        for component in components:
-            lift = self._lowered(self.lifts[component.symbol])
-            reducer, inner, outer = _outward(component.reducer, lift)
-            self.steps.append(Reduce(component.symbol, reducer, inner, outer, component.symbol in self.across))
-        for together in update_order(components, self.shifts.shifts):
-            for component in together:
-                shift = self.shifts.shifts[component.symbol]
-                self.steps.append(Combine(component.symbol, component.reducer, shift))
-
     def _accumulate(self, product: Product) -> Accumulate:
         self._check_range(product)
         lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
-        weight = self._lowered(self._unrounded(lift, product.value.dtype))
+        weight = self.lowered(self._unrounded(lift, product.value.dtype))
         if not weight.is_Symbol or weight == REGISTER:
-            weight = self._element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
+            weight = self.element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
@@ -212,19 +173,26 @@ class _Builder:
             raise Unfit("the shifts of several products read each other")
         return [by_symbol[component.symbol] for (component,) in order]
 
-    def _lowered(self, expression: sp.Expr) -> sp.Expr:
+    def lowered(self, expression: sp.Expr) -> sp.Expr:
         """A lift over registers; the temporaries that it needs are computed first."""
-        for temporary in list(self.temporaries):
-            if temporary.symbol in expression.free_symbols:
-                self.temporaries.remove(temporary)
-                self._element_value(temporary.symbol, self._lowered(temporary.expression))
-        expression = expression.xreplace(self.element.values)
+        expression = super().lowered(expression).xreplace(self.element.values)
         return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
 
-    def _element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
+    def element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
+        """A value per register, computed next."""
         self.moving.add(symbol)
-        self.steps.append(ElementValue(symbol, expression))
-        return symbol
+        return super().element_value(symbol, expression)
+
+    def outward(self, reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
+        """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
+        slope = lift.diff(REGISTER)
+        if reducer not in (MAX, MIN) or not slope.is_number or slope == 0:
+            return reducer, lift, PARTIAL
+        offset = sp.expand(lift - slope * REGISTER)
+        if not offset.is_number:
+            return reducer, lift, PARTIAL
+        swapped = {MAX: MIN, MIN: MAX}[reducer] if slope < 0 else reducer
+        return swapped, REGISTER, slope * PARTIAL + offset
 
     def _hoisted(self, expression: sp.Expr) -> sp.Symbol:
         known = next((s.symbol for s in self.steps if isinstance(s, RowValue) and s.expression == expression), None)
@@ -251,15 +219,3 @@ def _is_linear(expression: sp.Expr, symbols: set[sp.Symbol]) -> bool:
     if not expression.is_polynomial(*read):
         return False
     return bool(read) and all(sum(m) == 1 for m in sp.Poly(expression, *read).monoms())
-
-
-def _outward(reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
-    """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
-    slope = lift.diff(REGISTER)
-    if reducer not in (MAX, MIN) or not slope.is_number or slope == 0:
-        return reducer, lift, PARTIAL
-    offset = sp.expand(lift - slope * REGISTER)
-    if not offset.is_number:
-        return reducer, lift, PARTIAL
-    swapped = {MAX: MIN, MIN: MAX}[reducer] if slope < 0 else reducer
-    return swapped, REGISTER, slope * PARTIAL + offset

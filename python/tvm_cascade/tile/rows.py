@@ -198,7 +198,7 @@ class RowFold:
             elif isinstance(step, RowValue):
                 for r in ROWS:
                     self.set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
-            else:
+            elif isinstance(step, ElementValue):
                 self._element(step, tile)
 
     def step_held(self, tile: ir.Expr) -> ir.Expr:

@@ -1,19 +1,21 @@
-"""Which functions get a kernel for tensor cores, and why the others do not."""
+"""Which functions get a kernel of a skeleton, and why the others do not."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group, lone_reductions
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.build import Kernel, build_kernel
+from tvm_cascade.tile.build import Kernel, build_kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.transform.fuse_function import Outcome
 
 ARCHITECTURES = ("sm_90a", "sm_90")
-"""CUDA architectures that the kernels run on; a device reports sm_90, and code for it is generated as sm_90a."""
+"""CUDA architectures of tensor-core kernels; a device reports sm_90, and code for it is generated as sm_90a."""
 
 
 def for_gpu(options: FuseOptions) -> FuseOptions:
@@ -34,19 +36,38 @@ def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) 
     arch : the CUDA architecture.
     options : see `FuseOptions`.
     """
-    if arch not in ARCHITECTURES:
-        return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {arch}"
-    if not options.tensor_cores:
-        return "the option tensor_cores is off"
     if outcome.program is None or outcome.program.opaque:
         return "the function could not be read whole"
     groups = _groups(outcome, outcome.program, options)
     if not groups:
-        return "it holds no reduction over products"
-    reasons: list[str] = []
-    for group in groups:
+        return "it holds no reduction"
+    stream = _first_fit(build_kernel, outcome.program, groups, name, _no_stream(arch, options))
+    if isinstance(stream, Kernel):
+        return stream
+    build_row = partial(build_row_kernel, clusters=arch in ARCHITECTURES)
+    row = _first_fit(build_row, outcome.program, groups, name, _no_row(options))
+    return row if isinstance(row, Kernel) else f"no `stream`: {stream}; no `row`: {row}"
+
+
+def _no_stream(arch: str, options: FuseOptions) -> str:
+    """Why no kernel for tensor cores may be generated, whatever the function; empty where one may."""
+    if arch not in ARCHITECTURES:
+        return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {arch}"
+    return "" if options.tensor_cores else "the option tensor_cores is off"
+
+
+def _no_row(options: FuseOptions) -> str:
+    return "" if options.row_kernels else "the option row_kernels is off"
+
+
+def _first_fit(
+    build: Callable[[Program, Group, str], Kernel], program: Program, groups: list[Group], name: str, refusal: str
+) -> Kernel | str:
+    """The kernel of the first group that has the shape, or why that is none."""
+    reasons = [refusal] if refusal else []
+    for group in groups if not refusal else []:
         try:
-            return build_kernel(outcome.program, group, name)
+            return build(program, group, name)
         except Unfit as unfit:
             reasons.append(str(unfit))
     return reasons[0]

@@ -1,14 +1,27 @@
-"""The steps of a tile program, as data: what is computed, and at which level."""
+"""The steps that fold positions into a state, as data, and their order, read off the fold.
+
+    reduce     row_max_0: max over x
+    combine    row_max_0 = row_max_0 max partial
+    move       c_row_max to row_max_0
+    row        scale_c_row_max_0 = exp(-Δc_row_max)
+    …
+
+What positions are held in (registers of an accumulator, elements of a chunk) is a skeleton's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.fold import Reference, formula
+from tvm_cascade.algebra.fold import Component, Fold, Reference, formula
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.tile.shape import Product
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import plan_elements
+from tvm_cascade.transform.shifts import plan_shifts, update_order
 
 PARTIAL = sp.Symbol("p", real=True)
 """What a reduction over a tile gives, before its outer map."""
@@ -82,7 +95,20 @@ class ElementValue:
         return f"element    {self.symbol} = {formula(self.expression)}{place}"
 
 
-Step = Reduce | Combine | Move | RowValue | ElementValue
+@dataclass(frozen=True)
+class FoldTuple:
+    """state = state ∘ lifts, position after position: tuples have no shift."""
+
+    unit: tuple[Component, ...]
+    lifts: tuple[sp.Expr, ...]
+
+    def __str__(self) -> str:
+        whole = self.unit[0].reducer.whole
+        names = ", ".join(str(c.symbol) for c in self.unit)
+        return f"fold       ({names}): {whole.name if whole else ''} over ({', '.join(map(formula, self.lifts))})"
+
+
+Step = Reduce | Combine | Move | RowValue | ElementValue | FoldTuple
 
 
 @dataclass(frozen=True)
@@ -96,3 +122,71 @@ class Accumulate:
     def __str__(self) -> str:
         symbol = self.product.component.symbol
         return f"accumulate {symbol} = {formula(self.shift)} + {self.weight} @ {self.product.value}"
+
+
+class StepPlanner:
+    """Plans the steps of a fold's components that have one value a row.
+
+    Parameters
+    ----------
+    components : of the fold; the others are computed elsewhere.
+    """
+
+    def __init__(self, fold: Fold, components: Collection[Component], dims: Dims) -> None:
+        self.fold, self.components = fold, components
+        plan = plan_elements(fold.components, [], dims)
+        self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
+        self.shifts = plan_shifts(fold, dims)
+        self.across: set[sp.Symbol] = set()
+        self.steps: list[Step] = []
+
+    def plan(self) -> None:
+        """Appends the steps of every unit of the fold, in order."""
+        units = list(self.fold.units)
+        while units:
+            unit = units.pop(0)
+            if isinstance(unit, Reference):
+                self._move(unit)
+                continue
+            run = [unit]
+            while units and not isinstance(following := units[0], Reference):
+                run.append(following)
+                units.pop(0)
+            for together in run:
+                if together[0].parts:
+                    lifts = tuple(self.lowered(self.lifts[c.symbol]) for c in together)
+                    self.steps.append(FoldTuple(together, lifts))
+            self._reductions([c for together in run for c in together if not c.parts and c in self.components])
+
+    def _move(self, reference: Reference) -> None:
+        self.steps.append(Move(reference))
+        for coefficient in self.shifts.coefficients:
+            if coefficient.home == reference.symbol:
+                self.steps.append(RowValue(coefficient.symbol, coefficient.expression, of_move=True))
+
+    def _reductions(self, components: list[Component]) -> None:
+        for component in components:
+            lift = self.lowered(self.lifts[component.symbol])
+            reducer, inner, outer = self.outward(component.reducer, lift)
+            self.steps.append(Reduce(component.symbol, reducer, inner, outer, component.symbol in self.across))
+        for together in update_order(components, self.shifts.shifts):
+            for component in together:
+                shift = self.shifts.shifts[component.symbol]
+                self.steps.append(Combine(component.symbol, component.reducer, shift))
+
+    def outward(self, reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
+        """(⊕, what is reduced, the map of the whole) of a reduction over the tile."""
+        return reducer, lift, PARTIAL
+
+    def lowered(self, expression: sp.Expr) -> sp.Expr:
+        """A lift over elements; the temporaries that it needs are computed first."""
+        for temporary in list(self.temporaries):
+            if temporary.symbol in expression.free_symbols:
+                self.temporaries.remove(temporary)
+                self.element_value(temporary.symbol, self.lowered(temporary.expression))
+        return expression
+
+    def element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
+        """A value per position, computed next."""
+        self.steps.append(ElementValue(symbol, expression))
+        return symbol

@@ -30,6 +30,8 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.init\.shared\.b64 \[%0\], %1;", "ptx::mbarrier_init(%0, %1);"),
     (r"mbarrier\.arrive\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive(%0, %1);"),
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
+    (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
+    (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"bar\.sync %0, %1;", "ptx::bar_sync(%0, %1);"),
     (r"bar\.arrive %0, %1;", "ptx::bar_arrive(%0, %1);"),
     (

@@ -10,21 +10,30 @@ from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from tvm_cascade.bench.gpu.summary import Mean
 from tvm_cascade.bench.record import Status
 
-ROW_COLUMNS = ("ms", "p20 to p80", "TF/s", f"time / {OURS}", "max error", "allowed", "compile s")
 MEAN_COLUMNS = ("group", "peer", "geomean", "least", "most", "workloads")
 GOAL_COLUMNS = ("group", "goal", "measured", "")
 
 
+def row_columns(reports: Sequence[GpuReport]) -> list[str]:
+    """Headings of rows: rates of operations, or of bytes where the memory's bandwidth is what limits."""
+    rates = ["TF/s"] if all(report.limit_s is None for report in reports) else ["GB/s", "of limit"]
+    return ["ms", "p20 to p80", *rates, f"time / {OURS}", "max error", "allowed", "compile s"]
+
+
 def row_cells(report: GpuReport, row: GpuRow) -> list[str]:
-    """A row under `ROW_COLUMNS`."""
+    """A row under `row_columns`."""
     checked = [_short(row.max_error), _short(row.allowed)]
     compiled = "" if row.compile_seconds is None else f"{row.compile_seconds:.2f}"
     if row.timing is None:
-        return ["-" if row.status is Status.ABSENT else str(row.status), "", "", "", *checked, compiled]
+        empty = [""] * (len(row_columns([report])) - 4)
+        return ["-" if row.status is Status.ABSENT else str(row.status), *empty, *checked, compiled]
     ratio = report.ratio(row.name)
     spread = f"{ms(row.timing.p20_s)} to {ms(row.timing.p80_s)}"
-    rate = f"{report.flops / row.timing.median_s / 1e12:.1f}"
-    return [ms(row.timing.median_s), spread, rate, "" if ratio is None else f"{ratio:.3f}", *checked, compiled]
+    share = report.share(row.name)
+    rates = [f"{report.flops / row.timing.median_s / 1e12:.1f}"]
+    if share is not None:
+        rates = [f"{report.bytes / row.timing.median_s / 1e9:.0f}", f"{share:.0%}"]
+    return [ms(row.timing.median_s), spread, *rates, "" if ratio is None else f"{ratio:.3f}", *checked, compiled]
 
 
 def mean_cells(mean: Mean) -> list[str]:
@@ -53,11 +62,15 @@ def environment_lines(where: GpuEnvironment) -> list[str]:
     """The card, its software, and the commit."""
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in where.host.versions.items())
     l2 = where.l2_bytes / 2**20
-    return [
+    lines = [
         f"{where.gpu} ({where.arch}, {where.multiprocessors} multiprocessors, L2 {l2:.0f} MiB), "
         f"driver {where.driver or 'unknown'}, CUDA {where.cuda}, cuDNN {where.cudnn}; {where.host.cpu}",
         f"{versions}; commit {where.host.commit or 'unknown'}; {where.host.date}",
     ]
+    if where.memory is not None:
+        read, copy = where.memory.read / 1e9, where.memory.copy / 1e9
+        lines.append(f"memory: {read:.0f} GB/s read by a sum, {copy:.0f} GB/s read and written by a copy")
+    return lines
 
 
 def ms(seconds: float) -> str:

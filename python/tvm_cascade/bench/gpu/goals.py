@@ -9,6 +9,7 @@ from typing import Any
 from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
+from tvm_cascade.bench.gpu.suites import BACKWARD, LARGEST_INERTIA, SHORT, STREAMED
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 
 
@@ -46,6 +47,15 @@ class RateGoal:
 
 
 @dataclass(frozen=True)
+class ShareGoal:
+    """Ours moves its compulsory traffic at so much of the memory's bandwidth, on each workload of a group."""
+
+    suite: str
+    group: str
+    at_least: float
+
+
+@dataclass(frozen=True)
 class CompileGoal:
     """The first result of every workload of a suite is there in less than so many seconds."""
 
@@ -53,7 +63,9 @@ class CompileGoal:
     below: float
 
 
-Goal = RatioGoal | RateGoal | CompileGoal
+Goal = RatioGoal | RateGoal | ShareGoal | CompileGoal
+
+_MODELS_ROWS = ("softmax", "rms_norm", "layer_norm", "cross_entropy")
 
 GOALS: tuple[Goal, ...] = (
     RatioGoal("prefill", "d128 full, length ≥ 2048", BEST, 1.05),
@@ -73,6 +85,12 @@ GOALS: tuple[Goal, ...] = (
     RatioGoal("neptune", "PF_SOFTCAP", "flex", 2.0),
     RatioGoal("neptune", "PF_WINDOWED", "flex", 2.0),
     CompileGoal("neptune", 10.0),
+    *(ShareGoal(suite, STREAMED, 0.9) for suite in ("variance", "inertia")),
+    *(RatioGoal(suite, SHORT, "inductor", 1.2, each=True) for suite in ("variance", "inertia")),
+    RatioGoal("inertia", LARGEST_INERTIA, "inductor", 5.0, each=True),
+    *(RatioGoal("row", name, "inductor", 1.1, each=True) for name in _MODELS_ROWS),
+    ShareGoal("row", STREAMED, 0.85),
+    RatioGoal("row", BACKWARD, "inductor", 1.0, each=True),
 )
 
 
@@ -101,6 +119,15 @@ def _rate(goal: RateGoal, reports: Sequence[GpuReport]) -> Outcome:
     return Outcome(goal.label, text, f"{rate:.0f} TF/s", rate >= goal.at_least)
 
 
+def _share(goal: ShareGoal, reports: Sequence[GpuReport]) -> Outcome:
+    shares = [(share, one.label) for one in reports if goal.group in one.groups and (share := one.share(OURS))]
+    text = f"each at least {goal.at_least:.0%} of the bandwidth"
+    if not shares:
+        return Outcome(goal.group, text, "no time", None)
+    least, label = min(shares)
+    return Outcome(goal.group, text, f"{least:.0%} ({label}) of {len(shares)}", least >= goal.at_least)
+
+
 def _compile(goal: CompileGoal, reports: Sequence[GpuReport]) -> Outcome:
     rows = [row for row in map(_ours, reports) if row is not None and row.compile_seconds is not None]
     text = f"compiled in less than {goal.below:g} s each"
@@ -117,5 +144,6 @@ def _ours(report: GpuReport) -> GpuRow | None:
 _JUDGES: Mapping[type, Callable[[Any, Sequence[GpuReport]], Outcome]] = {
     RatioGoal: _ratio,
     RateGoal: _rate,
+    ShareGoal: _share,
     CompileGoal: _compile,
 }

@@ -9,12 +9,12 @@ from tvm_cascade.bench.gpu import goals
 from tvm_cascade.bench.gpu.cells import (
     GOAL_COLUMNS,
     MEAN_COLUMNS,
-    ROW_COLUMNS,
     environment_lines,
     goal_cells,
     mean_cells,
     notes,
     row_cells,
+    row_columns,
 )
 from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
@@ -25,8 +25,9 @@ _HEAD = """# Benchmarks
 
 Written by `python -m tvm_cascade bench --suite NAME --markdown BENCHMARKS.md`, a section for each suite. Every row is
 checked against float64 before it is timed, and one that is wrong has no time. Times are medians over all rounds, in
-which the programs of a workload take turns; the L2 cache is overwritten before each run. A ratio over 1 says that ours
-is faster. `compile s` is the time until the first result is there.
+which the programs of a workload take turns; the L2 cache is filled with something else before each run. A ratio over 1
+says that ours is faster. `of limit` is the time that the compulsory traffic takes at the bandwidth measured in the same
+run, over the program's. `compile s` is the time until the first result is there.
 """
 
 
@@ -35,7 +36,7 @@ def section(suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[
     lines = [f"## {suite}", "", *environment_lines(where), "", f"{plan.rounds} rounds.", ""]
     lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means(reports)], left=2)
     lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, reports)], left=4)
-    columns = ("workload", "program", *ROW_COLUMNS)
+    columns = ("workload", "program", *row_columns(reports))
     rows = [[report.label, row.name, *row_cells(report, row)] for report in reports for row in report.rows]
     lines += _table(columns, rows, left=2)
     if told := notes(reports):

@@ -20,16 +20,25 @@ PEERS: Mapping[str, Prepare] = {
     "inductor": torch_peers.inductor,
     "flashinfer": flashinfer,
     "tvm-default": tvm_peers.tvm_default,
-    OURS_CUDA_CORES: tvm_peers.ours_without_tensor_cores,
+    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
     OURS: tvm_peers.ours,
 }
-"""Every row in the order of the table; `ours` is always there."""
+"""Every row of a table of attention, in its order; `ours` is always there."""
+
+ROW_PEERS: Mapping[str, Prepare] = {
+    "eager": torch_peers.row_eager,
+    "inductor": torch_peers.row_inductor,
+    "tvm-default": tvm_peers.tvm_default,
+    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
+    OURS: tvm_peers.ours,
+}
+"""The same of folds along rows of memory."""
 
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
 
 
-def chosen(names: Sequence[str] | None) -> dict[str, Prepare]:
+def chosen(names: Sequence[str] | None, known: Mapping[str, Prepare] = PEERS) -> dict[str, Prepare]:
     """The rows of the named peers and ours, in the order of the table; all where no names are given.
 
     Raises
@@ -37,6 +46,6 @@ def chosen(names: Sequence[str] | None) -> dict[str, Prepare]:
     OptionError
         When a name is not one of a peer.
     """
-    if unknown := [name for name in names or () if name not in PEERS]:
-        raise OptionError(f"peers among {', '.join(PEERS)}", ", ".join(unknown), "--peers")
-    return {name: peer for name, peer in PEERS.items() if names is None or name in names or name == OURS}
+    if unknown := [name for name in names or () if name not in known]:
+        raise OptionError(f"peers among {', '.join(known)}", ", ".join(unknown), "--peers")
+    return {name: peer for name, peer in known.items() if names is None or name in names or name == OURS}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.peers import Absent
 
 
@@ -17,7 +18,7 @@ class Prepared:
     Attributes
     ----------
     run : puts one run on the device's stream and returns what it gives; this is what is timed.
-    output : from that to the output as [batch, head, position, feature].
+    output : from that to the output; of attention as [batch, head, position, feature].
     poison : fills the output with NaN where it is known before the run.
     configuration : how the kernel is cut, or which one it is; empty where that is not known.
     """
@@ -28,15 +29,13 @@ class Prepared:
     configuration: Callable[[], str] = str
 
 
-Prepare = Callable[[Problem], Prepared | Absent]
-"""Prepares a row of a problem; an exception becomes a row that failed."""
+Prepare = Callable[[Any], Prepared | Absent]
+"""Prepares a row of a problem, of attention or of rows; an exception becomes a row that failed."""
 
 
-def allocating(problem: Problem, run: Callable[[], Any], configuration: str = "") -> Prepared:
-    """A row whose runs allocate their output, of q's shape.
+def allocating(problem: Problem | RowProblem, run: Callable[[], Any], configuration: str = "") -> Prepared:
+    """A row whose runs allocate their output.
 
     The allocator gives a block that was just freed to the next request of its size: so that is filled with NaN.
     """
-    return Prepared(
-        run, lambda output: output, lambda: problem.torch.full_like(problem.q, float("nan")), lambda: configuration
-    )
+    return Prepared(run, lambda output: output, problem.empty_output, lambda: configuration)

@@ -1,8 +1,8 @@
-"""One workload made concrete on a device: its program and its tensors, shared by all rows of its table."""
+"""An attention made concrete on a device: its program and its tensors, shared by all rows of its table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
 
-from tvm_cascade.bench.gpu.formula import ScoreForm, form_of
+from tvm_cascade.bench.gpu.formula import ScoreForm, eager, form_of, reference
 from tvm_cascade.bench.programs.program import dtype_of, extents
 from tvm_cascade.bench.workload import Workload
+
+_COMPARED_ROWS = 8192
+"""Rows of a head up to which all are compared; then every third, fifth, …: odd, to meet each row of a tile."""
 
 _OPERANDS = 3  # q, k and v, which are large and normal; what follows has values that its role fixes
 
@@ -30,6 +33,7 @@ class Problem:
     inputs : tensors in the order of its parameters.
     q, k, v : the operands as [batch, head, position, feature].
     slopes : [head]; None where the program has none.
+    heads : what is compared: the first, and the last of the last batch.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class Problem:
         self.inputs = list(inputs)
         self.q, self.k, self.v = (x if x.ndim == 4 else x[None] for x in self.inputs[:_OPERANDS])
         self.slopes: Any = self.inputs[_OPERANDS] if self.form.alibi else None
+        self.heads = list(dict.fromkeys([(0, 0), (self.q.shape[0] - 1, self.q.shape[1] - 1)]))
+        self._every = 1 + 2 * ((self.q.shape[2] - 1) // _COMPARED_ROWS)
 
     @classmethod
     def drawn(cls, torch: Any, workload: Workload, device: str, seed: int, smallest: bool = False) -> Problem:
@@ -55,6 +61,37 @@ class Problem:
             else:
                 inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))
         return cls(torch, workload, inputs, smallest)
+
+    @property
+    def kind(self) -> object:
+        """What makes two programs at a small size the same one."""
+        return self.form
+
+    @property
+    def output_dtype(self) -> Any:
+        """Of the output, in torch."""
+        return self.q.dtype
+
+    @property
+    def length(self) -> int:
+        """Positions of the cascade axis."""
+        return int(self.k.shape[2])
+
+    def eager(self) -> Any:
+        """The output as torch computes it, from a formula that stores all scores."""
+        return eager(self.torch, self.form, self.q, self.k, self.v, self.slopes)
+
+    def references(self) -> Iterator[Any]:
+        """The exact values of what is compared, in float64."""
+        group = self.q.shape[1] // self.k.shape[1]
+        for batch, head in self.heads:
+            slope = None if self.slopes is None else self.slopes[head : head + 1]
+            k, v = (x[batch, head // group] for x in (self.k, self.v))
+            yield reference(self.torch, self.form, self.q[batch, head], k, v, slope)[:: self._every]
+
+    def compared(self, output: Any) -> list[Any]:
+        """What of an output [batch, head, position, feature] is compared, as `references` gives it."""
+        return [output[batch, head, :: self._every] for batch, head in self.heads]
 
     def empty_output(self) -> Any:
         """A tensor for the output, filled with NaN."""

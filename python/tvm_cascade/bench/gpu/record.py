@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm_cascade.bench.environment import Environment
+from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OURS, OWN
 from tvm_cascade.bench.record import Row, Status
 
@@ -39,6 +40,7 @@ class GpuReport:
     source, shape, dtype : of the workload.
     flops, bytes : useful operations, and compulsory traffic.
     rows : in the order of the table.
+    limit_s : what the compulsory traffic takes at the measured bandwidth; None where that was not measured.
     """
 
     label: str
@@ -49,6 +51,7 @@ class GpuReport:
     flops: int
     bytes: int
     rows: tuple[GpuRow, ...]
+    limit_s: float | None = None
 
     def row(self, name: str) -> GpuRow | None:
         """The row of that name; None where the table has none."""
@@ -75,6 +78,11 @@ class GpuReport:
         """The time of the best peer over ours; None where either has none."""
         return None if self.best_peer is None else self.ratio(self.best_peer)
 
+    def share(self, name: str) -> float | None:
+        """The share of the memory's bandwidth that a row reaches; None where either is not known."""
+        seconds = self.seconds(name)
+        return None if seconds is None or self.limit_s is None else self.limit_s / seconds
+
     @property
     def sound(self) -> bool:
         """Whether no row of ours is wrong or failed; that of a peer is for its authors."""
@@ -91,6 +99,7 @@ class GpuEnvironment:
     arch, multiprocessors, l2_bytes : of the card.
     cuda, cudnn : versions of torch's own.
     host : processor, versions, commit and date.
+    memory : measured bandwidths; None where they do not matter.
     """
 
     gpu: str
@@ -101,3 +110,4 @@ class GpuEnvironment:
     cuda: str
     cudnn: str
     host: Environment
+    memory: Memory | None = None

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm_cascade.bench.gpu import check
-from tvm_cascade.bench.gpu.formula import form_of
+from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
-from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
 from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
@@ -34,6 +34,7 @@ class Bench:
     peers : the rows.
     clock, plan : how they are timed.
     seed : of the inputs.
+    memory : the card's bandwidths; None where they do not matter.
     """
 
     torch: Any
@@ -42,6 +43,7 @@ class Bench:
     clock: Clock
     plan: GpuPlan = field(default_factory=GpuPlan)
     seed: int = 0
+    memory: Memory | None = None
     _oracle: dict[object, Comparison] = field(default_factory=dict)
 
     def report(self, entry: GpuEntry) -> GpuReport:
@@ -56,12 +58,15 @@ class Bench:
             flops=workload.flops(),
             bytes=workload.bytes(),
             rows=tuple(self._rows(entry)),
+            limit_s=None if self.memory is None else self.memory.seconds(workload.program),
         )
 
     def _rows(self, entry: GpuEntry) -> list[GpuRow]:
         try:
             forget_compiled()
-            problem = Problem.drawn(self.torch, entry.workload, self.device, self.seed, entry.smallest)
+            problem = problem_class(entry.workload).drawn(
+                self.torch, entry.workload, self.device, self.seed, entry.smallest
+            )
             exact = check.Exact(problem)
         except Exception as error:  # such as too little memory, or a device that an earlier kernel has broken
             return [GpuRow(name, Status.FAILED, f"no reference: {_told(error)}") for name in self.peers]
@@ -80,7 +85,7 @@ class Bench:
         return list(rows.values())
 
     def _checked(
-        self, name: str, prepare: Prepare, problem: Problem, exact: check.Exact
+        self, name: str, prepare: Prepare, problem: AnyProblem, exact: check.Exact
     ) -> tuple[GpuRow, Prepared | None]:
         """The row of a program without its time, and the program where there is one."""
         try:
@@ -98,7 +103,7 @@ class Bench:
             return GpuRow(name, Status.FAILED, _told(error)), None
         return row, prepared
 
-    def _closer(self, row: GpuRow, prepare: Prepare, problem: Problem, prepared: Prepared, first: Any) -> GpuRow:
+    def _closer(self, row: GpuRow, prepare: Prepare, problem: AnyProblem, prepared: Prepared, first: Any) -> GpuRow:
         """A row of ours, with its further runs and the oracle's word on a small shape of the program."""
         equal = check.reruns_equal(problem, prepared, first)
         comparison = self._against_oracle(row.name, prepare, problem)
@@ -110,10 +115,10 @@ class Bench:
         wrong += [] if comparison.ok else [f"on a small shape: {comparison.message}"]
         return replace(row, status=Status.WRONG if wrong else Status.TIMED, note="; ".join(wrong))
 
-    def _against_oracle(self, name: str, prepare: Prepare, problem: Problem) -> Comparison:
+    def _against_oracle(self, name: str, prepare: Prepare, problem: AnyProblem) -> Comparison:
         """Done once for workloads that come out as the same program at a small size."""
         small = check.twin(problem.workload)
-        key = (name, form_of(small), *small.shape.items(), small.dtype)
+        key = (name, problem.kind, *small.shape.items(), small.dtype)
         if key not in self._oracle:
             self._oracle[key] = check.against_oracle(self.torch, small, prepare, self.device, self.seed)
         return self._oracle[key]

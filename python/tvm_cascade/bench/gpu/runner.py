@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
+from tvm_cascade.bench.gpu.memory import measured
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.summary import means
@@ -26,8 +28,9 @@ _OPTIONS = ("peers", "rounds", "markdown", "commit")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench` that only suites for a GPU have."""
     group = parser.add_argument_group(f"suites for a GPU ({', '.join(suites.SUITES)})")
-    names = ", ".join(peers.PEERS)
-    group.add_argument("--peers", nargs="+", metavar="NAME", help=f"rows beside ours, of {names} (default: all)")
+    names, of_rows = ", ".join(peers.PEERS), ", ".join(peers.ROW_PEERS)
+    told = f"rows beside ours, of {names}; for {', '.join(suites.OF_ROWS)} of {of_rows} (default: all)"
+    group.add_argument("--peers", nargs="+", metavar="NAME", help=told)
     group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {GpuPlan().rounds})")
     group.add_argument("--markdown", type=Path, metavar="PATH", help="write the suite's section of this file")
     group.add_argument("--commit", metavar="HASH", help="what is measured, where that is a copy without its repository")
@@ -63,14 +66,18 @@ def run(args: argparse.Namespace) -> int:
         When torch sees no GPU.
     """
     plan = _plan(args)
-    rows, entries = peers.chosen(args.peers), suites.entries(args.suite, args.only)
+    of_rows = args.suite in suites.OF_ROWS
+    rows = peers.chosen(args.peers, peers.ROW_PEERS if of_rows else peers.PEERS)
+    entries = suites.entries(args.suite, args.only)
     for path in (args.json, args.markdown):
         if path is not None and not path.parent.is_dir():
             raise OptionError("a file in a folder that exists", str(path), "--json and --markdown")
     torch = device.torch_on_gpu(args.suite)
-    where, shown = device.describe(torch, args.commit), console()
+    clock, shown = DeviceClock(torch), console()
+    memory = measured(torch, clock, device.DEVICE) if of_rows else None
+    where = replace(device.describe(torch, args.commit), memory=memory)
     table.print_environment(shown, where)
-    bench = Bench(torch, device.DEVICE, rows, DeviceClock(torch), plan, args.seed)
+    bench = Bench(torch, device.DEVICE, rows, clock, plan, args.seed, memory)
     reports: list[GpuReport] = []
     for entry in entries:
         reports.append(bench.report(entry))

@@ -1,12 +1,15 @@
-"""The GPU suites as data: which attentions are measured, at which sizes, and what their ratios are averaged over."""
+"""The GPU suites as data: which attentions and folds of rows are measured, at which sizes, and in which groups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_cascade.bench import workloads
+from tvm_cascade.bench.programs import gradients, normalisation, softmax
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
+from tvm_cascade.bench.programs.program import Builder
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
@@ -75,9 +78,82 @@ def _neptune() -> list[GpuEntry]:
     ]
 
 
-_SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {"prefill": _prefill, "mha": _mha, "neptune": _neptune}
+_CACHED_BYTES = 64 * 2**20
+"""Data beyond this is bound by the memory, and not by launches and latencies."""
+
+STREAMED, SHORT = "over 64 MiB", "up to 64 MiB"
+"""The groups of workloads by the bytes of their data."""
+
+_ROW_BUILDERS: Mapping[str, Builder] = {
+    "softmax": softmax.softmax,
+    "rms_norm": normalisation.rms_norm,
+    "layer_norm": normalisation.layer_norm,
+    "cross_entropy": softmax.cross_entropy,
+}
+_GRADIENT_BUILDERS: Mapping[str, Builder] = {
+    "softmax_gradient": gradients.softmax_gradient,
+    "layer_norm_gradient": gradients.layer_norm_gradient,
+    "cross_entropy_gradient": gradients.cross_entropy_gradient,
+}
+BACKWARD = "backward"
+"""The group of programs that are gradients."""
+
+LARGEST_INERTIA = "I6 to I8"
+"""The group of RedFuser's largest moments of inertia."""
+
+_ROWS = 4096
+_ROW_LENGTHS = (1024, 8192, 32768, 131072)
+
+
+def _table_3(letter: str) -> list[GpuEntry]:
+    """RedFuser's variances or moments of inertia, at their published shapes."""
+    large = {f"I{k}": (LARGEST_INERTIA,) for k in (6, 7, 8)}
+    names = [f"{letter}{k}" for k in range(1, 9)]
+    return [_row_entry(workloads.get(name), _by_size(workloads.get(name)), *large.get(name, ())) for name in names]
+
+
+def _variance() -> list[GpuEntry]:
+    """RedFuser's, and one row that takes the whole GPU: its blocks' states are merged over the grid."""
+    one = workloads.get("V1").with_shape(rows=1, length=2**24)
+    return [*_table_3("V"), _row_entry(dataclasses.replace(one, name="one row of 16 Mi"))]
+
+
+def _row() -> list[GpuEntry]:
+    """Programs of rows that models have between their products, and their gradients; labels as softmax 8192 float16."""
+    forward = [_row_entry(w, name, _by_size(w)) for name, w in _of_models(_ROW_BUILDERS)]
+    return forward + [_row_entry(w, name, BACKWARD) for name, w in _of_models(_GRADIENT_BUILDERS)]
+
+
+def _of_models(builders: Mapping[str, Builder]) -> Iterator[tuple[str, Workload]]:
+    for name, builder in builders.items():
+        for dtype in ("float16", "float32"):
+            for length in _ROW_LENGTHS:
+                shape = {"rows": _ROWS, "length": length}
+                label = f"{name} {length} {dtype}"
+                yield name, Workload(label, "row", "tvm-cascade", shape, dtype, "float32", builder, ("length",))
+
+
+def _by_size(workload: Workload) -> str:
+    return STREAMED if workload.bytes() > _CACHED_BYTES else SHORT
+
+
+def _row_entry(workload: Workload, *groups: str) -> GpuEntry:
+    return GpuEntry(workload.name, workload, groups, smallest=True)
+
+
+_SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
+    "prefill": _prefill,
+    "mha": _mha,
+    "neptune": _neptune,
+    "variance": _variance,
+    "inertia": lambda: _table_3("I"),
+    "row": _row,
+}
 
 SUITES = tuple(_SUITES)
+
+OF_ROWS = ("variance", "inertia", "row")
+"""The suites of folds along rows; the others are of attention."""
 
 
 def entries(suite: str, only: Sequence[str] = ()) -> list[GpuEntry]:

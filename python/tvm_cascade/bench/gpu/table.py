@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tvm_cascade.bench.gpu.cells import MEAN_COLUMNS, ROW_COLUMNS, environment_lines, mean_cells, notes, row_cells
+from tvm_cascade.bench.gpu.cells import MEAN_COLUMNS, environment_lines, mean_cells, notes, row_cells, row_columns
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.summary import Mean
 from tvm_cascade.bench.table import STYLES
@@ -26,7 +26,7 @@ def print_report(console: Console, report: GpuReport) -> None:
     shape = ", ".join(f"{name} {size}" for name, size in report.shape.items())
     table = Table(title=f"{report.label}: {shape}, {report.dtype}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("program", no_wrap=True)
-    for column in ROW_COLUMNS:
+    for column in row_columns([report]):
         table.add_column(column, justify="right", no_wrap=column.startswith("p20"))
     for row in report.rows:
         table.add_row(escape(row.name), *row_cells(report, row), style=STYLES[row.status])

@@ -2,7 +2,8 @@
 
 A card under load lowers its clocks, so a program that is measured first, or after one that does little, looks faster:
 each round takes some runs of every program, forth and back and from another one on, and what is told is over all
-rounds. Before each run a buffer of twice the L2 cache is written. Runs are queued while the device is kept busy by
+rounds. Before each run a buffer of twice the L2 cache is read, which leaves nothing there that a run could read, and
+nothing that would have to be written back while it runs. Runs are queued while the device is kept busy by
 something else, so that the host's time to start one does not count.
 """
 
@@ -52,11 +53,11 @@ class Clock(Protocol):
 
 
 class DeviceClock:
-    """Takes device times by events, with the L2 cache overwritten before each run."""
+    """Takes device times by events, with the L2 cache filled with something else before each run."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._scratch = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda")
+        self._scratch = torch.ones(2 * torch.cuda.get_device_properties(0).L2_cache_size // 4, device="cuda")
 
     def seconds(self, run: Callable[[], Any], runs: int) -> list[float]:
         """Seconds of each run, on the device."""
@@ -65,7 +66,7 @@ class DeviceClock:
         cuda.synchronize()
         cuda._sleep(int(_CLOCK_HZ * _HOST_SECONDS * runs))
         for before, after in events:
-            self._scratch.zero_()
+            self._scratch.amax()
             before.record()
             run()
             after.record()

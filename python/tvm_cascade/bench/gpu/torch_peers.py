@@ -9,6 +9,7 @@ from typing import Any
 from tvm_cascade.bench.gpu.formula import eager
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.peers import Absent
 
 _LARGEST_SCORES = 16 * 2**30
@@ -55,6 +56,17 @@ def flex(problem: Problem) -> Prepared | Absent:
     compiled = torch.compile(flex_attention, dynamic=False)
     options = {"score_mod": None if form.scores_as_they_are else modified, "block_mask": mask}
     return allocating(problem, lambda: compiled(q, k, v, enable_gqa=q.shape[1] != k.shape[1], **options))
+
+
+def row_eager(problem: RowProblem) -> Prepared:
+    """What a user of torch writes, kernel by kernel."""
+    return allocating(problem, problem.eager)
+
+
+def row_inductor(problem: RowProblem) -> Prepared:
+    """`torch.compile` of the same."""
+    compiled = problem.torch.compile(partial(problem.formula, problem.torch), dynamic=False)
+    return allocating(problem, lambda: compiled(*problem.inputs))
 
 
 def inductor(problem: Problem) -> Prepared | Absent:

@@ -10,6 +10,7 @@ from tvm.s_tir import dlight
 
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.compilation import compile, resolve_target
 from tvm_cascade.lowering_cuda import cuda_compiler
@@ -17,17 +18,18 @@ from tvm_cascade.lowering_cuda import cuda_compiler
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"
 
 
-def ours(problem: Problem) -> Prepared:
+def ours(problem: Problem | RowProblem) -> Prepared:
     """`tvm_cascade.compile` for the GPU of this machine."""
     return _compiled(problem)
 
 
-def ours_without_tensor_cores(problem: Problem) -> Prepared | Absent:
-    """The same with `tensor_cores=False`: the fused loop under our S-TIR schedule."""
-    return _compiled(problem, tensor_cores=False) if problem.smallest else Absent(_ONLY_SMALL)
+def ours_scheduled(problem: Problem | RowProblem) -> Prepared | Absent:
+    """The same without kernels of a skeleton: the fused loop under our S-TIR schedule."""
+    options = {"tensor_cores": False, "row_kernels": False}
+    return _compiled(problem, **options) if problem.smallest else Absent(_ONLY_SMALL)
 
 
-def tvm_default(problem: Problem) -> Prepared | Absent:
+def tvm_default(problem: Problem | RowProblem) -> Prepared | Absent:
     """The unfused program under dlight's rules, in the order of TVM's own pipeline for CUDA."""
     if not problem.smallest:
         return Absent(_ONLY_SMALL)
@@ -39,8 +41,8 @@ def tvm_default(problem: Problem) -> Prepared | Absent:
     return _filling(problem, built["main"], lambda: "dlight")
 
 
-def _compiled(problem: Problem, tensor_cores: bool = True) -> Prepared:
-    compiled = compile(problem.func, target="cuda", tensor_cores=tensor_cores)
+def _compiled(problem: Problem | RowProblem, **options: bool) -> Prepared:
+    compiled = compile(problem.func, target="cuda", **options)
 
     def lowering() -> str:
         return "; ".join(function.lowering for function in compiled.report.functions)
@@ -49,7 +51,9 @@ def _compiled(problem: Problem, tensor_cores: bool = True) -> Prepared:
     return _filling(problem, compiled.runtime_module["main"], lowering)
 
 
-def _filling(problem: Problem, function: Callable[..., object], configuration: Callable[[], str]) -> Prepared:
+def _filling(
+    problem: Problem | RowProblem, function: Callable[..., object], configuration: Callable[[], str]
+) -> Prepared:
     """A row whose runs fill one output."""
     output = problem.empty_output()
     arguments = [*problem.inputs, output]

@@ -21,6 +21,48 @@ _EPSILON = 1e-5
 _SUM_SUM_OFFSET = 10.0
 
 
+def rms_norm(shape: Shape, precision: Precision) -> Program:
+    """RMS normalisation of each row: x[row, l], gain[l] -> out[row, l]."""
+    axes = {"row": shape["rows"], "l": shape["length"]}
+    x = placeholder(axes, precision.storage, "x")
+    gain = placeholder({"l": shape["length"]}, precision.storage, "gain")
+    j = te.reduce_axis((0, shape["length"]), "l")
+    rows = {"row": shape["rows"]}
+    square_sum = stage(
+        rows, lambda i: te.sum(precision.widen(x(i, j)) * precision.widen(x(i, j)), axis=j), "square_sum"
+    )
+    inverse_rms = stage(rows, lambda i: inverse_root(precision, square_sum(i), shape["length"]), "inverse_rms")
+    out = output_stage(
+        precision, axes, lambda i, c: precision.widen(x(i, c)) * inverse_rms(i) * precision.widen(gain(c)), "out"
+    )
+    arguments = (Argument(x, folded()), Argument(gain, steady))
+    return Program(arguments, (out,), flops=4 * shape["rows"] * shape["length"])
+
+
+def layer_norm(shape: Shape, precision: Precision) -> Program:
+    """Layer normalisation of each row: x[row, l], gain[l], bias[l] -> out[row, l]."""
+    axes, length = {"row": shape["rows"], "l": shape["length"]}, shape["length"]
+    x = placeholder(axes, precision.storage, "x")
+    gain, bias = (placeholder({"l": length}, precision.storage, name) for name in ("gain", "bias"))
+    mean = row_mean(precision, axes, x, "mean")
+
+    def squared_offset(i: Expr, k: Expr) -> Expr:
+        offset = precision.widen(x(i, k)) - mean(i)
+        return offset * offset
+
+    k, rows = te.reduce_axis((0, length), "l"), {"row": shape["rows"]}
+    square_sum = stage(rows, lambda i: te.sum(squared_offset(i, k), axis=k), "square_sum")
+    inverse_std = stage(rows, lambda i: inverse_root(precision, square_sum(i), length), "inverse_std")
+
+    def element(i: Expr, c: Expr) -> Expr:
+        scaled = (precision.widen(x(i, c)) - mean(i)) * inverse_std(i)
+        return scaled * precision.widen(gain(c)) + precision.widen(bias(c))
+
+    out = output_stage(precision, axes, element, "out")
+    arguments = (Argument(x, folded()), Argument(gain, steady), Argument(bias, steady))
+    return Program(arguments, (out,), flops=8 * shape["rows"] * length)
+
+
 def rmsnorm_gemm(shape: Shape, precision: Precision) -> Program:
     """RMS normalisation, then a linear layer: x[token, k], gain[k], weight[k, column] -> out[token, column]."""
     tokens, hidden = shape["tokens"], shape["hidden"]
@@ -33,7 +75,7 @@ def rmsnorm_gemm(shape: Shape, precision: Precision) -> Program:
 
     k = te.reduce_axis((0, hidden), "k")
     square_sum = stage(rows, lambda i: te.sum(squared(i, k), axis=k), "square_sum")
-    inverse_rms = stage(rows, lambda i: _inverse_root(precision, square_sum(i), hidden), "inverse_rms")
+    inverse_rms = stage(rows, lambda i: inverse_root(precision, square_sum(i), hidden), "inverse_rms")
     normalised = stage(
         {**rows, "k": hidden},
         lambda i, c: precision.widen(x(i, c)) * inverse_rms(i) * precision.widen(gain(c)),
@@ -61,7 +103,7 @@ def layernorm_gemm(shape: Shape, precision: Precision) -> Program:
 
     k = te.reduce_axis((0, hidden), "k")
     square_sum = stage(rows, lambda i: te.sum(squared_offset(i, k), axis=k), "square_sum")
-    inverse_std = stage(rows, lambda i: _inverse_root(precision, square_sum(i), hidden), "inverse_std")
+    inverse_std = stage(rows, lambda i: inverse_root(precision, square_sum(i), hidden), "inverse_std")
     normalised = stage(
         {**rows, "k": hidden},
         lambda i, c: (
@@ -109,7 +151,8 @@ def _operands(shape: Shape, precision: Precision) -> tuple[te.Tensor, te.Tensor,
     return x, gain, weight
 
 
-def _inverse_root(precision: Precision, square_sum: Expr, count: int) -> Expr:
+def inverse_root(precision: Precision, square_sum: Expr, count: int) -> Expr:
+    """1/√(mean + ε) of a sum of squares."""
     return te.rsqrt(square_sum / precision.constant(count) + precision.constant(_EPSILON))
 
 

@@ -47,6 +47,13 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
     return named(name, T.alloc_local((count,), dtype))
 
 
+def held(name: str, value: ir.Expr) -> ir.Expr:
+    """The value in a register: TVM's simplifier looks through bound variables, and takes long over nested choices."""
+    own = registers(name, 1, str(value.ty.dtype))
+    put(own, 0, value)
+    return own[0]
+
+
 def ptx(instruction: str, *operands: Any) -> None:
     """One instruction of the PTX table."""
     T.evaluate(T.ptx[instruction](*operands))

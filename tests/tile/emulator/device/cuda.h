@@ -19,6 +19,34 @@ struct alignas(64) CUtensorMap {
   char opaque[128];
 };
 
+// Vectors that are loaded and stored at once, from addresses that are multiples of their size.
+void check_aligned(const void* pointer, size_t bytes);
+
+template <typename T, int count>
+struct alignas(sizeof(T) * count) Vector {
+  T values[count];
+  Vector& operator=(const Vector& other) {
+    check_aligned(this, sizeof *this);
+    check_aligned(&other, sizeof *this);
+    std::memcpy(values, other.values, sizeof values);
+    return *this;
+  }
+};
+
+using uchar2 = Vector<uint8_t, 2>;
+using uchar4 = Vector<uint8_t, 4>;
+using ushort2 = Vector<uint16_t, 2>;
+using ushort4 = Vector<uint16_t, 4>;
+using uint1 = Vector<uint32_t, 1>;
+using uint2 = Vector<uint32_t, 2>;
+using uint4 = Vector<uint32_t, 4>;
+using int2 = Vector<int32_t, 2>;
+using int4 = Vector<int32_t, 4>;
+using float2 = Vector<float, 2>;
+using float4 = Vector<float, 4>;
+using double2 = Vector<double, 2>;
+using longlong2 = Vector<int64_t, 2>;
+
 struct Index3 {
   unsigned x, y, z;
 };
@@ -31,12 +59,18 @@ uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
 bool any(bool vote);
 int lane();
 void sync_block();
+inline uint32_t cluster = 1;  // blocks of each
+void* mapped(void* own, uint32_t block);
 }  // namespace ptx
 
 #define threadIdx (ptx::thread_index())
 #define blockIdx (ptx::block_index())
 
 inline void __syncthreads() { ptx::sync_block(); }
+
+inline void __cluster_barrier_arrive() {}
+inline void __cluster_barrier_wait() {}
+inline void* __cluster_map_shared_rank(void* own, uint32_t block) { return ptx::mapped(own, block); }
 
 inline uint32_t __cvta_generic_to_shared(const void* pointer) { return ptx::shared_address(pointer); }
 
@@ -48,6 +82,25 @@ T exchanged(T value, int from_lane, const char* name) {
   bits = ptx::shuffle(bits, from_lane, name);
   std::memcpy(&value, &bits, sizeof(T));
   return value;
+}
+
+// Blocks run one after the other, so that what one has written is there for those that follow.
+inline void __threadfence() {}
+
+template <typename T>
+T __ldcg(const T* pointer) {
+  return *pointer;
+}
+
+template <typename T>
+void __stcg(T* pointer, T value) {
+  *pointer = value;
+}
+
+inline unsigned atomicInc(unsigned* counter, unsigned last) {
+  unsigned before = *counter;
+  *counter = before >= last ? 0 : before + 1;
+  return before;
 }
 
 template <typename T>

@@ -1,5 +1,7 @@
 // What a host program asks of the runtime of CUDA: to make tensor maps, and to launch kernels. A launch runs the blocks
-// one after the other. What goes wrong is kept for the caller, and nothing runs after it.
+// one after the other, in either order; those of a cluster twice, so that the last time each has what the others left in
+// its shared memory: that shows where a state goes, and not whether its reader waits. What goes wrong is kept for the
+// caller, and nothing runs after it.
 #include "copy.h"
 #include "wgmma.h"
 
@@ -10,6 +12,7 @@ using namespace emulator;
 namespace {
 
 std::string failure;
+std::vector<std::vector<unsigned char>> in_memory_of;  // what blocks of the cluster leave to each
 
 template <typename F>
 void kept(F action) {
@@ -41,6 +44,20 @@ void check_end() {
   }
 }
 
+// The blocks of one cluster, one after the other, each with what others have left in its shared memory.
+void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t bytes, int threads) {
+  for (uint32_t turn = 0; turn < ptx::cluster; ++turn) {
+    const uint32_t k = scheduler.backward ? ptx::cluster - 1 - turn : turn;
+    ptx::block = {unsigned(start + k), 0, 0};
+    reset(bytes, threads);
+    std::memcpy(_ptr, in_memory_of[k].data(), bytes);
+    scheduler.error.clear();
+    scheduler.run(kernel, threads);
+    if (!scheduler.error.empty()) throw Fault("block " + std::to_string(start + k) + ", " + scheduler.error);
+    check_end();
+  }
+}
+
 void encode(const ptx::Argument* a, int count) {
   const std::string dtype = static_cast<const char*>(a[1].pointer);
   Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {kElement}, {}};
@@ -67,19 +84,26 @@ void encode(const ptx::Argument* a, int count) {
 
 int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int count, int threads) {
   kept([&] {
-    if (count != 3) fault("%d launch parameters; expected blocks, threads and bytes of shared memory", count);
+    if (count < 2 || count > 4) fault("%d launch parameters; expected cluster, blocks, threads, shared memory", count);
+    if (count == 4) ptx::cluster = uint32_t((shape++)->integer), --count;
+    const int64_t blocks = shape[0].integer;
+    const uint32_t bytes = count == 3 ? uint32_t(shape[2].integer) : 0;
     if (shape[1].integer != threads) fault("%d threads for a kernel of %d", int(shape[1].integer), threads);
     if (threads % kGroup) fault("%d threads are no whole number of warp groups", threads);
-    for (int64_t k = 0; k < shape[0].integer; ++k) {
-      ptx::block = {unsigned(k), 0, 0};
-      reset(uint32_t(shape[2].integer), threads);
-      scheduler.error.clear();
-      scheduler.run(kernel, threads);
-      if (!scheduler.error.empty()) throw Fault("block " + std::to_string(k) + ", " + scheduler.error);
-      check_end();
+    if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));
+    for (int64_t first = 0; first < blocks; first += ptx::cluster) {
+      const int64_t start = scheduler.backward ? blocks - ptx::cluster - first : first;
+      in_memory_of.assign(ptx::cluster, std::vector<unsigned char>(bytes, 0xff));
+      run_blocks(kernel, start, bytes, threads);
+      if (ptx::cluster > 1) run_blocks(kernel, start, bytes, threads);  // now what the others left is there
     }
   });
   return 0;
+}
+
+void* ptx::mapped(void* own, uint32_t block) {
+  if (block >= cluster) fault("block %u of a cluster of %u", block, cluster);
+  return in_memory_of[block].data() + (static_cast<unsigned char*>(own) - _ptr);
 }
 
 EXPORTED const char* emulator_failure() { return failure.c_str(); }

@@ -40,6 +40,10 @@ inline const uint64_t* meet(const char* name, uint64_t value = 0) {
 
 }  // namespace emulator
 
+void check_aligned(const void* pointer, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(pointer) % bytes) emulator::fault("%zu bytes at an address that is no multiple", bytes);
+}
+
 namespace ptx {
 using namespace emulator;
 

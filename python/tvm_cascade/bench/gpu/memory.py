@@ -1,0 +1,55 @@
+"""The card's memory as it is measured: what a program that only moves its tensors would take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import te
+
+from tvm_cascade.bench.gpu.timing import Clock
+from tvm_cascade.bench.programs.program import Program, dtype_of, extents
+
+_BYTES = 4 * 2**30
+"""Of what is read to measure: far more than caches hold."""
+
+_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bandwidths in bytes a second.
+
+    Attributes
+    ----------
+    read : of a sum of a large vector.
+    copy : of a copy of it: bytes read and bytes written together.
+    """
+
+    read: float
+    copy: float
+
+    def seconds(self, program: Program) -> float:
+        """What the compulsory traffic of a program takes at least.
+
+        A byte read costs 1/read, and a byte written what a copy takes for it beside that: 2/copy − 1/read.
+        """
+        inputs = [argument.tensor for argument in program.arguments]
+        read, written = (
+            sum(math.prod(extents(t)) * dtype_of(t).itemsize for t in x) for x in (inputs, program.outputs)
+        )
+        return read / self.read + written * (2 / self.copy - 1 / self.read)
+
+
+def _bytes(tensor: te.Tensor) -> int:
+    return math.prod(extents(tensor)) * dtype_of(tensor).itemsize
+
+
+def measured(torch: Any, clock: Clock, device: str) -> Memory:
+    """The bandwidths now: the best of some runs."""
+    source = torch.randn(_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    copied = min(clock.seconds(lambda: target.copy_(source), _RUNS)[1:])
+    summed = min(clock.seconds(source.sum, _RUNS)[1:])
+    return Memory(_BYTES / summed, 2 * _BYTES / copied)

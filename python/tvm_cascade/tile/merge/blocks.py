@@ -1,0 +1,117 @@
+"""The grid level: each block leaves its state in global memory; the one that arrives last merges all, in their order.
+
+States and counters are the module's own, one set for each of several launches in flight. Counters come back to zero
+with the last arrival, so that no launch has to clear them. Parameters would not do: TVM declares them __restrict__,
+which lets the compiler believe that no other block writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.tile.hopper.script import put, when
+from tvm_cascade.tile.state import State
+
+LAUNCHES = 16
+"""Launches of a kernel that may be in flight at once."""
+
+_SOURCE = """
+#ifndef {name}_STATES  // each of the functions below brings it along
+#define {name}_STATES
+__device__ unsigned long long {name}_states[{words}];
+__device__ unsigned {name}_arrived[{counters}];
+__device__ __forceinline__ unsigned {name}_launch() {{
+  unsigned long long grid;
+  asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
+  return (unsigned)(grid % {launches});
+}}
+#endif
+"""
+_PUT = """
+__device__ __forceinline__ void {name}_put(int index, unsigned long long word) {{
+  __stcg(&{name}_states[{name}_launch() * {words_per_launch} + index], word);
+}}
+"""
+_GET = """
+__device__ __forceinline__ unsigned long long {name}_get(int index) {{
+  return __ldcg(&{name}_states[{name}_launch() * {words_per_launch} + index]);
+}}
+"""
+_ARRIVE = """
+__device__ __forceinline__ int {name}_arrive(int row) {{
+  __threadfence();  // what this thread has put comes before its arrival, for all the device
+  unsigned before = atomicInc(&{name}_arrived[{name}_launch() * {rows} + row], {segments} - 1);
+  __threadfence();  // and what others have put before theirs can be read after it
+  return before == {segments} - 1;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class GridStates:
+    """States of the segments of rows in global memory, split index outermost.
+
+    Attributes
+    ----------
+    name : of the kernel.
+    segments, rows : how many there are.
+    parts : of a state.
+    """
+
+    name: str
+    segments: int
+    rows: int
+    parts: int
+
+    def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
+        """One thread leaves its state."""
+        for k, part in enumerate(state.parts):
+            self._call("put", _PUT, "void", self._index(segment, row, k), _word(part[0]))
+
+    def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
+        """A thread takes the state of a segment; the identity where there is no such segment."""
+        state.clear()
+        with when(segment < self.segments):
+            for k, part in enumerate(state.parts):
+                word = self._call("get", _GET, "uint64", self._index(segment, row, k))
+                put(part, 0, _value(word, dtype_of(part)))
+
+    def arrive(self, row: ir.Expr) -> ir.Expr:
+        """Whether all other segments of the row have arrived; said by one thread, after its puts."""
+        return self._call("arrive", _ARRIVE, "int32", row)
+
+    def _index(self, segment: ir.Expr, row: ir.Expr, part: int) -> ir.Expr:
+        return (segment * self.rows + row) * self.parts + part
+
+    def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
+        per_launch = self.segments * self.rows * self.parts
+        fields = {
+            "name": self.name, "launches": LAUNCHES, "words": LAUNCHES * per_launch, "words_per_launch": per_launch,
+            "counters": LAUNCHES * self.rows, "rows": self.rows, "segments": self.segments,
+        }  # fmt: skip
+        text = _SOURCE + source
+        call = T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text.format(**fields),
+                                return_type=returned)  # fmt: skip
+        if returned == "void":
+            T.evaluate(call)
+        return call
+
+
+def _word(value: ir.Expr) -> ir.Expr:
+    """A value of any dtype as 64 bits."""
+    dtype = dtype_of(value)
+    if dtype in ("float32", "float64"):
+        value = tirx.reinterpret("uint" + dtype.removeprefix("float"), value)
+    return value.astype("uint64")
+
+
+def _value(word: ir.Expr, dtype: str) -> ir.Expr:
+    if dtype in ("float32", "float64"):
+        bits = "uint" + dtype.removeprefix("float")
+        return tirx.reinterpret(dtype, word if bits == "uint64" else word.astype(bits))
+    return word.astype(dtype)

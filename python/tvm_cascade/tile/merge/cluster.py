@@ -1,0 +1,75 @@
+"""The cluster level: each block leaves its state in the shared memory of all blocks of its cluster, and all merge it.
+
+Blocks of a cluster run at the same time and reach each other's shared memory (distributed shared memory). Nobody's may
+be written before its block has started, nor be left before all have written: two barriers of the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.tile.hopper.script import named, put, when
+from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.state import State
+
+LARGEST_CLUSTER = 8
+"""Blocks of a cluster that every GPU with clusters can have."""
+
+_ARRIVE = """
+__device__ __forceinline__ void cluster_arrive() { __cluster_barrier_arrive(); }
+"""
+_WAIT = """
+__device__ __forceinline__ void cluster_wait() { __cluster_barrier_wait(); }
+"""
+_LEAVE = """
+__device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} value) {{
+  *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
+}}
+"""
+_C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long", "uint32": "unsigned",
+            "uint64": "unsigned long long", "bool": "bool", "int8": "signed char"}  # fmt: skip
+
+
+class ClusterStates:
+    """States of the blocks of a cluster in the shared memory of each, part by part.
+
+    Parameters
+    ----------
+    pool : the block's shared memory.
+    blocks : of a cluster: a power of two, at most `LARGEST_CLUSTER`.
+    """
+
+    def __init__(self, pool: Any, state: State, blocks: int) -> None:
+        self.blocks = blocks
+        self.parts = [named("blocks", pool.alloc((blocks,), dtype_of(part), align=8)) for part in state.parts]
+
+    def start(self) -> None:
+        """Says that the block has started."""
+        _call("cluster_arrive", _ARRIVE)
+
+    def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
+        """Every lane takes a block's state, each as many times as lanes there are; the exchange that merges them.
+
+        Parameters
+        ----------
+        block : the block's own number in the cluster.
+        """
+        _call("cluster_wait", _WAIT)
+        with when(thread < self.blocks):
+            for shared, own in zip(self.parts, state.parts, strict=True):
+                dtype = dtype_of(own)
+                text = _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype])
+                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([block]), thread, own[0])
+        _call("cluster_arrive", _ARRIVE)
+        _call("cluster_wait", _WAIT)
+        for shared, own in zip(self.parts, state.parts, strict=True):
+            put(own, 0, shared[lane % self.blocks])
+        return Lanes(lane, self.blocks)
+
+
+def _call(name: str, source: str, *arguments: ir.Expr) -> None:
+    T.evaluate(T.cuda.func_call(name, *arguments, source_code=source, return_type="void"))

@@ -1,0 +1,1 @@
+"""The row shape: folds over what memory holds along rows."""

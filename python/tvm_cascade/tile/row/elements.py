@@ -1,0 +1,118 @@
+"""What a thread holds of the tensors: vectors of neighbouring positions in registers, as they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.extent import as_index, product
+from tvm_cascade.tile.fragment import placed
+from tvm_cascade.tile.hopper.script import named, put, registers, when
+from tvm_cascade.tile.row.config import load_width
+from tvm_cascade.tile.row.linear import INDEX, Access, access_of
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.transform.printer import cast
+
+
+class Tensors:
+    """The kernel's parameters, as they are and as one dimension.
+
+    Parameters
+    ----------
+    own : the program's tensors -> the kernel's parameters.
+    scalars : the program's numbers -> the kernel's.
+    """
+
+    def __init__(self, row: Row, own: Mapping[tirx.Var, Any], scalars: Mapping[tirx.Var, Any]) -> None:
+        self.row, self.own, self.scalars = row, own, scalars
+        self.flat: dict[tirx.Var, Any] = {}
+
+    def declare(self) -> None:
+        """Views of one dimension, of what is accessed in vectors."""
+        for param, buffer in self.own.items():
+            size = as_index(product(_extent(n) for n in param.ty.shape), INDEX)
+            self.flat[param] = named(
+                f"{param.name}_flat", T.decl_buffer((size,), str(param.ty.dtype), data=buffer.data)
+            )
+
+    def flat_of(self, buffer: tirx.Var) -> Any:
+        """The view of a tensor."""
+        return next(view for param, view in self.flat.items() if param.same_as(buffer))
+
+    def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+        """An expression over the frame at a point, with its loads from the kernel's parameters."""
+        return placed(expression, {**at, **self.scalars}, self.own)
+
+
+class Vectors:
+    """Registers for some accesses, of several vectors of positions.
+
+    Parameters
+    ----------
+    vector, count : positions of a vector, and how many vectors.
+    """
+
+    def __init__(self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int) -> None:
+        self.tensors, self.streams, self.vector, self.count = tensors, streams, vector, count
+        self.registers = [registers(f"{s.buffer.name}_held", count * vector * s.stride, s.dtype) for s in streams]
+
+    def load(self, k: ir.Expr, position: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
+        """The k-th vector, which starts at a position of a row; zeros where it does not exist."""
+        for stream, held in zip(self.streams, self.registers, strict=True):
+            if exists is None:
+                self._copy(stream, held, k, position, at)
+                continue
+            with T.unroll(self.vector * stream.stride) as j:
+                put(held, k * (self.vector * stream.stride) + j, tirx.const(0, stream.dtype))
+            with when(exists):
+                self._copy(stream, held, k, position, at)
+
+    def _copy(self, stream: Access, held: Any, k: ir.Expr, position: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
+        size, width = self.vector * stream.stride, load_width(stream, self.vector)
+        start = self.tensors.place(stream.base, at) + cast(position, INDEX) * stream.stride
+        flat = self.tensors.flat_of(stream.buffer)
+        for part in range(0, size, width):
+            copy_vector(held, k * size + part, flat, start + part, width)
+
+    def held(self, expression: ir.Expr, index: ir.Expr) -> ir.Expr:
+        """An expression over the frame with what is held here in place of its loads, at a position by its number."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            found = access_of(load, self.tensors.row.axis)
+            for stream, held in zip(self.streams, self.registers, strict=True):
+                if found is not None and found.beside(stream):
+                    return tirx.BufferLoad(held, [index * stream.stride + found.lane])
+            return load
+
+        return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+
+    def holds(self, expression: ir.Expr) -> bool:
+        """Whether all of an expression's loads are held here."""
+        for load in loads_of(expression):
+            found = access_of(load, self.tensors.row.axis)
+            if found is None or not any(found.beside(stream) for stream in self.streams):
+                return False
+        return True
+
+
+def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: int) -> None:
+    """target[to:to + width] = source[start:start + width], at once."""
+    if width == 1:
+        put(target, to, source[start])
+        return
+    value = tirx.BufferLoad(source, [_ramp(start, width)])
+    T.buffer_store(target, value, [_ramp(to, width)])
+
+
+def _ramp(start: ir.Expr | int, width: int) -> ir.Expr:
+    first = tirx.const(start, "int32") if isinstance(start, int) else start
+    return tirx.Ramp(first, tirx.const(1, str(first.ty.dtype)), width)
+
+
+def _extent(extent: ir.Expr) -> int | ir.Expr:
+    return int(extent) if isinstance(extent, ir.prim.IntImm) else extent

@@ -1,0 +1,179 @@
+"""The row shape: a fold along an axis that memory holds, with no product of matrices in it.
+
+    T[row] = ⊕ over l of lift(x[row, l], …)       every component has one value a row
+    out[row], out[row, l]                         outputs are maps of results, a row or a position each
+
+Nothing here goes by name: the shape is read off the index maps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.analysis.domain import Program, dtype_of, loads_of, uses, variables_of
+from tvm_cascade.analysis.expression import Atom
+from tvm_cascade.analysis.extent import Extent, more_than_one, product
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
+from tvm_cascade.tile.row.linear import Access, Axis, access_of
+from tvm_cascade.transform.dims import Dims
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A group that has the row shape; its fold is restricted to what the outputs read.
+
+    Attributes
+    ----------
+    rows : variables that rows are indexed by, in order.
+    axis : the cascade axis.
+    streams : accesses of inputs along the axis, one for each array of structures; of the fold, and of the outputs.
+    """
+
+    program: Program
+    group: Group
+    dims: Dims
+    rows: tuple[tirx.Var, ...]
+    axis: Axis
+    outputs: tuple[Output, ...]
+    folded: tuple[Access, ...]
+    written: tuple[Access, ...]
+
+    @property
+    def fold(self) -> Fold:
+        """What is computed."""
+        return self.group.fold
+
+    @property
+    def length(self) -> Extent:
+        """Positions of the axis."""
+        return product(self.axis.extents)
+
+    @property
+    def count(self) -> Extent:
+        """How many rows there are."""
+        return product(lookup(self.group.frame.extents, v) for v in self.rows)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether every tensor of floats that it reads is of half width."""
+        floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
+        return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
+
+    @property
+    def whole_rows(self) -> tuple[Output, ...]:
+        """The outputs with an element for every position."""
+        return tuple(o for o in self.outputs if self.is_whole(o))
+
+    def is_whole(self, output: Output) -> bool:
+        """Whether an output has an element for every position."""
+        return any(uses(index, self.axis.variables) for index in output.indices)
+
+    def stream_of(self, load: ir.TensorLoad) -> Access | None:
+        """The access of a load, where it is one of the streams."""
+        found = access_of(load, self.axis)
+        known = (*self.folded, *self.written)
+        return found if found is not None and any(found.beside(one) for one in known) else None
+
+
+def read_row(program: Program, group: Group) -> Row:
+    """The row shape of a group.
+
+    Raises
+    ------
+    Unfit
+        Where the group does not have it, or the function has more to do than the group and maps of its results.
+    """
+    outputs, results = read_outputs(program, group, along_axis=True)
+    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
+    frame = group.frame
+    axis = Axis(frame.axis, tuple(lookup(frame.extents, v) for v in frame.axis))
+    dims = Dims(group)
+    rows = _rows(group, dims, outputs)
+    for output in outputs:
+        lost = [v for v in rows if not any(uses(index, [v]) for index in output.indices)]
+        if lost := [v for v in lost if more_than_one(lookup(frame.extents, v))]:
+            raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
+    atoms = used_atoms(group)
+    elements = [load for a in atoms for load in loads_of(a.expression)]
+    folded = _streams(elements, axis)
+    _check_loads(program, group, elements, [load for o in outputs for load in loads_of(o.value)])
+    _check_reuse(elements, [v for v in rows if more_than_one(lookup(frame.extents, v))], axis)
+    whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
+    inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
+    return Row(program, group, dims, rows, axis, outputs, folded, _streams(inputs, axis))
+
+
+def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.Var, ...]:
+    """Every variable but the axis' that something is indexed by; one of extent 1 need not index a component."""
+    indexed = [v for c in group.fold.components for v in dims.of(c.symbol)]
+    indexed += [v for o in outputs for e in (*o.indices, o.value) for v in variables_of(e)]
+    indexed += [v for a in used_atoms(group) for v in variables_of(a.expression)]
+    known = [v for v in indexed if any(v.same_as(e) for e in group.frame.extents)]
+    found: list[tirx.Var] = []
+    for var in (*dims.order, *known):
+        axis = any(var.same_as(a) for a in group.frame.axis)
+        if not axis and any(var.same_as(k) for k in known) and not any(var.same_as(f) for f in found):
+            found.append(var)
+    return tuple(found)
+
+
+def used_atoms(group: Group) -> list[Atom]:
+    """The elements that a group's fold reads."""
+    read: set[sp.Symbol] = set().union(*(e.free_symbols for e in group.fold.finish.values()))
+    for step in group.fold.steps:
+        forms = (step.lift, step.shift) if isinstance(step, Component) else (step.value,)
+        read = read.union(*(form.free_symbols for form in forms))
+    return [atom for atom in group.atoms.atoms.values() if atom.symbol in read]
+
+
+def _check_loads(program: Program, group: Group, elements: list[ir.TensorLoad], stored: list[ir.TensorLoad]) -> None:
+    """Elements read inputs, and what is stored reads them and results at their own places."""
+    for load in elements:
+        if program.writer(load.source) is not None:
+            raise Unfit(f"{load.source.name} is computed by an inner reduction")
+    for load in stored:
+        member = member_at(group, load)
+        if member is not None and not reads_plainly(member, load):
+            raise Unfit(f"{load} reads a result at another place than its own")
+    for load in (*elements, *stored):
+        if not dtype_of(load.source).startswith(("int", "uint", "bool")) and dtype_of(load.source) not in FLOATS:
+            raise Unfit(f"{load.source.name} is {dtype_of(load.source)}")
+
+
+def _check_reuse(elements: list[ir.TensorLoad], rows: list[tirx.Var], axis: Axis) -> None:
+    """Some input should have an element for every row and position; where none has, all are read again and again."""
+    read = [load for load in elements if any(uses(index, axis.variables) for index in load.indices)]
+    own = [load for load in read if all(any(uses(index, [v]) for index in load.indices) for v in rows)]
+    if read and not own:
+        names = ", ".join(dict.fromkeys(load.source.name for load in read))
+        raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
+
+
+def _streams(loads: list[ir.TensorLoad], axis: Axis) -> tuple[Access, ...]:
+    """One access for each array of structures that is read along the axis."""
+    found: list[Access] = []
+    for load in loads:
+        access = access_of(load, axis)
+        if access is None:
+            _check_stride(load, axis)
+        elif not any(access.beside(other) for other in found):
+            found.append(access)
+    return tuple(found)
+
+
+def _check_stride(load: ir.TensorLoad, axis: Axis) -> None:
+    """Neighbours on the axis should be neighbours in memory, unless where they are is known at run time alone."""
+    gathers = any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
+    if uses(load.indices[-1], axis.variables) or gathers or not any(uses(i, axis.variables) for i in load.indices):
+        return
+    raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory")

@@ -1,0 +1,159 @@
+"""Programs over rows of memory: reductions that write a value a row, an element a position, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import te, tirx, topi
+from tvm.ir import Expr
+
+from tvm_cascade.bench.programs import moments, softmax
+from tvm_cascade.bench.programs.program import Precision
+
+Extent = int | Expr
+Build = Callable[..., tirx.PrimFunc]
+
+
+def of_bench(builder: Callable[..., object], dtype: str, rows: int, length: int) -> tirx.PrimFunc:
+    """A program of the benchmarks."""
+    return builder({"rows": rows, "length": length}, Precision(dtype, "float32")).prim_func()  # type: ignore[attr-defined]
+
+
+def _named(builder: Callable[..., object]) -> Build:
+    return lambda dtype="float16", rows=5, length=256: of_bench(builder, dtype, rows, length)
+
+
+def rms_norm(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tirx.PrimFunc:
+    """x, gain -> x / sqrt(mean x² + ε) · gain."""
+    x, gain, j = te.placeholder((rows, length), dtype, name="x"), _vector("gain", dtype, length), _axis(length)
+    squares = te.compute((rows,), lambda i: te.sum(_wide(x[i, j]) * _wide(x[i, j]), axis=j), name="squares")
+
+    def element(i: Expr, c: Expr) -> Expr:
+        scale = te.rsqrt(squares[i] / _number(length) + _number(1e-5))
+        return (_wide(x[i, c]) * scale * _wide(gain[c])).astype(dtype)
+
+    return te.create_prim_func([x, gain, te.compute((rows, length), element, name="out")])
+
+
+def layer_norm(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tirx.PrimFunc:
+    """x, gain, bias -> (x − mean) / sqrt(variance + ε) · gain + bias, and the mean."""
+    x, gain, bias = te.placeholder((rows, length), dtype, name="x"), *(_vector(n, dtype, length) for n in ("g", "b"))
+    total, centred = _centred(x, rows, length)
+
+    def element(i: Expr, c: Expr) -> Expr:
+        scale = te.rsqrt(centred[i] / _number(length) + _number(1e-5))
+        return ((_wide(x[i, c]) - total[i] / _number(length)) * scale * _wide(gain[c]) + _wide(bias[c])).astype(dtype)
+
+    mean = te.compute((rows,), lambda i: total[i] / _number(length), name="mean")
+    return te.create_prim_func([x, gain, bias, te.compute((rows, length), element, name="out"), mean])
+
+
+def group_norm(dtype: str = "float16", rows: int = 2, length: int = 64) -> tirx.PrimFunc:
+    """x[n, group, c, p] -> normalised over c and p."""
+    shape = (rows, 2, 4, length)
+    x = te.placeholder(shape, dtype, name="x")
+    c, p, d, q = _axis(4), _axis(length), _axis(4), _axis(length)
+    count = _number(4 * length)
+    total = te.compute(shape[:2], lambda n, g: te.sum(_wide(x[n, g, c, p]), axis=[c, p]), name="total")
+
+    def square(n: Expr, g: Expr) -> Expr:
+        offset = _wide(x[n, g, d, q]) - total[n, g] / count
+        return te.sum(offset * offset, axis=[d, q])
+
+    centred = te.compute(shape[:2], square, name="centred")
+
+    def element(n: Expr, g: Expr, i: Expr, j: Expr) -> Expr:
+        offset = _wide(x[n, g, i, j]) - total[n, g] / count
+        return (offset * te.rsqrt(centred[n, g] / count + _number(1e-5))).astype(dtype)
+
+    return te.create_prim_func([x, te.compute(shape, element, name="out")])
+
+
+def argmax_of_softmax(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """x -> where its softmax is largest."""
+    x = te.placeholder((rows, length), dtype, name="x")
+    return te.create_prim_func([x, topi.argmax(topi.nn.softmax(x, axis=1), axis=1)])
+
+
+def weighted_slope(dtype: str = "float16", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """A regression that nobody has named: w, x, y -> Σ w·(x − x̄)·(y − ȳ) / Σ w·(x − x̄)², where x is positive."""
+    w, x, y = (te.placeholder((rows, length), dtype, name=name) for name in "wxy")
+
+    def total(name: str, term: Callable[[Expr, Expr], Expr]) -> te.Tensor:
+        j = _axis(length)
+        return te.compute((rows,), lambda i: te.sum(term(i, j), axis=j), name=name)
+
+    def weight(i: Expr, j: Expr) -> Expr:
+        return te.exp(tirx.const(-1, "float32") * te.abs(_wide(w[i, j])))
+
+    mass = total("mass", weight)
+    of_x = total("of_x", lambda i, j: weight(i, j) * _wide(x[i, j]))
+    of_y = total("of_y", lambda i, j: weight(i, j) * _wide(y[i, j]))
+    both = total("both", lambda i, j: weight(i, j) * (_wide(x[i, j]) - of_x[i] / mass[i]) * (
+        _wide(y[i, j]) - of_y[i] / mass[i]))  # fmt: skip
+    return te.create_prim_func([w, x, y, both])
+
+
+def masked_sum_exp(dtype: str = "float16", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """x, lengths -> log Σ exp of the first positions of every row; a row of none is −inf."""
+    x, lengths = te.placeholder((rows, length), dtype, name="x"), te.placeholder((rows,), "int32", name="lengths")
+    j, k = _axis(length), _axis(length)
+
+    def score(i: Expr, j: Expr) -> Expr:
+        return te.if_then_else(j < lengths[i], _wide(x[i, j]), tirx.const(float("-inf"), "float32"))
+
+    top = te.compute((rows,), lambda i: te.max(score(i, j), axis=j), name="top")
+    total = te.compute((rows,), lambda i: te.sum(te.exp(score(i, k) - top[i]), axis=k), name="total")
+    return te.create_prim_func([x, lengths, te.compute((rows,), lambda i: top[i] + te.log(total[i]), name="out")])
+
+
+def columns(dtype: str = "float16", rows: int = 64, length: int = 64) -> tirx.PrimFunc:
+    """The sum of each column: neighbours on the axis lie apart in memory."""
+    x, j = te.placeholder((length, rows), dtype, name="x"), _axis(length)
+    return te.create_prim_func([x, te.compute((rows,), lambda i: te.sum(_wide(x[j, i]), axis=j), name="out")])
+
+
+PROGRAMS: dict[str, Build] = {
+    "softmax": _named(softmax.softmax),
+    "softmax_stats": _named(softmax.softmax_stats),
+    "log_sum_exp": _named(softmax.logsumexp),
+    "cross_entropy": _named(softmax.cross_entropy),
+    "entropy": _named(softmax.entropy),
+    "kl_divergence": _named(softmax.kl_divergence),
+    "variance": _named(moments.variance),
+    "inertia": _named(moments.inertia),
+    "rms_norm": rms_norm,
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+    "argmax_of_softmax": argmax_of_softmax,
+    "weighted_slope": weighted_slope,
+    "masked_sum_exp": masked_sum_exp,
+}
+
+
+def _centred(x: te.Tensor, rows: Extent, length: int) -> tuple[te.Tensor, te.Tensor]:
+    """(sum, sum of squares about the mean) of rows."""
+    j, k = _axis(length), _axis(length)
+    total = te.compute((rows,), lambda i: te.sum(_wide(x[i, j]), axis=j), name="total")
+
+    def square(i: Expr) -> Expr:
+        offset = _wide(x[i, k]) - total[i] / _number(length)
+        return te.sum(offset * offset, axis=k)
+
+    return total, te.compute((rows,), square, name="centred")
+
+
+def _axis(length: int) -> tirx.IterVar:
+    return te.reduce_axis((0, length), "j")
+
+
+def _vector(name: str, dtype: str, length: int) -> te.Tensor:
+    return te.placeholder((length,), dtype, name=name)
+
+
+def _wide(value: Expr) -> Expr:
+    return value.astype("float32")
+
+
+def _number(value: float) -> Expr:
+    return tirx.const(float(value), "float32")

@@ -1,0 +1,156 @@
+"""The row skeleton on the CPU: every program, level, tail and dtype against the float64 oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import te, tirx
+
+import tvm_cascade
+from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.extract import find_cascades, lone_reductions
+from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.evaluate.oracle import evaluate, signature
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.tile.build import Kernel, build_row_kernel
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.config import RowConfig, Team
+
+from .emulator.run import compiler, emulate
+from .row_programs import PROGRAMS, columns, rms_norm
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+WARP = RowConfig(Team.WARP, 128, 4, 2)
+BLOCK = RowConfig(Team.BLOCK, 128, 2, 1)
+CLUSTER = RowConfig(Team.CLUSTER, 128, 2, 1, segments=4)
+GRID = RowConfig(Team.GRID, 128, 2, 1, segments=3)
+MANY = RowConfig(Team.GRID, 128, 1, 1, segments=40)
+KEPT = RowConfig(Team.BLOCK, 128, 8, 1, kept=True)
+SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
+
+
+def row_kernel(func: tirx.PrimFunc, config: RowConfig | None = None) -> Kernel:
+    """The kernel of a function whose last group it is."""
+    program = read_program(func)
+    assert isinstance(program, Program)
+    groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
+    return build_row_kernel(program, groups[-1], "main", config)
+
+
+def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]:
+    """Inputs of a kind; integers are positions of the rows."""
+    rng, found = np.random.default_rng(seed), []
+    for param in signature(func).inputs:
+        shape, dtype = [int(n) for n in param.ty.shape], str(param.ty.dtype)
+        if dtype.startswith("int"):
+            found.append(rng.integers(0, 40, shape).astype(dtype))
+        else:
+            held = np.dtype(getattr(ml_dtypes, dtype, dtype))
+            found.append(INPUTS[kind](rng, tuple(shape), dtype).astype(held))
+    return found
+
+
+def assert_right(
+    func: tirx.PrimFunc, config: RowConfig | None = None, kind: str = "normal", compiled: tirx.PrimFunc | None = None
+) -> Kernel:
+    """The kernel's outputs are as near to the oracle's as tolerance.py asks, in either order of blocks and threads."""
+    inputs, kernel = drawn(func, kind), row_kernel(compiled or func, config)
+    outputs = emulate(kernel.func, inputs)
+    exact, usual = evaluate(func, inputs), evaluate(func, inputs, rounding=True)
+    length = max(int(n) for n in signature(func).inputs[0].ty.shape)
+    for got, (name, expected) in zip(outputs, exact.items(), strict=True):
+        found = check(got, expected, usual[name], length=length, dtype=str(got.dtype))
+        assert found.ok, f"{name}: {found.message}"
+    return kernel
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
+    assert_right(PROGRAMS[name]())
+
+
+@pytest.mark.parametrize("name", ["entropy", "variance", "argmax_of_softmax", "weighted_slope"])
+@pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
+def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
+    assert_right(PROGRAMS[name](rows=3, length=1000), config)
+
+
+def test_more_segments_than_lanes() -> None:
+    """Of 40 segments of 26 positions the last is empty: the identity takes part."""
+    assert_right(PROGRAMS["entropy"](rows=2, length=1001), MANY)
+    assert_right(PROGRAMS["variance"](rows=1, length=41), MANY)
+
+
+@pytest.mark.parametrize("length", [1, 2, 31, 257, 1009])
+def test_lengths(length: int) -> None:
+    for name in ("softmax", "variance"):
+        assert_right(PROGRAMS[name](dtype="float32", rows=2, length=length))
+
+
+@pytest.mark.parametrize("config", [WARP, BLOCK, KEPT, SHARES], ids=["warp", "block", "kept", "kept by a cluster"])
+def test_whole_rows_are_written_from_registers_or_read_again(config: RowConfig) -> None:
+    assert_right(PROGRAMS["softmax"](rows=3, length=1000), config)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["layer_norm", "inertia"])
+def test_dtypes(name: str, dtype: str) -> None:
+    assert_right(PROGRAMS[name](dtype=dtype, rows=3, length=264))
+
+
+@pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])
+def test_hard_data(kind: str) -> None:
+    assert_right(PROGRAMS["softmax_stats"](dtype="float32", rows=2, length=1000), BLOCK, kind)
+
+
+def test_moments_far_from_zero() -> None:
+    assert_right(PROGRAMS["variance"](dtype="float32", rows=2, length=1000), GRID, "large_offset")
+
+
+def test_rows_known_at_launch_alone() -> None:
+    assert_right(rms_norm(rows=7), compiled=rms_norm(rows=te.var("n", "int64")))
+
+
+def test_the_cut_follows_the_shape() -> None:
+    def team(name: str, rows: int, length: int) -> Team:
+        config = row_kernel(PROGRAMS[name](rows=rows, length=length)).config
+        assert isinstance(config, RowConfig)
+        return config.team
+
+    assert team("variance", 4096, 1024) is Team.WARP
+    assert team("variance", 4096, 32768) is Team.BLOCK
+    assert team("variance", 1, 2**22) is Team.GRID
+    assert team("variance", 1, 2**17) is Team.CLUSTER
+    assert team("softmax", 1, 2**17) is Team.CLUSTER
+    assert team("softmax", 4096, 2**20) is Team.BLOCK
+
+
+def test_without_clusters_blocks_are_those_of_the_grid() -> None:
+    func = PROGRAMS["variance"](rows=1, length=2**17)
+    old, new = (str(tvm_cascade.explain(func, target={"kind": "cuda", "arch": arch})) for arch in ("sm_80", "sm_90a"))
+    assert "a cluster of 8 blocks a row" in new and "1 rows would leave most of 132 multiprocessors idle" in new
+    assert "cluster" not in old and "blocks a row" in old
+
+
+def test_columns_are_left_to_other_schedules() -> None:
+    with pytest.raises(Unfit, match="lie apart in memory"):
+        row_kernel(columns())
+
+
+def test_compile_and_explain_say_what_was_chosen() -> None:
+    for arch in ("sm_90a", "sm_80"):
+        compiled = tvm_cascade.compile(
+            PROGRAMS["layer_norm"](rows=9, length=8192), target={"kind": "cuda", "arch": arch}
+        )
+        (report,) = compiled.report.functions
+        assert "memory-bound kernel `row`, a block a row" in report.lowering and "lanes and warps" in report.lowering
+        assert "stays in the registers of a block" in report.lowering
+        assert "merge" not in report.tile_program and "move" in report.tile_program
+    off = tvm_cascade.explain(PROGRAMS["softmax"](), target={"kind": "cuda", "arch": "sm_90a"}, row_kernels=False)
+    assert "the option row_kernels is off" in str(off)
+    apart = str(tvm_cascade.explain(columns(), target={"kind": "cuda", "arch": "sm_90a"}))
+    assert "lie apart in memory" in apart and "S-TIR schedule" in apart

@@ -1,0 +1,67 @@
+"""Row kernels as text and as machine code: what is printed, and that no thread's values go to memory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import tirx
+
+from tvm_cascade.bench.gpu import suites
+from tvm_cascade.tile.build import Kernel
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+
+from ..golden.compare import assert_golden
+from ..nvcc import instructions, nvcc
+from .row_programs import PROGRAMS
+from .test_row_kernels import row_kernel
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def cuda_text(kernel: Kernel) -> str:
+    """The CUDA text of a row kernel."""
+    target = tvm.target.Target(TARGET, host="llvm")
+    with target:
+        built = tvm.compile(kernel.func, target=target, tir_pipeline=register_mixed_pipeline())
+    return str(built.mod.imports[0].inspect_source("cuda"))
+
+
+@pytest.mark.parametrize("name", ["variance", "softmax", "weighted_slope"])
+def test_the_program_of_a_row(name: str) -> None:
+    assert_golden(f"row_{name}", str(row_kernel(PROGRAMS[name]()).program))
+
+
+def test_the_text_of_a_kernel() -> None:
+    text = cuda_text(row_kernel(PROGRAMS["softmax"](rows=4096, length=1024)))
+    assert_golden("cuda_row_softmax", text[text.rindex('extern "C" __global__') :])
+
+
+def program_of(suite: str, label: str) -> tirx.PrimFunc:
+    """A program of the benchmarks."""
+    (entry,) = suites.entries(suite, [label])
+    return entry.workload.build()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("suite", "label"),
+    [
+        ("inertia", "I8"),
+        ("row", "softmax 32768 float32"),
+        ("row", "softmax 131072 float32"),
+        ("row", "softmax_gradient 32768 float16"),
+        ("row", "layer_norm_gradient 131072 float32"),
+    ],
+)
+def test_registers_hold_what_they_are_meant_to(suite: str, label: str, tmp_path: Path) -> None:
+    source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
+    kernel = row_kernel(program_of(suite, label))
+    source.write_text(cuda_text(kernel))
+    math = ["--use_fast_math"] if kernel.fast_math else []
+    messages = nvcc("-cubin", "-O3", *math, "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
+    assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
+    loads = [name for name in instructions(cubin) if name.startswith("LDG")]
+    assert any("128" in name for name in loads), f"no load of 16 bytes among {loads}"
