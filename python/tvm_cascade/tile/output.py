@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Program, Stage, loads_of, same, simplify_index, substitute
-from tvm_cascade.analysis.extent import same_extent
+from tvm_cascade.analysis.extent import Extent, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
@@ -26,11 +26,14 @@ class Output:
     buffer : the caller's tensor.
     indices : where an element goes, in the frame's variables.
     value : what is stored, over the frame's variables, loads of results, and inputs.
+    loops, extents : variables of its own, that it runs along beside the frame's: the ranks of a top-k.
     """
 
     buffer: tirx.Var
     indices: tuple[ir.Expr, ...]
     value: ir.Expr
+    loops: tuple[tirx.Var, ...] = ()
+    extents: tuple[Extent, ...] = ()
 
     def runs_along(self, var: tirx.Var) -> bool:
         """Whether it has a value for every point of a variable."""
@@ -44,7 +47,7 @@ def read_outputs(
 
     Parameters
     ----------
-    along_axis : outputs may have an element for every position of the cascade axis.
+    along_axis : outputs may have an element for every position of the cascade axis, and loops of their own.
 
     Raises
     ------
@@ -94,13 +97,18 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
         if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
             places = inverted(load.indices, member.dims, stage.extents) or places
     missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
+    loops: list[tirx.Var] = []
     if along_axis and _is_axis(group, stage, missing):
         places.update(zip(missing, group.frame.axis, strict=True))
+    elif along_axis:
+        loops = missing
     elif missing:
         raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
-    known = group.frame.extents
+    own = {var: stage.extents[var] for var in loops}
+    known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
-    return Output(stage.buffer, indices, Inliner(program)(substitute(value, places), known))
+    stored = Inliner(program)(substitute(value, places), known)
+    return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()))
 
 
 def _is_axis(group: Group, stage: Stage, variables: list[tirx.Var]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,12 +14,13 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.hopper.script import bind, put, registers, when
+from tvm_cascade.tile.hopper.script import bind, put, registers, when, whole
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row.config import RowConfig, load_width
 from tvm_cascade.tile.row.elements import Tensors, Vectors, copy_vector
-from tvm_cascade.tile.row.linear import INDEX, access_of
+from tvm_cascade.tile.row.linear import INDEX, Axis, access_of
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.sweep import Sweep
 from tvm_cascade.tile.state import State
@@ -37,15 +39,29 @@ class Store:
     def emit(self, state: State, member: ir.Expr) -> None:
         """Finishes the row; its first thread stores what has one value, all of them what has one a position."""
         self._finish(state)
-        single = [o for o in self.row.outputs if not self.row.is_whole(o)]
+        single = [o for o in self.row.outputs if not self.row.is_whole(o) and not o.loops]
         if single:
             with when(tirx.EQ(member, tirx.const(0, "int32"))):
                 for output in single:
-                    indices = [self.tensors.place(i, self.sweep.at) for i in output.indices]
-                    value = self.tensors.place(self._of_results(output.value), self.sweep.at)
-                    T.buffer_store(self._own(output), value, indices)
+                    self._at(output, self.sweep.at)
+        for output in self.row.outputs:
+            if output.loops:
+                self._along_loops(output, member)
         if self.row.whole_rows:
             self._whole_rows()
+
+    def _at(self, output: Output, at: Mapping[tirx.Var, ir.Expr]) -> None:
+        indices = [self.tensors.place(i, at) for i in output.indices]
+        T.buffer_store(self._own(output), self.tensors.place(self._of_results(output.value), at), indices)
+
+    def _along_loops(self, output: Output, member: ir.Expr) -> None:
+        """An output with loops of its own: its elements are dealt out to the row's threads."""
+        sharing, loops = self.config.sharing, Axis(output.loops, output.extents)
+        count = whole(product(output.extents))
+        with T.serial((count + (sharing - 1)) // sharing) as step:
+            index = bind("index", step * sharing + member)
+            with when(index < count):
+                self._at(output, {**self.sweep.at, **loops.at(index)})
 
     def _own(self, output: Output) -> Any:
         return next(own for param, own in self.tensors.own.items() if param.same_as(output.buffer))
