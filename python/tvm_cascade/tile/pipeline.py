@@ -7,6 +7,8 @@ from typing import Any
 import tvm
 from tvm.tirx import compilation_pipeline
 
+from tvm_cascade.tile.literals import exact_literals
+
 MIXED = "tvm_cascade"
 """The pipeline's name, as `tvm.compile(…, tir_pipeline=MIXED)` takes it."""
 
@@ -31,4 +33,7 @@ def _mixed() -> tuple[Any, Any, Any]:
                 lowered.update(pipeline(tvm.IRModule(functions, attrs=mod.attrs)))
         return lowered
 
-    return lower, finish_host, finish_device
+    def finish_exactly() -> tvm.transform.Pass:
+        return tvm.ir.transform.Sequential([finish_device(), exact_literals])
+
+    return lower, finish_host, finish_exactly

@@ -18,6 +18,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+
 from .guarded import Array, Guarded
 from .translate import translate
 
@@ -38,7 +40,7 @@ def compiler() -> str | None:
 
 def cuda_source(func: tirx.PrimFunc) -> tuple[tvm.runtime.Module, str]:
     """The host module of a kernel, and its CUDA text."""
-    module = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline="tirx").mod
+    module = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
     return module, module.imports[0].inspect_source("cuda")
 
 

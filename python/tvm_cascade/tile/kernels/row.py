@@ -16,6 +16,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.hopper.script import bind, named, put, when, whole
@@ -113,9 +114,9 @@ class RowKernel:
         state.clear()
         sweep = Sweep(program, config, self.tensors, at, self._segment(), self._member())
         sweep.fold(state)
-        self._merge(state, Lanes(self.lane))
+        self._merge(state, Lanes(self.lane), sweep)
         if shared is not None:
-            self._merge(state, shared.exchange(state, self.warp, self.lane))
+            self._merge(state, shared.exchange(state, self.warp, self.lane), sweep)
         if config.team is Team.GRID:
             assert shared is not None
             self._over_blocks(state, shared, sweep)
@@ -140,8 +141,8 @@ class RowKernel:
             return Segment(start, start + step, step)
         return Segment(start, bind("end", tirx.min(start + step, self.length)), None)
 
-    def _merge(self, state: State, exchange: Exchange) -> None:
-        merge(state, exchange, self.length, self.program.decay)
+    def _merge(self, state: State, exchange: Exchange, sweep: Sweep) -> None:
+        merge(state, exchange, {**sweep.row_values, LENGTH: sweep.length}, self.program.decay)
 
     def _over_blocks(self, state: State, shared: SharedStates, sweep: Sweep) -> None:
         """The last block of a row to arrive merges the states of all."""
@@ -155,9 +156,9 @@ class RowKernel:
         T.evaluate(T.cuda.cta_sync())
         with when(self.flag[0] != 0):
             grid.get(state, self.lane if config.segments <= WARP else self.thread, self.index)
-            self._merge(state, Lanes(self.lane))
+            self._merge(state, Lanes(self.lane), sweep)
             if config.segments > WARP:
-                self._merge(state, shared.exchange(state, self.warp, self.lane))
+                self._merge(state, shared.exchange(state, self.warp, self.lane), sweep)
             self._store(state, sweep)
 
     def _store(self, state: State, sweep: Sweep) -> None:

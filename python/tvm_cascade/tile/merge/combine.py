@@ -16,7 +16,7 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import first, second
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
@@ -38,15 +38,17 @@ class Exchange(Protocol):
         """As `whole`, for tuples; the first argument of `combine` is of the lower holder."""
 
 
-def merge(state: State, exchange: Exchange, length: ir.Expr, decay: Mapping[sp.Symbol, float]) -> None:
+def merge(
+    state: State, exchange: Exchange, inputs: Mapping[sp.Symbol, ir.Expr], decay: Mapping[sp.Symbol, float]
+) -> None:
     """Every holder's state becomes the merged state of all.
 
     Parameters
     ----------
-    length : N, the positions of the axis.
+    inputs : what shifts and references read beside the state: N, and inputs that have one value a row.
     decay : see `ShiftPlan`.
     """
-    _Merge(state, exchange, length, decay).run()
+    _Merge(state, exchange, inputs, decay).run()
 
 
 def combined(unit: tuple[Component, ...], left: Tuple, right: Tuple, dtypes: Mapping[sp.Symbol, str]) -> Tuple:
@@ -64,10 +66,11 @@ def combined(unit: tuple[Component, ...], left: Tuple, right: Tuple, dtypes: Map
 
 
 class _Merge:
-    def __init__(self, state: State, exchange: Exchange, length: ir.Expr, decay: Mapping[sp.Symbol, float]) -> None:
-        self.state, self.exchange, self.decay = state, exchange, decay
+    def __init__(
+        self, state: State, exchange: Exchange, inputs: Mapping[sp.Symbol, ir.Expr], decay: Mapping[sp.Symbol, float]
+    ) -> None:
+        self.state, self.exchange, self.inputs, self.decay = state, exchange, inputs, decay
         self.fold, self.dtype = state.fold, state.reference_dtype
-        self.length = length
         self.merged = state.another("_whole")
         self.moved: dict[sp.Symbol, ir.Expr] = {}
 
@@ -82,14 +85,14 @@ class _Merge:
                 self._component(unit[0])
         self.state.copy(self.merged)
 
-    def _counts(self, of: State) -> dict[sp.Symbol, ir.Expr]:
-        return {COUNT: of.count, LENGTH: self.length}
+    def _known(self, of: State) -> dict[sp.Symbol, ir.Expr]:
+        return {COUNT: of.count, **self.inputs}
 
     def _reference(self, reference: Reference) -> None:
         """Where it goes depends on what all holders have in common alone."""
         start = tirx.const(int(reference.scale), self.dtype)
         own: dict[sp.Symbol, ir.Expr] = {reference.symbol: start, reference.moved: start}
-        symbols = Symbols(own, self._counts(self.merged), self.merged.symbols())
+        symbols = Symbols(own, self._known(self.merged), self.merged.symbols())
         value = TilePrinter(symbols, self.dtype, {})(reference.value)
         if reference.guarded:
             value = bind("target", value)
@@ -109,7 +112,7 @@ class _Merge:
     def _component(self, component: Component) -> None:
         own = self.state.components[component.symbol][0]
         if component.moves:
-            symbols = Symbols(self.moved, self._counts(self.state), self.state.symbols())
+            symbols = Symbols(self.moved, self._known(self.state), self.state.symbols())
             shifted = TilePrinter(symbols, self.state.dtypes[component.symbol], {})(component.shift)
             own = tirx.Select(self.state.empty, self.state.identity(component), shifted)
         whole = self.exchange.whole(own, COMBINE[component.reducer.name])

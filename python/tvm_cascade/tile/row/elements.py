@@ -9,12 +9,12 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.domain import dtype_of, loads_of
 from tvm_cascade.analysis.extent import as_index, product
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.script import named, put, registers, when
 from tvm_cascade.tile.row.config import load_width
-from tvm_cascade.tile.row.linear import INDEX, Access, access_of
+from tvm_cascade.tile.row.linear import INDEX, Access, access_of, moved_dtype
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
 
@@ -36,9 +36,8 @@ class Tensors:
         """Views of one dimension, of what is accessed in vectors."""
         for param, buffer in self.own.items():
             size = as_index(product(_extent(n) for n in param.ty.shape), INDEX)
-            self.flat[param] = named(
-                f"{param.name}_flat", T.decl_buffer((size,), str(param.ty.dtype), data=buffer.data)
-            )
+            dtype = moved_dtype(str(param.ty.dtype))
+            self.flat[param] = named(f"{param.name}_flat", T.decl_buffer((size,), dtype, data=buffer.data))
 
     def flat_of(self, buffer: tirx.Var) -> Any:
         """The view of a tensor."""
@@ -86,7 +85,7 @@ class Vectors:
             found = access_of(load, self.tensors.row.axis)
             for stream, held in zip(self.streams, self.registers, strict=True):
                 if found is not None and found.beside(stream):
-                    return tirx.BufferLoad(held, [index * stream.stride + found.lane])
+                    return cast(tirx.BufferLoad(held, [index * stream.stride + found.lane]), dtype_of(load))
             return load
 
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))

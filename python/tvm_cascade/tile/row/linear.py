@@ -67,8 +67,8 @@ class Access:
 
     @property
     def dtype(self) -> str:
-        """Of its elements."""
-        return dtype_of(self.buffer)
+        """Of its elements, as they are moved."""
+        return moved_dtype(dtype_of(self.buffer))
 
     @property
     def is_shared(self) -> bool:
@@ -79,6 +79,11 @@ class Access:
         """Whether both are parts of the same structures."""
         same = self.buffer.same_as(other.buffer) and self.stride == other.stride
         return same and bool(sym.Analyzer().can_prove_equal(self.base, other.base))
+
+
+def moved_dtype(dtype: str) -> str:
+    """CUDA has no vectors of truth values: they are bytes."""
+    return "uint8" if dtype == "bool" else dtype
 
 
 def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:

@@ -174,6 +174,7 @@ def _streams(loads: list[ir.TensorLoad], axis: Axis) -> tuple[Access, ...]:
 def _check_stride(load: ir.TensorLoad, axis: Axis) -> None:
     """Neighbours on the axis should be neighbours in memory, unless where they are is known at run time alone."""
     gathers = any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
-    if uses(load.indices[-1], axis.variables) or gathers or not any(uses(i, axis.variables) for i in load.indices):
+    along = [uses(index, axis.variables) for index in load.indices]
+    if not any(along) or along[-1] or gathers:
         return
     raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory")

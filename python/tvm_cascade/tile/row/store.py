@@ -119,7 +119,7 @@ class Store:
             return
         staged = registers(f"{output.buffer.name}_stored", count, access.dtype)
         with T.unroll(count) as e:
-            put(staged, e, stored(e))
+            put(staged, e, cast(stored(e), access.dtype))
         width = load_width(access, count)
         first = self.tensors.place(access.base, self.sweep.at) + cast(self.sweep.position(start, k), INDEX)
         for part in range(0, count, width):

@@ -60,3 +60,19 @@ template <typename Format>
 bool __hlt(Half<Format> a, Half<Format> b) {
   return float(a) < float(b);
 }
+
+// Functions of 16-bit floats: rounded once.
+#define HALF_FUNCTION(name, value)     \
+  template <typename Format>           \
+  Half<Format> name(Half<Format> a) {  \
+    float x = a;                       \
+    return Half<Format>(float(value)); \
+  }
+HALF_FUNCTION(hexp, std::exp(x))
+HALF_FUNCTION(hexp2, std::exp2(x))
+HALF_FUNCTION(hlog, std::log(x))
+HALF_FUNCTION(hlog2, std::log2(x))
+HALF_FUNCTION(hsqrt, std::sqrt(x))
+HALF_FUNCTION(hrsqrt, 1 / std::sqrt(x))
+HALF_FUNCTION(__habs, std::fabs(x))
+#undef HALF_FUNCTION
