@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tvm import te, tirx
+from tvm import te, tirx, topi
 from tvm.ir import Expr
 
 from tvm_cascade.te import topk
 
-from ..analysis.programs import array, each, fold, maximum, minimum, number, product, program, softmax_stages, total
+from ..analysis.programs import (
+    array,
+    conjunction,
+    each,
+    fold,
+    maximum,
+    minimum,
+    number,
+    product,
+    program,
+    softmax_stages,
+    total,
+)
 from .row_programs import Build
 
 EPSILON = 1e-5
@@ -53,7 +65,7 @@ def _normalised(
 ) -> tirx.PrimFunc:
     """x -> (x − mean) / sqrt(variance + ε) over two loops of a shape of four."""
     x = array("x", *shape, dtype=dtype)
-    sizes = [n for n in shape[1:-1]] if rows[-1] == shape[-1] else list(shape[2:])
+    sizes = shape[1:-1] if rows[-1] == shape[-1] else shape[2:]
     count = number(sizes[0] * sizes[1])
 
     def reduced(name: str, term: Callable[[tuple[Expr, ...], Expr], Expr]) -> te.Tensor:
@@ -96,7 +108,7 @@ def cosine(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.Pri
     return program(x, y, fold("out", term, total, length, (rows,)))
 
 
-def routed(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+def routed(dtype: str = "float32", rows: int = 3, length: int = 100) -> tirx.PrimFunc:
     """x -> the three largest probabilities and where they are."""
     x = array("x", rows, length, dtype=dtype)
     logits = each("logits", lambda i, j: wide(x[i, j]), rows, length)
@@ -105,7 +117,7 @@ def routed(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.Pri
     return program(x, *topk(probs, 3))
 
 
-def nearest_to_the_mean(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+def deviations(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
     """x -> the largest and the smallest of x − mean, and the largest |x − mean|."""
     x = array("x", rows, length, dtype=dtype)
     sums = fold("sums", lambda i, j: wide(x[i, j]), total, length, (rows,))
@@ -128,10 +140,8 @@ def product_of_ratios(dtype: str = "float32", rows: int = 5, length: int = 32) -
     return program(x, fold("ratios", lambda i, j: wide(x[i, j]) / largest[i], product, length, (rows,)))
 
 
-def arg_least(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+def where_least(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
     """x -> where x − max is least."""
-    from tvm import topi
-
     x = array("x", rows, length, dtype=dtype)
     top = fold("top", lambda i, j: x[i, j], maximum, length, (rows,))
     shifted = each("shifted", lambda i, j: x[i, j] - top[i], rows, length)
@@ -155,15 +165,24 @@ def masked_moments(dtype: str = "float32", rows: int = 5, length: int = 256) -> 
     return program(x, keep, sums, fold("squares", square, total, length, (rows,)))
 
 
+def truths(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """x, keep -> whether all that the mask keeps are below the largest, and all of the mask as bytes."""
+    x, keep = array("x", rows, length, dtype=dtype), array("keep", rows, length, dtype="bool")
+    top = fold("top", lambda i, j: x[i, j], maximum, length, (rows,))
+    every = fold("every", lambda i, j: keep[i, j], conjunction, length, (rows,))
+    out = each("out", lambda i, j: tirx.Or(keep[i, j], x[i, j] < top[i]), rows, length)
+    return program(x, keep, every, out)
+
+
 FOLDS: dict[str, Build] = {
     "covariance": covariance,
     "instance_norm": instance_norm,
-    "channels_last_norm": channels_last_norm,
     "smoothed_cross_entropy": smoothed_cross_entropy,
     "cosine": cosine,
     "routed": routed,
-    "nearest_to_the_mean": nearest_to_the_mean,
+    "deviations": deviations,
     "product_of_ratios": product_of_ratios,
-    "arg_least": arg_least,
+    "where_least": where_least,
     "masked_moments": masked_moments,
+    "truths": truths,
 }

@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade.analysis.domain import Program, read_program
-from tvm_cascade.analysis.extract import find_cascades, lone_reductions
+from tvm_cascade.analysis.extract import find_cascades, joint_reductions, lone_reductions
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
@@ -38,16 +38,23 @@ def row_kernel(func: tirx.PrimFunc, config: RowConfig | None = None) -> Kernel:
     program = read_program(func)
     assert isinstance(program, Program)
     groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
-    return build_row_kernel(program, groups[-1], "main", config)
+    try:
+        return build_row_kernel(program, groups[-1], "main", config)
+    except Unfit:
+        if (joint := joint_reductions(program)) is None:
+            raise
+        return build_row_kernel(program, joint, "main", config)
 
 
 def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]:
-    """Inputs of a kind; integers are positions of the rows."""
+    """Inputs of a kind; integers are positions of the rows, and two of three truth values hold."""
     rng, found = np.random.default_rng(seed), []
     for param in signature(func).inputs:
         shape, dtype = [int(n) for n in param.ty.shape], str(param.ty.dtype)
         if dtype.startswith("int"):
             found.append(rng.integers(0, 40, shape).astype(dtype))
+        elif dtype == "bool":
+            found.append(rng.random(shape) < 2 / 3)
         else:
             held = np.dtype(getattr(ml_dtypes, dtype, dtype))
             found.append(INPUTS[kind](rng, tuple(shape), dtype).astype(held))
@@ -55,13 +62,17 @@ def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]
 
 
 def assert_right(
-    func: tirx.PrimFunc, config: RowConfig | None = None, kind: str = "normal", compiled: tirx.PrimFunc | None = None
+    func: tirx.PrimFunc,
+    config: RowConfig | None = None,
+    kind: str = "normal",
+    compiled: tirx.PrimFunc | None = None,
+    inputs: list[Any] | None = None,
 ) -> Kernel:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks, in either order of blocks and threads."""
-    inputs, kernel = drawn(func, kind), row_kernel(compiled or func, config)
+    inputs, kernel = inputs or drawn(func, kind), row_kernel(compiled or func, config)
     outputs = emulate(kernel.func, inputs)
     exact, usual = evaluate(func, inputs), evaluate(func, inputs, rounding=True)
-    length = max(int(n) for n in signature(func).inputs[0].ty.shape)
+    length = max(int(n) for param in signature(func).inputs for n in param.ty.shape)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):
         found = check(got, expected, usual[name], length=length, dtype=str(got.dtype))
         assert found.ok, f"{name}: {found.message}"

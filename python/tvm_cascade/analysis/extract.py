@@ -17,6 +17,7 @@ from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
+from tvm_cascade.analysis.extent import Extent, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
@@ -99,6 +100,22 @@ def lone_reductions(
     search = _Search(program, rescalable_casts, None, reference)
     found = [search.group((k,)) for k in range(len(search.reductions))]
     return [group for group in found if isinstance(group, Group)]
+
+
+def joint_reductions(
+    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
+) -> Group | None:
+    """All reductions of a program as one cascade, those that read each other and those that share their loops alone.
+
+    None where they have no common axis, or no fold. A minimum beside a maximum is two passes as two reductions, and
+    one as a joint cascade.
+    """
+    search = _Search(program, rescalable_casts, None, reference)
+    indices = tuple(range(len(search.reductions)))
+    if len(indices) < 2 or search._cycle(indices) or not search.share_axis():
+        return None
+    found = search.group(indices, beside=True)
+    return found if isinstance(found, Group) else None
 
 
 class _Search:
@@ -214,8 +231,18 @@ class _Search:
                 pending += self.reads[k]
         return found
 
-    def group(self, indices: tuple[int, ...]) -> Group | Reason:
-        """The cascade of some reductions, or why they are none."""
+    def share_axis(self) -> bool:
+        """Whether all reductions run over loops of the same extents."""
+        first, *others = ([r.stage.extents[v] for v in r.stage.reduce] for r in self.reductions)
+        return all(_same_extents(first, other) for other in others)
+
+    def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
+        """The cascade of some reductions, or why they are none.
+
+        Parameters
+        ----------
+        beside : those that read no other belong to it too, where their rows are as many.
+        """
         variants = variants_of([self.reductions[k] for k in indices])
         for variant in variants:
             if not plain_indices(variant.stage):
@@ -229,7 +256,7 @@ class _Search:
                 return Reason("logical_dependence", f"{variant.stage.buffer.name}: {variant.element}")
             if reads and not dtype.startswith(("float", "bfloat")):
                 return Reason("integer", variant.stage.buffer.name)
-        frame = self._frame(variants)
+        frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
             return frame
         symbols = _symbols(variants)
@@ -263,7 +290,7 @@ class _Search:
         ]
         return [(at, load) for at, load in found if variants[at] is not variant]
 
-    def _frame(self, variants: list[InlinedReduction]) -> Frame | Reason:
+    def _frame(self, variants: list[InlinedReduction], beside: bool = False) -> Frame | Reason:
         builder = FrameBuilder([variant.stage for variant in variants])
         orders: list[tuple[int, ...]] = []
         for position, variant in enumerate(variants):
@@ -272,7 +299,10 @@ class _Search:
                 if other.stage.block.same_as(variant.stage.block) and not variant.is_slice and not other.is_slice:
                     builder.unify_parts(at, position)
                     order = orders[at]
-            for at, load in self._inside(variant, variants):
+            inside = self._inside(variant, variants)
+            if beside and not inside and _same_extents(*(_rows_of(v) for v in (variants[0], variant))):
+                builder.unify_parts(0, position)
+            for at, load in inside:
                 earlier = variants[at]
                 matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
                 if matched is None:
@@ -284,6 +314,14 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _rows_of(variant: InlinedReduction) -> list[Extent]:
+    return [variant.stage.extents[v] for v in variant.stage.spatial]
+
+
+def _same_extents(some: list[Extent], others: list[Extent]) -> bool:
+    return len(some) == len(others) and all(map(same_extent, some, others))
 
 
 def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.domain import Program
-from tvm_cascade.analysis.extract import Group, lone_reductions
+from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.build import Kernel, build_kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit
@@ -46,6 +46,8 @@ def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) 
         return stream
     build_row = partial(build_row_kernel, clusters=arch in ARCHITECTURES)
     row = _first_fit(build_row, outcome.program, groups, name, _no_row(options))
+    if not isinstance(row, Kernel) and options.row_kernels and (joint := _joint(outcome, outcome.program, options)):
+        row = _first_fit(build_row, outcome.program, [joint], name, "")
     return row if isinstance(row, Kernel) else f"no `stream`: {stream}; no `row`: {row}"
 
 
@@ -71,6 +73,13 @@ def _first_fit(
         except Unfit as unfit:
             reasons.append(str(unfit))
     return reasons[0]
+
+
+def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
+    """All reductions of the function as one, where there is none that has no fold."""
+    if any(d.reason.code not in ("fold", "single_reduction") for d in outcome.decisions):
+        return None
+    return joint_reductions(program, options.rescalable_casts, options.reference)
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:

@@ -40,7 +40,9 @@ def compiler() -> str | None:
 
 def cuda_source(func: tirx.PrimFunc) -> tuple[tvm.runtime.Module, str]:
     """The host module of a kernel, and its CUDA text."""
-    module = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()).mod
+    module = tvm.compile(
+        tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET), tir_pipeline=register_mixed_pipeline()
+    ).mod
     return module, module.imports[0].inspect_source("cuda")
 
 

@@ -61,7 +61,20 @@ bool __hlt(Half<Format> a, Half<Format> b) {
   return float(a) < float(b);
 }
 
-// Functions of 16-bit floats: rounded once.
+// Arithmetic and functions of 16-bit floats: rounded at each operation.
+#define HALF_OPERATION(name, value)                        \
+  template <typename Format>                               \
+  Half<Format> name(Half<Format> a, Half<Format> b) {      \
+    float x = a, y = b;                                    \
+    return Half<Format>(float(value));                     \
+  }
+HALF_OPERATION(operator+, x + y)
+HALF_OPERATION(operator-, x - y)
+HALF_OPERATION(operator*, x * y)
+HALF_OPERATION(operator/, x / y)
+HALF_OPERATION(max, std::fmax(x, y))
+HALF_OPERATION(min, std::fmin(x, y))
+#undef HALF_OPERATION
 #define HALF_FUNCTION(name, value)     \
   template <typename Format>           \
   Half<Format> name(Half<Format> a) {  \
@@ -74,5 +87,9 @@ HALF_FUNCTION(hlog, std::log(x))
 HALF_FUNCTION(hlog2, std::log2(x))
 HALF_FUNCTION(hsqrt, std::sqrt(x))
 HALF_FUNCTION(hrsqrt, 1 / std::sqrt(x))
+HALF_FUNCTION(htanh, std::tanh(x))
+HALF_FUNCTION(htan, std::tan(x))
+HALF_FUNCTION(hatan, std::atan(x))
+HALF_FUNCTION(herf, std::erf(x))
 HALF_FUNCTION(__habs, std::fabs(x))
 #undef HALF_FUNCTION
