@@ -1,4 +1,4 @@
-"""Numbers of float64 in CUDA text: TVM writes them with fifteen digits after the point, 1e-32 as 0; here by their bits."""
+"""Numbers of float64 in CUDA text: by their bits, since TVM writes fifteen digits after the point, 1e-32 as 0."""
 
 from __future__ import annotations
 
