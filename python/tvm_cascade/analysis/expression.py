@@ -283,7 +283,7 @@ class ElementReader:
         return any(self.result_of(load) is not None for load in loads_of(expression))
 
     def _atom(self, expression: ir.Expr) -> sp.Expr:
-        # Under a condition, x may be replaced by select(condition, x, ·): they agree wherever it counts. A number stays.
+        # Under a condition, x may be replaced by select(condition, x, ·): they agree where it counts. A number stays.
         for condition in self._holding if not isinstance(expression, (prim.FloatImm, prim.IntImm)) else ():
             for atom in list(self.atoms.atoms.values()):
                 parts = selection_of(atom.expression)

@@ -122,7 +122,7 @@ class RowKernel:
             self._over_blocks(state, shared, sweep)
             return
         if cluster is not None:
-            self._merge(state, cluster.exchange(state, self.part, self.thread, self.lane))
+            self._merge(state, cluster.exchange(state, self.part, self.thread, self.lane), sweep)
         self._store(state, sweep)
 
     def _member(self) -> ir.Expr:

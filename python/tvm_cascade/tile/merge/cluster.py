@@ -31,7 +31,7 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
 }}
 """
 _C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long", "uint32": "unsigned",
-            "uint64": "unsigned long long", "bool": "bool", "int8": "signed char"}  # fmt: skip
+            "uint64": "unsigned long long", "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}  # fmt: skip
 
 
 class ClusterStates:
