@@ -19,7 +19,8 @@ def of_bench(builder: Callable[..., object], dtype: str, rows: int, length: int)
     return builder({"rows": rows, "length": length}, Precision(dtype, "float32")).prim_func()  # type: ignore[attr-defined]
 
 
-def _named(builder: Callable[..., object]) -> Build:
+def of_named_bench(builder: Callable[..., object]) -> Build:
+    """A program of the benchmarks by dtype, rows and length."""
     return lambda dtype="float16", rows=5, length=256: of_bench(builder, dtype, rows, length)
 
 
@@ -114,14 +115,14 @@ def columns(dtype: str = "float16", rows: int = 64, length: int = 64) -> tirx.Pr
 
 
 PROGRAMS: dict[str, Build] = {
-    "softmax": _named(softmax.softmax),
-    "softmax_stats": _named(softmax.softmax_stats),
-    "log_sum_exp": _named(softmax.logsumexp),
-    "cross_entropy": _named(softmax.cross_entropy),
-    "entropy": _named(softmax.entropy),
-    "kl_divergence": _named(softmax.kl_divergence),
-    "variance": _named(moments.variance),
-    "inertia": _named(moments.inertia),
+    "softmax": of_named_bench(softmax.softmax),
+    "softmax_stats": of_named_bench(softmax.softmax_stats),
+    "log_sum_exp": of_named_bench(softmax.logsumexp),
+    "cross_entropy": of_named_bench(softmax.cross_entropy),
+    "entropy": of_named_bench(softmax.entropy),
+    "kl_divergence": of_named_bench(softmax.kl_divergence),
+    "variance": of_named_bench(moments.variance),
+    "inertia": of_named_bench(moments.inertia),
     "rms_norm": rms_norm,
     "layer_norm": layer_norm,
     "group_norm": group_norm,

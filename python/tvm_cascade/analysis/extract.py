@@ -300,8 +300,8 @@ class _Search:
                     builder.unify_parts(at, position)
                     order = orders[at]
             inside = self._inside(variant, variants)
-            if beside and not inside and _same_extents(*(_rows_of(v) for v in (variants[0], variant))):
-                builder.unify_parts(0, position)
+            if beside and not inside:
+                builder.unify_rows(0, position)
             for at, load in inside:
                 earlier = variants[at]
                 matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)
@@ -314,10 +314,6 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
-
-
-def _rows_of(variant: InlinedReduction) -> list[Extent]:
-    return [variant.stage.extents[v] for v in variant.stage.spatial]
 
 
 def _same_extents(some: list[Extent], others: list[Extent]) -> bool:

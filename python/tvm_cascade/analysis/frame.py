@@ -72,6 +72,16 @@ class FrameBuilder:
         for one, other in zip(self.stages[earlier].spatial, self.stages[later].spatial, strict=True):
             self._join(self._index(earlier, one), self._index(later, other))
 
+    def unify_rows(self, earlier: int, later: int) -> None:
+        """Takes in that two members that share their loops alone have the same rows, in order, if they have as many."""
+        rows = [
+            [v for v in self.stages[k].spatial if more_than_one(self.stages[k].extents[v])] for k in (earlier, later)
+        ]
+        extents = [[self.stages[k].extents[v] for v in own] for k, own in zip((earlier, later), rows, strict=True)]
+        if len(rows[0]) == len(rows[1]) and all(map(same_extent, *extents)):
+            for one, other in zip(*rows, strict=True):
+                self._join(self._index(earlier, one), self._index(later, other))
+
     def build(self, axis_orders: list[tuple[int, ...]]) -> Frame | Reason:
         """The frame, with the members' reduction variables put in the order of the first member's."""
         first = self.stages[0]

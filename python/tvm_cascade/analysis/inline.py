@@ -8,11 +8,11 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.extent import Extent, more_than_one
 
 
 def plain_indices(stage: Stage) -> bool:
-    """Whether the stage writes at its own variables, each once (a constant stands for a unit dimension)."""
+    """Whether the stage writes at its own variables, each once (constants and absent variables: unit dimensions)."""
     seen: list[tirx.Var] = []
     for index in stage.indices:
         if isinstance(index, ir.Var):
@@ -21,7 +21,8 @@ def plain_indices(stage: Stage) -> bool:
             seen.append(index)
         elif not isinstance(index, ir.prim.IntImm):
             return False
-    return len(seen) == len(stage.spatial)
+    absent = [var for var in stage.spatial if not any(var.same_as(s) for s in seen)]
+    return not any(more_than_one(stage.extents[var]) for var in absent)
 
 
 class Inliner:
@@ -42,6 +43,8 @@ class Inliner:
                 return tirx.BufferLoad(load.source, indices)
             # A constant written index has nothing to bind; the others are plain variables.
             at = {var: index for var, index in zip(stage.indices, load.indices, strict=True) if isinstance(var, ir.Var)}
+            absent = [var for var in stage.spatial if not any(var.same_as(written) for written in stage.indices)]
+            at |= {var: tirx.const(0, dtype_of(var)) for var in absent}
             return self(substitute(stage.value, at), extents)
 
         return _simplify_conditions(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), extents)

@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import Program, Stage, loads_of, same, simplify_index, substitute
-from tvm_cascade.analysis.extent import Extent, same_extent
+from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
@@ -72,8 +72,16 @@ def member_at(group: Group, load: ir.TensorLoad) -> Member | None:
 
 
 def reads_plainly(member: Member, load: ir.TensorLoad) -> bool:
-    """Whether a load over the frame reads a member's result at its own place."""
-    return all(same(index, dim) for index, dim in zip(load.indices, member.dims, strict=True))
+    """Whether a load over the frame reads a member's result at its own place; a unit dimension has one place."""
+    extents = member.stage.buffer.ty.shape
+    return all(
+        same(index, dim) or not more_than_one(extent)
+        for index, dim, extent in zip(load.indices, member.dims, map(_extent, extents), strict=True)
+    )
+
+
+def _extent(extent: ir.Expr) -> Extent:
+    return int(extent) if isinstance(extent, ir.prim.IntImm) else extent
 
 
 def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool) -> Output:

@@ -10,7 +10,7 @@ from tvm import ir, s_tir, tirx
 
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, reads_buffer
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.inline import Inliner
+from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.transform.nest import DETECT_ACCESS, OPAQUE, ROLE
 
@@ -68,15 +68,21 @@ def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var
     return [stage for stage in program.stages if stage.name in live]
 
 
-def absorbed(program: Program, stages: list[Stage]) -> list[Stage]:
-    """Elementwise stages that exactly one kept elementwise stage reads: they are computed in place there."""
+def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> list[Stage]:
+    """Elementwise stages that exactly one kept elementwise stage reads, and no loop: they are computed in place there.
+
+    Parameters
+    ----------
+    reads : buffers that loops load.
+    """
     found = []
     for stage in stages:
         readers = [other for other in stages if reads_buffer(other.value, stage.buffer)]
         handed = [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
         if (
             stage.reducer is None
-            and not any(stage.buffer.same_as(buffer) for buffer in handed)
+            and plain_indices(stage)
+            and not any(stage.buffer.same_as(buffer) for buffer in (*handed, *reads))
             and not program.is_param(stage.buffer)
             and len(readers) == 1
             and readers[0].reducer is None

@@ -69,7 +69,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     asked_for |= {member.stage.name for group in groups for member in group.members}
     plans = [_plan(program, group, asked_for) for group in groups]
     live = live_stages(program, groups, [plan.reads for plan in plans])
-    inlined = absorbed(program, live)
+    inlined = absorbed(program, live, [buffer for plan in plans for buffer in plan.reads])
     kept = [stage for stage in live if not any(stage is other for other in inlined)]
     order = positions(program)
     whole = [stage for stage in kept if stage is program.together(stage)[0]]

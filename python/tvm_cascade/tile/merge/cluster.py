@@ -30,8 +30,11 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
   *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
 }}
 """
-_C_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int64": "long long", "uint32": "unsigned",
-            "uint64": "unsigned long long", "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}  # fmt: skip
+_C_TYPES = {
+    "float32": "float", "float64": "double", "bool": "bool", "int8": "signed char", "uint8": "unsigned char",
+    "int16": "short", "uint16": "unsigned short", "int32": "int", "uint32": "unsigned", "int64": "long long",
+    "uint64": "unsigned long long",
+}  # fmt: skip
 
 
 class ClusterStates:
