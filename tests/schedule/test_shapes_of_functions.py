@@ -89,15 +89,15 @@ def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segment
     func = build()
     outcome = fuse_function(func, FuseOptions(tile=4, segments=segments, force=True))
     assert outcome.fused, outcome.decisions
-    executable = compiled({"unfused": func, "fused": outcome.func, "scheduled": scheduled(outcome.func)})
+    forms = compiled({"unfused": func, "fused": outcome.func, "scheduled": scheduled(outcome.func)})
     rng = np.random.default_rng(0)
     inputs = []
     for param in func.params:
         if param.name in ("x", "y", "v", "g", "keep"):
             values = rng.standard_normal([int(extent) for extent in param.ty.shape])
             inputs.append(values > 0 if param.ty.dtype == "bool" else values.astype(str(param.ty.dtype)))
-    expected = run(executable, "unfused", func, inputs)
+    expected = run(forms["unfused"], func, inputs)
     for form in ("fused", "scheduled"):
-        for name, value in run(executable, form, func, inputs).items():
+        for name, value in run(forms[form], func, inputs).items():
             exact, dtype = oracle.evaluate(func, inputs)[name], str(value.dtype)
             tolerance.assert_close(value, exact, expected[name], length=LENGTH, dtype=dtype)

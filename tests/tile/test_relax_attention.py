@@ -38,7 +38,8 @@ def test_it_goes_to_the_tensor_cores_and_outputs_go_back_to_where_they_belong(ca
 
 def test_zeros_above_the_diagonal_are_not_visited_although_the_maximum_is_over_them_too() -> None:
     """It is only a reference: where it does not follow dead positions, nothing else changes."""
-    assert kernel_of(attention(causal=True)).program.uneven
+    program = kernel_of(attention(causal=True)).program
+    assert program.uneven and program.held is not None
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

@@ -66,7 +66,10 @@ def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: S
     """
     if extreme is None:
         return None
-    weights = {s.symbol: s.expression for s in steps if isinstance(s, ElementValue)}
+    weights: dict[sp.Symbol, sp.Expr] = {}
+    for step in steps:
+        if isinstance(step, ElementValue):
+            weights[step.symbol] = step.expression.xreplace(weights)
     sums = [s for s in steps if isinstance(s, Reduce) and s.component != extreme]
     guards = [s for s in sums if s.reducer is SUM and s.lift in weights and weights[s.lift].is_nonnegative]
     if not guards or any(s.lift != guards[0].lift and s.lift.free_symbols & weights.keys() for s in sums):

@@ -10,6 +10,7 @@ does not say how data moves or who computes it: that is a skeleton's (`tile.kern
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import sympy as sp
@@ -179,9 +180,15 @@ class _Builder(StepPlanner):
         return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
 
     def element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
-        """A value per register, computed next."""
+        """A value per register, computed next; or before the first reduction that lifts to the very same."""
         self.moving.add(symbol)
-        return super().element_value(symbol, expression)
+        reduced = [k for k, s in enumerate(self.steps) if isinstance(s, Reduce) and s.lift == expression]
+        if not reduced or expression == REGISTER:
+            return super().element_value(symbol, expression)
+        for k in reduced:
+            self.steps[k] = dataclasses.replace(self.steps[k], lift=symbol)
+        self.steps.insert(reduced[0], ElementValue(symbol, expression))
+        return symbol
 
     def outward(self, reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
         """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
