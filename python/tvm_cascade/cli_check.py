@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--small", action="store_true", help="at sizes for small machines; else as published in length")
     parser.add_argument("--inputs", nargs="+", default=KINDS, choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--seed", type=int, default=0, help="of the inputs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="rows checked at a time, a core each")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
 
 
@@ -38,12 +39,14 @@ def run(args: argparse.Namespace) -> int:
     """Check; returns the exit code, 1 where a row is not sound."""
     if args.seed < 0:
         raise InputError("a seed of 0 or more", str(args.seed), "--seed")
+    if args.jobs < 1:
+        raise InputError("1 or more", str(args.jobs), "--jobs")
     if args.json is not None and not args.json.parent.is_dir():
         raise InputError("a file in a folder that exists", str(args.json), "--json")
     chosen = [workloads.get(name) for name in args.workloads or published()]
     out = console()
     found: list[Audit] = []
-    for row in audits(chosen, args.small, args.inputs, args.seed):
+    for row in audits(chosen, args.small, args.inputs, args.seed, args.jobs):
         found.append(row)
         print(f"{row.name}: {'ok' if row.ok else 'NOT SOUND'}", file=sys.stderr, flush=True)
     out.print(_table(found))

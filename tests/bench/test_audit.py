@@ -38,6 +38,15 @@ def test_there_are_52_and_10() -> None:
 
 
 @pytest.mark.slow
+def test_rows_checked_by_processes_are_those_of_this_one_in_order(table: dict[str, list[Audit]]) -> None:
+    names = ["V2", "Q1", "V1", "V2"]
+    rows = list(audits(map(workloads.get, names), small=True, kinds=KINDS, jobs=2))
+    assert [row.name for row in rows] == ["V2", "Q1", "Q1", "V1", "V2"]
+    told = [(row.verdict, row.code, row.loops_after, row.problems) for row in rows]
+    assert told == [(r.verdict, r.code, r.loops_after, r.problems) for name in names for r in table[name]]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_it_is_fused_and_right_or_refused_for_a_reason_that_holds(name: str, table: dict[str, list[Audit]]) -> None:
     for row in table[name]:

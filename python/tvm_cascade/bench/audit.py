@@ -12,9 +12,14 @@ What is refused for a rounding that does not commute is checked a second time un
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +30,7 @@ from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.domain import loads_of
 from tvm_cascade.analysis.passes import along_axis
+from tvm_cascade.bench import workloads as registry
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
@@ -44,6 +50,7 @@ _LIMITS: Mapping[str, int] = {
     "columns": 64,
     "rows": 4,
 }
+_ONE_CORE = {name: "1" for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 _LENGTHS = {"PF_WINDOWED": 8192}  # Neptune's lengths are 2^8 to 2^15, and a window of 4096 masks nothing at 4096
 
 
@@ -103,8 +110,11 @@ def checkable(workload: Workload) -> Workload:
     return (workload.with_length(length) if length else workload).within(_LIMITS)
 
 
+Rows: TypeAlias = list[Audit]
+
+
 def audits(
-    workloads: Iterable[Workload], small: bool = False, kinds: Sequence[str] = (NORMAL,), seed: int = 0
+    workloads: Iterable[Workload], small: bool = False, kinds: Sequence[str] = (NORMAL,), seed: int = 0, jobs: int = 1
 ) -> Iterator[Audit]:
     """A row for each workload, and another where only a rounding stands against fusing it.
 
@@ -116,18 +126,52 @@ def audits(
     small : check their small twins; else the shapes of `checkable`.
     kinds : of inputs; normal ones come first whether named or not.
     seed : of the inputs.
+    jobs : processes that check, each on one core; with one it is this process, on all cores.
     """
-    known: dict[object, list[Audit]] = {}
-    for workload in workloads:
-        sized = workload.cpu if small else checkable(workload)
-        key = (sized.builder, *sized.shape.items(), sized.dtype)
-        if key not in known:
-            known[key] = [audit(sized, kinds, seed)]
-            if known[key][0].code == "rounding":
-                known[key].append(audit(sized, kinds, seed, _FLOAT8))
-        changed = {extent: size for extent, size in workload.shape.items() if sized.shape[extent] != size}
-        for row in known[key]:
-            yield replace(row, name=workload.name, source=workload.source, published=changed)
+    listed = list(workloads)
+    firsts = {_program(workload, small): workload.name for workload in reversed(listed)}
+    order = dict.fromkeys(firsts[_program(workload, small)] for workload in listed)
+    with _checking(jobs) as check:
+        found = {name: check(partial(_rows, name, small, kinds, seed)) for name in order}
+        for workload in listed:
+            size = _sized(workload, small).shape
+            changed = {extent: n for extent, n in workload.shape.items() if size[extent] != n}
+            for row in found[firsts[_program(workload, small)]]():
+                yield replace(row, name=workload.name, source=workload.source, published=changed)
+
+
+@contextmanager
+def _checking(jobs: int) -> Iterator[Callable[[Callable[[], Rows]], Callable[[], Rows]]]:
+    """What starts a check, or puts it off until its rows are asked for."""
+    if jobs == 1:
+        yield cache
+        return
+    context = multiprocessing.get_context("spawn")  # TVM's threads and compilers do not survive a fork
+    pool = ProcessPoolExecutor(jobs, context, initializer=_on_one_core)
+    try:
+        yield lambda rows: pool.submit(rows).result
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _on_one_core() -> None:
+    os.environ.update(_ONE_CORE)
+
+
+def _rows(name: str, small: bool, kinds: Sequence[str], seed: int) -> Rows:
+    sized = _sized(registry.get(name), small)
+    rows = [audit(sized, kinds, seed)]
+    return [*rows, audit(sized, kinds, seed, _FLOAT8)] if rows[0].code == "rounding" else rows
+
+
+def _sized(workload: Workload, small: bool) -> Workload:
+    return workload.cpu if small else checkable(workload)
+
+
+def _program(workload: Workload, small: bool) -> object:
+    """What makes two workloads the same program at the same size."""
+    sized = _sized(workload, small)
+    return sized.builder, *sized.shape.items(), sized.dtype
 
 
 def audit(sized: Workload, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, ...] = ()) -> Audit:
