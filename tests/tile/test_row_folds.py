@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import tvm
 
-import tvm_cascade
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import program
 from tvm_cascade.testing.fuzz.program_trial import FUSED, UNFUSED, Judge, compiled
 
 from .emulator.run import compiler, cuda_source, emulate
-from .fold_programs import FOLDS, channels_last_norm, smoothed_cross_entropy
+from .fold_programs import FOLDS, smoothed_cross_entropy
 from .test_row_kernels import GRID, assert_right, drawn, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -71,9 +70,3 @@ def test_labels_at_the_ends_of_a_row() -> None:
 def test_numbers_of_float64_keep_their_bits() -> None:
     """TVM's text has fifteen digits after the point."""
     assert "__longlong_as_double" in cuda_source(row_kernel(program(draw(126))).func)[1]
-
-
-def test_folds_of_other_layouts_take_a_schedule() -> None:
-    built = tvm_cascade.compile(channels_last_norm(), target={"kind": "cuda", "arch": "sm_90a"})
-    (report,) = built.report.functions
-    assert "lie apart in memory" in report.lowering and "S-TIR schedule" in report.lowering

@@ -20,7 +20,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
 
 from .emulator.run import compiler, emulate
-from .row_programs import PROGRAMS, columns, rms_norm
+from .row_programs import PROGRAMS, rms_norm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -147,11 +147,6 @@ def test_without_clusters_blocks_are_those_of_the_grid() -> None:
     assert "cluster" not in old and "blocks a row" in old
 
 
-def test_columns_are_left_to_other_schedules() -> None:
-    with pytest.raises(Unfit, match="lie apart in memory"):
-        row_kernel(columns())
-
-
 def test_compile_and_explain_say_what_was_chosen() -> None:
     for arch in ("sm_90a", "sm_80"):
         compiled = tvm_cascade.compile(
@@ -163,5 +158,3 @@ def test_compile_and_explain_say_what_was_chosen() -> None:
         assert "merge" not in report.tile_program and "move" in report.tile_program
     off = tvm_cascade.explain(PROGRAMS["softmax"](), target={"kind": "cuda", "arch": "sm_90a"}, row_kernels=False)
     assert "the option row_kernels is off" in str(off)
-    apart = str(tvm_cascade.explain(columns(), target={"kind": "cuda", "arch": "sm_90a"}))
-    assert "lie apart in memory" in apart and "S-TIR schedule" in apart

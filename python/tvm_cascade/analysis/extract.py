@@ -98,7 +98,7 @@ def lone_reductions(
     Nothing is to be fused into such a fold's own axis, but kernels are generated from folds, whatever their length.
     """
     search = _Search(program, rescalable_casts, None, reference)
-    found = [search.group((k,)) for k in range(len(search.reductions))]
+    found = [search.group(parts) for parts in dict.fromkeys(search.group_of.values())]
     return [group for group in found if isinstance(group, Group)]
 
 

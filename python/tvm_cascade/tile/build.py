@@ -9,10 +9,12 @@ from tvm import tirx
 from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.tile.config import StreamConfig, choose_config
+from tvm_cascade.tile.kernels.column import ColumnKernel
 from tvm_cascade.tile.kernels.row import RowKernel
 from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
+from tvm_cascade.tile.row.column_config import ColumnConfig, choose_column_config
 from tvm_cascade.tile.row.config import RowConfig, choose_row_config
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import read_row
@@ -32,7 +34,7 @@ class Kernel:
 
     func: tirx.PrimFunc
     program: TileProgram | RowProgram
-    config: StreamConfig | RowConfig
+    config: StreamConfig | RowConfig | ColumnConfig
 
     @property
     def skeleton(self) -> str:
@@ -65,7 +67,7 @@ def build_kernel(program: Program, group: Group, name: str, config: StreamConfig
 
 
 def build_row_kernel(
-    program: Program, group: Group, name: str, config: RowConfig | None = None, clusters: bool = True
+    program: Program, group: Group, name: str, config: RowConfig | ColumnConfig | None = None, clusters: bool = True
 ) -> Kernel:
     """The memory-bound kernel of a function that is one group of the row shape.
 
@@ -79,5 +81,9 @@ def build_row_kernel(
         Where the function is not of that shape.
     """
     row_program = build_row_program(read_row(program, group))
-    chosen = config or choose_row_config(row_program.row, clusters)
-    return Kernel(RowKernel(row_program, chosen).build(name), row_program, chosen)
+    row = row_program.row
+    chosen = config or (choose_column_config(row) if row.is_columns else choose_row_config(row, clusters))
+    if isinstance(chosen, ColumnConfig) is not row.is_columns:
+        raise Unfit(f"{chosen} is of another layout")
+    skeleton = ColumnKernel(row_program, chosen) if isinstance(chosen, ColumnConfig) else RowKernel(row_program, chosen)
+    return Kernel(skeleton.build(name), row_program, chosen)

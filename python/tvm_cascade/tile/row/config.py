@@ -6,21 +6,17 @@ import dataclasses
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.linear import Access
+from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.row.shape import Row
-
-VECTOR_BYTES = 16
-"""The widest load of a thread."""
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200 SXM."""
 
-_IN_FLIGHT_BYTES, _IN_FLIGHT_POSITIONS = 128, 32
+IN_FLIGHT_BYTES, _IN_FLIGHT_POSITIONS = 128, 32
 """Of a thread, under way at once: more hides no more of the memory's latency, and takes registers from other blocks."""
 
 _WIDE_IN_FLIGHT_BYTES = 64
@@ -89,6 +85,11 @@ class RowConfig:
         return WARP if self.team is Team.WARP else self.threads
 
     @property
+    def positions(self) -> int:
+        """Of a vector."""
+        return self.vector
+
+    @property
     def chunk(self) -> int:
         """Positions that those threads have in flight together."""
         return self.sharing * self.vector * self.vectors
@@ -129,7 +130,7 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     length = row.length
     if isinstance(length, int) and length == 0:
         raise Unfit("the axis is empty")
-    vector = _vector(row)
+    vector = widest_vector(row)
     if not isinstance(length, int):
         chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
@@ -149,7 +150,7 @@ def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowC
 
 
 def _why(row: Row, length: int, chosen: RowConfig) -> str:
-    size = f"a row of {max(1, length * _own_bytes(row) // 1024)} KiB"
+    size = f"a row of {max(1, length * own_bytes(row) // 1024)} KiB"
     rows = row.count
     if chosen.segments > 1 and isinstance(rows, int) and rows < _FEW_ROWS:
         return f"{rows} rows would leave most of {MULTIPROCESSORS} multiprocessors idle"
@@ -168,13 +169,13 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
     if vectors > WARP * most or (few and vectors > WARP):
         return None
     each = -(-vectors // WARP)
-    kept = bool(row.whole_rows) and each * vector * _own_bytes(row) <= _KEPT_BYTES[WARP]
+    kept = bool(row.whole_rows) and each * vector * own_bytes(row) <= _KEPT_BYTES[WARP]
     return RowConfig(Team.WARP, 128, vector, each if kept else min(each, _in_flight(row, vector, each)), kept=kept)
 
 
 def _of_several_blocks(row: Row, length: int, rows: int, vector: int, clusters: bool) -> RowConfig | None:
     """Blocks share rows that are too few for the multiprocessors, and such as one block cannot keep."""
-    nbytes = length * _own_bytes(row)
+    nbytes = length * own_bytes(row)
     spread = MULTIPROCESSORS // max(1, rows)
     if row.whole_rows:
         blocks = -(-nbytes // _CLUSTER_KEPT_BYTES)
@@ -221,7 +222,7 @@ def _kept(
         most = (_SEVERAL_KEPT_BYTES if several else _KEPT_BYTES)[threads]
         # What all rows share is held too, and halves beside what they are widened to.
         held = most if row.is_narrow else most * 3 // 2
-        if each * vector * _own_bytes(row) <= most and each * vector * _bytes_per_position(row) <= held:
+        if each * vector * own_bytes(row) <= most and each * vector * _bytes_per_position(row) <= held:
             return RowConfig(team, threads, vector, each, segments, kept=True)
     return None
 
@@ -239,11 +240,11 @@ def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
 def _in_flight(row: Row, vector: int, share: int, few: bool = False) -> int:
     """Vectors of a thread that are under way at once, of those that it has to read."""
     wide = (len(row.folded) > 1 and not few) or bool(row.whole_rows)
-    most = (_WIDE_IN_FLIGHT_BYTES if wide else _IN_FLIGHT_BYTES) // (vector * _own_bytes(row))
+    most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (vector * own_bytes(row))
     return max(1, min(most, _IN_FLIGHT_POSITIONS // vector, share))
 
 
-def _own_bytes(row: Row) -> int:
+def own_bytes(row: Row) -> int:
     """Bytes of a position that no other row reads."""
     return max(1, sum(s.stride * itemsize(s.dtype) for s in row.folded if not s.is_shared))
 
@@ -253,27 +254,14 @@ def _bytes_per_position(row: Row) -> int:
     return max(1, sum(stream.stride * itemsize(stream.dtype) for stream in row.folded))
 
 
-def _vector(row: Row) -> int:
-    """Positions of a vector: as many as make a widest load of the narrowest input, where rows lie on such bounds."""
+def widest_vector(row: Row) -> int:
+    """Neighbours of a vector: as many as make a widest load of the narrowest input, where all lie on such bounds."""
     streams = [s for s in (*row.folded, *row.written) if s.stride == 1]
-    if not isinstance(row.length, int) or not row.folded:
+    neighbours = product(row.along.extents)
+    if not isinstance(neighbours, int) or not row.folded:
         return 1
     narrowest = min((itemsize(s.dtype) for s in (*row.folded, *row.written)), default=4)
     vector = VECTOR_BYTES // narrowest
-    while vector > 1 and (row.length % vector or any(s.alignment % vector for s in streams)):
+    while vector > 1 and (neighbours % vector or any(s.alignment % vector for s in streams)):
         vector //= 2
     return vector
-
-
-def load_width(access: Access, positions: int) -> int:
-    """Elements that one load may have, of those of some neighbouring positions, which start on their own multiple."""
-    elements = positions * access.stride
-    width = VECTOR_BYTES // itemsize(access.dtype)
-    while width > 1 and (elements % width or access.alignment % width):
-        width //= 2
-    return width
-
-
-def itemsize(dtype: str) -> int:
-    """Bytes of an element."""
-    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize

@@ -1,4 +1,4 @@
-"""What a thread holds of the tensors: vectors of neighbouring positions in registers, as they lie in memory."""
+"""What a thread holds of the tensors: vectors of neighbours in registers, positions or rows, as they lie in memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from tvm_cascade.analysis.domain import dtype_of, loads_of
 from tvm_cascade.analysis.extent import as_index, product
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.script import named, put, registers, when
-from tvm_cascade.tile.row.config import load_width
-from tvm_cascade.tile.row.linear import INDEX, Access, access_of, moved_dtype
+from tvm_cascade.tile.row.linear import INDEX, Access, access_of, load_width, moved_dtype
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
 
@@ -43,46 +42,56 @@ class Tensors:
         """The view of a tensor."""
         return next(view for param, view in self.flat.items() if param.same_as(buffer))
 
+    def own_of(self, buffer: tirx.Var) -> Any:
+        """The kernel's parameter that a tensor of the program is."""
+        return next(own for param, own in self.own.items() if param.same_as(buffer))
+
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a point, with its loads from the kernel's parameters."""
         return placed(expression, {**at, **self.scalars}, self.own)
 
 
 class Vectors:
-    """Registers for some accesses, of several vectors of positions.
+    """Registers for some accesses, of several vectors of neighbours.
 
     Parameters
     ----------
-    vector, count : positions of a vector, and how many vectors.
+    vector, count : neighbours of a vector, and how many vectors.
     """
 
     def __init__(self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int) -> None:
         self.tensors, self.streams, self.vector, self.count = tensors, streams, vector, count
         self.registers = [registers(f"{s.buffer.name}_held", count * vector * s.stride, s.dtype) for s in streams]
 
-    def load(self, k: ir.Expr, position: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
-        """The k-th vector, which starts at a position of a row; zeros where it does not exist."""
+    def load(self, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
+        """The k-th vector; zeros where it does not exist.
+
+        Parameters
+        ----------
+        start : of what neighbours run along.
+        at : the variables beside that.
+        """
         for stream, held in zip(self.streams, self.registers, strict=True):
             if exists is None:
-                self._copy(stream, held, k, position, at)
+                self._copy(stream, held, k, start, at)
                 continue
             with T.unroll(self.vector * stream.stride) as j:
                 put(held, k * (self.vector * stream.stride) + j, tirx.const(0, stream.dtype))
             with when(exists):
-                self._copy(stream, held, k, position, at)
+                self._copy(stream, held, k, start, at)
 
-    def _copy(self, stream: Access, held: Any, k: ir.Expr, position: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
+    def _copy(self, stream: Access, held: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
-        start = self.tensors.place(stream.base, at) + cast(position, INDEX) * stream.stride
+        start = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
         flat = self.tensors.flat_of(stream.buffer)
         for part in range(0, size, width):
             copy_vector(held, k * size + part, flat, start + part, width)
 
     def held(self, expression: ir.Expr, index: ir.Expr) -> ir.Expr:
-        """An expression over the frame with what is held here in place of its loads, at a position by its number."""
+        """An expression over the frame with what is held here in place of its loads, at a neighbour by its number."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
-            found = access_of(load, self.tensors.row.axis)
+            found = access_of(load, self.tensors.row.along)
             for stream, held in zip(self.streams, self.registers, strict=True):
                 if found is not None and found.beside(stream):
                     return cast(tirx.BufferLoad(held, [index * stream.stride + found.lane]), dtype_of(load))
@@ -93,7 +102,7 @@ class Vectors:
     def holds(self, expression: ir.Expr) -> bool:
         """Whether all of an expression's loads are held here."""
         for load in loads_of(expression):
-            found = access_of(load, self.tensors.row.axis)
+            found = access_of(load, self.tensors.row.along)
             if found is None or not any(found.beside(stream) for stream in self.streams):
                 return False
         return True

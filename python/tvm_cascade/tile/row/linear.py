@@ -1,8 +1,10 @@
-"""Accesses along the cascade axis as one offset into memory: tensor[base(row) + stride·position + lane].
+"""Accesses along an axis as one offset into memory: tensor[base(row) + stride·position + lane].
 
 x[i, l]          base i·L, stride 1               a thread reads neighbours at once
 points[i, l, 2]  base i·3L, stride 3, lane 2      neighbours are triples
 gain[l]          base 0, stride 1
+
+The axis is that of the cascade, or the variables of rows where neighbours are those: x[l, i] has base l·I there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
@@ -20,10 +23,13 @@ from tvm_cascade.transform.printer import cast
 INDEX = "int64"
 """The dtype of offsets into memory."""
 
+VECTOR_BYTES = 16
+"""The widest load of a thread."""
+
 
 @dataclass(frozen=True)
 class Axis:
-    """The cascade axis: one loop or several, in row-major order of positions.
+    """An axis that memory is read along: one loop or several, in row-major order of positions.
 
     Attributes
     ----------
@@ -84,6 +90,20 @@ class Access:
 def moved_dtype(dtype: str) -> str:
     """CUDA has no vectors of truth values: they are bytes."""
     return "uint8" if dtype == "bool" else dtype
+
+
+def load_width(access: Access, neighbours: int) -> int:
+    """Elements that one load may have, of those of some neighbours, which start on their own multiple."""
+    elements = neighbours * access.stride
+    width = VECTOR_BYTES // itemsize(access.dtype)
+    while width > 1 and (elements % width or access.alignment % width):
+        width //= 2
+    return width
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of an element."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
 def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:

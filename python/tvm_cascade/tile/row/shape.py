@@ -3,6 +3,7 @@
     T[row] = ⊕ over l of lift(x[row, l], …)       every component has one value a row
     out[row], out[row, l]                         outputs are maps of results, a row or a position each
 
+Neighbours in memory are positions of the axis, x[row, l], or rows, x[l, row]: then rows are columns of memory.
 Nothing here goes by name: the shape is read off the index maps.
 """
 
@@ -22,7 +23,8 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
-from tvm_cascade.tile.row.linear import Access, Axis, access_of
+from tvm_cascade.tile.row.linear import Access, Axis
+from tvm_cascade.tile.row.streams import read_lanes, streams_of
 from tvm_cascade.transform.dims import Dims
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -34,9 +36,11 @@ class Row:
 
     Attributes
     ----------
-    rows : variables that rows are indexed by, in order.
+    rows : variables that rows are indexed by, in order; the lanes last.
     axis : the cascade axis.
-    streams : accesses of inputs along the axis, one for each array of structures; of the fold, and of the outputs.
+    lanes : the variables of rows that neighbours in memory run along; none where they run along the axis.
+    folded, written : accesses of inputs that vary with the position, one for each array of structures; of the fold,
+        and of the outputs.
     """
 
     program: Program
@@ -44,6 +48,7 @@ class Row:
     dims: Dims
     rows: tuple[tirx.Var, ...]
     axis: Axis
+    lanes: Axis
     outputs: tuple[Output, ...]
     folded: tuple[Access, ...]
     written: tuple[Access, ...]
@@ -64,6 +69,16 @@ class Row:
         return product(lookup(self.group.frame.extents, v) for v in self.rows)
 
     @property
+    def along(self) -> Axis:
+        """What neighbours in memory run along."""
+        return self.lanes if self.is_columns else self.axis
+
+    @property
+    def is_columns(self) -> bool:
+        """Whether neighbours in memory are rows."""
+        return bool(self.lanes.variables)
+
+    @property
     def is_narrow(self) -> bool:
         """Whether every tensor of floats that it reads is of half width."""
         floats = [s.dtype for s in self.folded if s.dtype in FLOATS]
@@ -77,12 +92,6 @@ class Row:
     def is_whole(self, output: Output) -> bool:
         """Whether an output has an element for every position."""
         return any(uses(index, self.axis.variables) for index in output.indices)
-
-    def stream_of(self, load: ir.TensorLoad) -> Access | None:
-        """The access of a load, where it is one of the streams."""
-        found = access_of(load, self.axis)
-        known = (*self.folded, *self.written)
-        return found if found is not None and any(found.beside(one) for one in known) else None
 
 
 def read_row(program: Program, group: Group) -> Row:
@@ -105,12 +114,14 @@ def read_row(program: Program, group: Group) -> Row:
             raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
     atoms = used_atoms(group)
     elements = [load for a in atoms for load in loads_of(a.expression)]
-    folded = _streams(elements, axis)
     _check_loads(program, group, elements, [load for o in outputs for load in loads_of(o.value)])
     _check_reuse(elements, [v for v in rows if more_than_one(lookup(frame.extents, v))], axis)
     whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
-    return Row(program, group, dims, rows, axis, outputs, folded, _streams(inputs, axis))
+    lanes = read_lanes([*elements, *inputs], axis, {v: lookup(frame.extents, v) for v in rows})
+    rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
+    folded, written = (streams_of(loads, axis, lanes) for loads in (elements, inputs))
+    return Row(program, group, dims, rows, axis, lanes, outputs, folded, written)
 
 
 def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.Var, ...]:
@@ -157,24 +168,3 @@ def _check_reuse(elements: list[ir.TensorLoad], rows: list[tirx.Var], axis: Axis
     if read and not own:
         names = ", ".join(dict.fromkeys(load.source.name for load in read))
         raise Unfit(f"none of {names} runs along all of {', '.join(v.name for v in rows)}: each is read for many rows")
-
-
-def _streams(loads: list[ir.TensorLoad], axis: Axis) -> tuple[Access, ...]:
-    """One access for each array of structures that is read along the axis."""
-    found: list[Access] = []
-    for load in loads:
-        access = access_of(load, axis)
-        if access is None:
-            _check_stride(load, axis)
-        elif not any(access.beside(other) for other in found):
-            found.append(access)
-    return tuple(found)
-
-
-def _check_stride(load: ir.TensorLoad, axis: Axis) -> None:
-    """Neighbours on the axis should be neighbours in memory, unless where they are is known at run time alone."""
-    gathers = any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
-    along = [uses(index, axis.variables) for index in load.indices]
-    if not any(along) or along[-1] or gathers:
-        return
-    raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.hopper.script import bind, put, registers, when
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
-from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import State
@@ -32,51 +33,49 @@ class Segment:
         return length if isinstance(length, int) else None
 
 
+class Point:
+    """One row: the values of its variables, and of the inputs that have one value a row."""
+
+    def __init__(self, program: RowProgram, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> None:
+        self.at = dict(at)
+        self.values: dict[sp.Symbol, Any] = {
+            s: bind(str(s), tensors.place(expression, self.at)) for s, expression in program.row_inputs.items()
+        }
+
+
+def length_of(program: RowProgram) -> ir.Expr:
+    """N as a number."""
+    extent, dtype = program.row.length, program.reference_dtype
+    return tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
+
+
 class Sweep:
     """Emits the passes of one thread over its row.
 
     Parameters
     ----------
-    at : the values of the variables of rows.
-    segment : what of the row the thread's block has.
+    point : the row.
+    segment : what of it the thread's block has.
     member : the thread's number among those that share it.
     """
 
     def __init__(
-        self,
-        program: RowProgram,
-        config: RowConfig,
-        tensors: Tensors,
-        at: Mapping[tirx.Var, ir.Expr],
-        segment: Segment,
-        member: ir.Expr,
+        self, program: RowProgram, config: Cut, tensors: Tensors, point: Point, segment: Segment, member: ir.Expr
     ) -> None:
-        self.program, self.config, self.tensors, self.at = program, config, tensors, dict(at)
-        self.segment, self.member, self.row = segment, member, program.row
-        self.row_values = {
-            s: bind(str(s), tensors.place(expression, self.at)) for s, expression in program.row_inputs.items()
-        }
+        self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
+        self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
         self.vectors = Vectors(tensors, self.row.folded, config.vector, config.vectors)
-
-    @property
-    def length(self) -> ir.Expr:
-        """N as a number."""
-        extent = self.row.length
-        dtype = self.program.reference_dtype
-        return tirx.const(extent, dtype) if isinstance(extent, int) else extent.astype(dtype)
+        self.length = length_of(program)
 
     def fold(self, state: State) -> None:
         """Folds the thread's positions into a state."""
         fold = ChunkFold(self.program, state, self.row_values, self.length)
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
-            chunk = self._chunk(start, guarded, first)
+            existing = self.existing(start, guarded)
             self.load(self.vectors, start, guarded)
-            if guarded:
-                with when(chunk.existing > 0):
-                    fold.fold(chunk)
-            else:
-                fold.fold(chunk)
+            with when(existing > 0) if guarded else nullcontext():
+                fold.fold(self.chunk(start, guarded, first, existing, lambda index: index))
 
         self.each_chunk(one)
 
@@ -100,24 +99,41 @@ class Sweep:
 
     def position(self, start: ir.Expr, k: Any) -> ir.Expr:
         """Where the k-th vector of a chunk starts."""
-        return start + (k * self.config.sharing + self.member) * self.config.vector
+        return start + (k * self.config.sharing + self.member) * self.config.positions
+
+    def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
+        """Where it starts in memory: the variables beside what neighbours run along, and the place on that."""
+        return self.at, self.position(start, k)
+
+    def there(self, start: ir.Expr, k: Any) -> ir.Expr:
+        """Whether the k-th vector of a chunk is before the end."""
+        return self.position(start, k) < self.segment.end
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
         """All vectors of a chunk."""
         with T.unroll(self.config.vectors) as k:
-            position = self.position(start, k)
-            vectors.load(k, position, self.at, position < self.segment.end if guarded else None)
+            at, place = self.origin(start, k)
+            vectors.load(k, place, at, self.there(start, k) if guarded else None)
 
-    def _chunk(self, start: ir.Expr, guarded: bool, first: bool | None) -> Chunk:
+    def chunk(
+        self, start: ir.Expr, guarded: bool, first: bool | None, existing: ir.Expr, element: Callable[[Any], Any]
+    ) -> Chunk:
+        """The positions of a chunk that the thread folds into one state.
+
+        Parameters
+        ----------
+        existing : how many there are.
+        element : the number of a position -> that of its element among those that the thread holds.
+        """
         config, program = self.config, self.program
 
         def each(emit: Callable[[Any], None]) -> None:
-            with T.unroll(config.vectors) as k, T.unroll(config.vector) as e:
-                emit(k * config.vector + e)
+            with T.unroll(config.vectors) as k, T.unroll(config.positions) as e:
+                emit(k * config.positions + e)
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
             beside = guarded and not self.vectors.holds(expression)
-            return self.place(self.vectors.held(expression, index), start, index, beside)
+            return self.place(self.vectors.held(expression, element(index)), start, element(index), beside)
 
         def inputs(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
             return {s: read(e, index) for s, e in program.position_inputs.items() if s in of}
@@ -126,21 +142,20 @@ class Sweep:
             return {s: read(e, index) for s, e in program.conditions.items() if s in of}
 
         def exists(index: Any) -> ir.Expr:
-            return self.position(start, index // config.vector) < self.segment.end
+            return self.there(start, index // config.positions)
 
-        existing = self._existing(start) if guarded else tirx.const(config.vector * config.vectors, "int32")
-        count = config.vector * config.vectors
+        count = config.positions * config.vectors
         return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
 
-    def _existing(self, start: ir.Expr) -> ir.Expr:
+    def existing(self, start: ir.Expr, guarded: bool) -> ir.Expr:
         """How many positions of a chunk there are: vectors are whole, or not there at all."""
+        if not guarded:
+            return tirx.const(self.config.positions * self.config.vectors, "int32")
         count = registers("existing", 1, "int32")
         put(count, 0, tirx.const(0, "int32"))
         with T.unroll(self.config.vectors) as k:
-            there = self.position(start, k) < self.segment.end
-            put(
-                count, 0, count[0] + tirx.Select(there, tirx.const(self.config.vector, "int32"), tirx.const(0, "int32"))
-            )
+            positions = tirx.const(self.config.positions, "int32")
+            put(count, 0, count[0] + tirx.Select(self.there(start, k), positions, tirx.const(0, "int32")))
         return count[0]
 
     def place(self, expression: ir.Expr, start: ir.Expr, index: Any, beside: bool = False) -> ir.Expr:
@@ -150,8 +165,19 @@ class Sweep:
         ----------
         beside : the position may be past the end, where the last one is read.
         """
-        config = self.config
-        position = self.position(start, index // config.vector) + index % config.vector
-        if beside:
-            position = tirx.min(position, self.segment.end - 1)
+        vector = self.config.vector
+        position = self.before_end(self.position(start, index // vector) + index % vector, beside)
         return self.tensors.place(expression, {**self.at, **self.row.axis.at(position)})
+
+    def before_end(self, position: ir.Expr, beside: bool) -> ir.Expr:
+        """A position, or the last one in place of those past the end."""
+        return tirx.min(position, self.segment.end - 1) if beside else position
+
+    def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> ir.Expr:
+        """A value of the thread's row, worked out once, as a variable that `place` knows.
+
+        Parameters
+        ----------
+        value : the values of the variables of rows -> the value.
+        """
+        return bind(name, value(self.at))

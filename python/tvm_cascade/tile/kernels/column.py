@@ -1,0 +1,145 @@
+"""The row skeleton over columns of memory: lanes hold neighbouring rows, groups of threads split the positions.
+
+    for chunk of positions: load a vector of rows at each; fold it, row by row      every thread by itself
+    leave the states; take those of one row from all groups; merge them             block, then the last of the grid
+    finish;  store what has one value a row
+    for chunk of positions: store what has an element a position                    from registers, or read again
+
+Everything between loads and stores comes from the fold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.hopper.script import bind, named, put, when, whole
+from tvm_cascade.tile.kernels.memory import MemoryKernel
+from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
+from tvm_cascade.tile.merge.lanes import WARP, Lanes
+from tvm_cascade.tile.output import member_at
+from tvm_cascade.tile.row.column_config import ColumnConfig
+from tvm_cascade.tile.row.column_sweep import ColumnSweep
+from tvm_cascade.tile.row.store import Store, result_dtype
+from tvm_cascade.tile.row.sweep import Point
+from tvm_cascade.tile.row.written import WholeRows
+from tvm_cascade.tile.state import State
+
+
+class ColumnKernel(MemoryKernel[ColumnConfig]):
+    """Emits the kernel of a row program whose neighbours in memory are rows."""
+
+    def _places(self) -> None:
+        config = self.config
+        self.rows = whole(self.row.count)
+        tiles = (self.rows + (config.rows - 1)) // config.rows
+        self.block = named("block", T.cta_id([tiles * config.segments]))
+        named("warp", T.warp_id([config.threads // WARP]))
+        named("lane_of_warp", T.lane_id([WARP]))
+        self.thread = named("thread", T.thread_id([config.threads]))
+
+    def _body(self) -> None:
+        config, state = self.config, self._state()
+        states, pool = ThreadStates(state, config.vector), T.SMEMPool()
+        shared = ColumnStates(pool, state, config.groups, config.lanes, config.vector)
+        results = self._shared_results(pool)
+        if config.segments > 1:
+            self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
+        pool.commit()
+        self.tile = bind("tile", self.block // config.segments)
+        group, lane = bind("group", self.thread // config.lanes), bind("lane", self.thread % config.lanes)
+        # Rows past the last are folded as the last are: all threads take part in what follows.
+        first = bind("first_row", tirx.min(self._row(lane, 0), self.rows - config.vector))
+        place = bind("place", first % whole(product(self.row.lanes.extents)))
+        point, segment = self._point(first), self._segment()
+        sweep = ColumnSweep(self.program, config, self.tensors, point, place, segment, group)
+        sweep.load_rows()
+        states.clear()
+        sweep.fold_rows(states)
+        shared.leave(states, group, lane)
+        T.evaluate(T.cuda.cta_sync())
+        self._over_groups(state, shared, results)
+        if results:
+            T.evaluate(T.cuda.cta_sync())
+            with when(self._row(lane, 0) < self.rows):
+                self._whole_rows(sweep, results, lane)
+
+    def _row(self, lane: ir.Expr, number: ir.Expr | int) -> ir.Expr:
+        """A row of the block by the lane and its number there."""
+        return self.tile * self.config.rows + lane * self.config.vector + number
+
+    def _shared_results(self, pool: Any) -> dict[sp.Symbol, Any]:
+        """Shared memory for the results that outputs along the axis read."""
+        read = [member_at(self.row.group, load) for o in self.row.whole_rows for load in loads_of(o.value)]
+        names = dict.fromkeys(member.result for member in read if member is not None)
+        return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}
+
+    def _over_groups(self, state: State, shared: ColumnStates, results: dict[sp.Symbol, Any]) -> None:
+        """Merges and stores the rows of the block, one of each lane at a time."""
+        config, segment = self.config, self.block % self.config.segments
+        member, lane = bind("member", self.thread % config.groups), bind("lane_of_row", self.thread // config.groups)
+        is_first = tirx.EQ(member, tirx.const(0, "int32"))
+        grid = self._grid(state)
+        with T.serial(config.vector) as number:
+            row = bind("row_index", self._row(lane, number))
+            point = self._point(tirx.min(row, self.rows - 1))
+            self._merge(state, shared.exchange(state, number, lane, member), point)
+            with when(row < self.rows):
+                if grid is not None:
+                    with when(is_first):
+                        grid.put(state, segment, row)
+                else:
+                    stored = self._store(state, point, member, config.groups)
+                    for result, values in results.items():
+                        with when(is_first):
+                            put(values, number * config.lanes + lane, stored[result])
+        if grid is not None:
+            self._over_blocks(state, grid)
+
+    def _grid(self, state: State) -> GridStates | None:
+        if self.config.segments == 1:
+            return None
+        assert isinstance(self.row.count, int)
+        return GridStates(self.name, self.config.segments, self.row.count, len(state.parts))
+
+    def _over_blocks(self, state: State, grid: GridStates) -> None:
+        """The last block of the rows to arrive merges the states of all."""
+        config = self.config
+        members = 1 << (config.segments - 1).bit_length()
+        at_once = config.threads // members
+        T.evaluate(T.cuda.cta_sync())
+        with when(self.thread == 0):
+            put(self.flag, 0, grid.arrive(self.tile))
+        T.evaluate(T.cuda.cta_sync())
+        with when(self.flag[0] != 0):
+            member = bind("segment", self.thread % members)
+            with T.serial(-(-config.rows // at_once)) as step:
+                number = bind("number", step * at_once + self.thread // members)
+                row = bind("row_index", self.tile * config.rows + number)
+                known = bind("known_row", tirx.min(row, self.rows - 1))
+                point = self._point(known)
+                grid.get(state, member, known)
+                self._merge(state, Lanes(member, members), point)
+                with when(tirx.And(number < config.rows, row < self.rows)):
+                    self._store(state, point, member, members)
+
+    def _store(self, state: State, point: Point, member: ir.Expr, sharing: int) -> dict[sp.Symbol, ir.Expr]:
+        store = Store(self.program, self.tensors, point, sharing)
+        store.emit(state, member)
+        return store.results
+
+    def _whole_rows(self, sweep: ColumnSweep, results: dict[sp.Symbol, Any], lane: ir.Expr) -> None:
+        held: dict[sp.Symbol, ir.Expr] = {}
+        for result, values in results.items():
+
+            def of_row(number: ir.Expr, values: Any = values) -> ir.Expr:
+                return values[number * self.config.lanes + lane]
+
+            held[result] = sweep.hold(str(result), of_row)
+        WholeRows(sweep, held).emit()

@@ -1,0 +1,78 @@
+"""The block level of columns: states change hands in shared memory, so that the lanes of a warp have those of a row.
+
+    before     thread (group, lane) has one state for each row of its vector
+    after      neighbouring lanes have the states that all groups have of one row
+
+Lanes merge them as they do anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.tile.hopper.script import named, put, registers
+from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.state import State
+
+
+class ThreadStates:
+    """States of several rows in the registers of a thread; one at a time is worked on."""
+
+    def __init__(self, state: State, rows: int) -> None:
+        self.state, self.rows = state, rows
+        self.parts = [registers("states", rows, dtype_of(part)) for part in state.parts]
+
+    def clear(self) -> None:
+        """All are the identity."""
+        self.state.clear()
+        with T.unroll(self.rows) as row:
+            self.leave(row)
+
+    def take(self, row: ir.Expr) -> None:
+        """Makes the state of a row the one that is worked on."""
+        for own, part in zip(self.parts, self.state.parts, strict=True):
+            put(part, 0, own[row])
+
+    def leave(self, row: ir.Expr) -> None:
+        """Puts it back."""
+        for own, part in zip(self.parts, self.state.parts, strict=True):
+            put(own, row, part[0])
+
+
+class ColumnStates:
+    """States of the groups of a block, by group and row, part by part.
+
+    Parameters
+    ----------
+    pool : the block's shared memory.
+    groups : a power of two, at most 32.
+    lanes, vector : of a group, and rows of a lane.
+    """
+
+    def __init__(self, pool: Any, state: State, groups: int, lanes: int, vector: int) -> None:
+        self.groups, self.lanes = groups, lanes
+        self.pitch = lanes * vector + 1  # lanes that take one row's states from all groups find them in other banks
+        size = groups * self.pitch
+        self.parts = [named("columns", pool.alloc((size,), dtype_of(part), align=8)) for part in state.parts]
+
+    def leave(self, states: ThreadStates, group: ir.Expr, lane: ir.Expr) -> None:
+        """A thread leaves its states; the block has to come together before they are taken."""
+        with T.unroll(states.rows) as row:
+            for shared, own in zip(self.parts, states.parts, strict=True):
+                put(shared, group * self.pitch + row * self.lanes + lane, own[row])
+
+    def exchange(self, state: State, row: ir.Expr, lane: ir.Expr, member: ir.Expr) -> Lanes:
+        """Every lane takes the state that one group has of a row; the exchange that merges them.
+
+        Parameters
+        ----------
+        row, lane : the number of the row in the vector of a lane of the groups.
+        member : the group, the thread's own lane of a warp modulo their number.
+        """
+        for shared, own in zip(self.parts, state.parts, strict=True):
+            put(own, 0, shared[member * self.pitch + row * self.lanes + lane])
+        return Lanes(member, self.groups)

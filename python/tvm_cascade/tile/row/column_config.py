@@ -1,0 +1,171 @@
+"""How a kernel over columns of memory is cut: lanes hold neighbouring rows, groups of threads split the positions."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, MULTIPROCESSORS, own_bytes, widest_vector
+from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.state import COUNTER
+from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
+
+LEAST_IN_FLIGHT_BYTES = 32 * 1024
+"""Of a multiprocessor, under way at once: what the memory's bandwidth times its latency asks for."""
+
+_TEAMS = ((32, 8), (16, 16), (8, 32))
+"""(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
+
+_STATE_REGISTERS = 64
+"""Of a thread's states: fewer rows a thread where a state has many parts."""
+
+_SHARED_BYTES = 96 * 1024
+"""Of a block, for the states of all its threads."""
+
+_KEPT_BYTES = 128
+"""Of a row's own elements that a thread keeps in registers until its outputs are written."""
+
+_RESIDENT = 4
+"""Blocks of 256 threads of a multiprocessor, at 64 registers a thread."""
+
+_LEAST_CHUNKS = 2
+"""Of a segment: shorter ones cost more in their merge than they gain."""
+
+
+@dataclass(frozen=True)
+class ColumnConfig:
+    """The cut of columns.
+
+    Attributes
+    ----------
+    lanes : threads beside each other, each with a vector of rows.
+    groups : of so many threads, that split the positions; a power of two, at most 32.
+    vector : neighbouring rows that a thread reads at once, and folds.
+    vectors : positions that it has in flight.
+    segments : blocks of the same rows, at most 32.
+    kept : elements stay in registers until outputs are written; otherwise they are read again.
+    why : it was chosen, in words; empty where a caller did.
+    """
+
+    lanes: int
+    groups: int
+    vector: int
+    vectors: int
+    segments: int = 1
+    kept: bool = False
+    why: str = field(default="", compare=False)
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.lanes * self.groups
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.lanes * self.vector
+
+    @property
+    def positions(self) -> int:
+        """Of a vector."""
+        return 1
+
+    @property
+    def sharing(self) -> int:
+        """Threads of one block that share a row, or a segment of it."""
+        return self.groups
+
+    @property
+    def chunk(self) -> int:
+        """Positions that those threads have in flight together."""
+        return self.groups * self.vectors
+
+    def __str__(self) -> str:
+        blocks = f"{self.segments} blocks for" if self.segments > 1 else "a block for"
+        levels = "groups and blocks" if self.segments > 1 else "groups"
+        kept = ", kept in registers" if self.kept else ""
+        because = f": {self.why}" if self.why else ""
+        return (
+            f"{blocks} {self.rows} neighbouring rows, {self.lanes} lanes of {self.vector}, positions split over "
+            f"{self.groups} groups of lanes, merged over {levels}, {self.vectors} loads of {self.vector} rows in flight"
+            f"{kept}{because}"
+        )
+
+
+def choose_column_config(row: Row) -> ColumnConfig:
+    """The cut of columns, by bytes in flight: enough on each multiprocessor, and blocks for all of them.
+
+    Raises
+    ------
+    Unfit
+        Where there is none for its shape.
+    """
+    length = row.length
+    if isinstance(length, int) and length == 0:
+        raise Unfit("the axis is empty")
+    vector = _vector(row)
+    lanes, groups = _team(row, vector)
+    most = max(1, min(8, IN_FLIGHT_BYTES // (vector * own_bytes(row))))
+    segments, kept = 1, False
+    if isinstance(length, int):
+        share = -(-length // groups)
+        kept = bool(row.whole_rows) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
+        segments = _segments(row, length, _blocks(row, lanes * vector), groups)
+        most = share if kept else min(most, -(-share // segments))
+    chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
+    if not kept:
+        chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen))
+    return dataclasses.replace(chosen, why=_why(row, chosen))
+
+
+def _vector(row: Row) -> int:
+    """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
+    parts = [accumulator_dtype(component_dtype(row.group, c)) for c in row.fold.components]
+    parts += ["float32" for _ in row.fold.references] + [COUNTER]
+    registers = sum(max(1, itemsize(dtype) // 4) for dtype in parts)
+    vector = widest_vector(row)
+    threads = max(lanes * groups for lanes, groups in _TEAMS)
+    while vector > 1 and (vector * registers > _STATE_REGISTERS or vector * registers * 4 * threads > _SHARED_BYTES):
+        vector //= 2
+    return vector
+
+
+def _team(row: Row, vector: int) -> tuple[int, int]:
+    enough = [team for team in _TEAMS if (_blocks(row, team[0] * vector) or MULTIPROCESSORS) >= MULTIPROCESSORS]
+    lanes, groups = enough[0] if enough else _TEAMS[-1]
+    if isinstance(row.length, int) and row.length < groups:
+        groups = 1 << (row.length - 1).bit_length()
+        lanes = max(lanes, WARP)
+    return lanes, groups
+
+
+def _blocks(row: Row, rows: int) -> int | None:
+    """Of so many rows each; None where that is not known before the launch."""
+    return -(-row.count // rows) if isinstance(row.count, int) else None
+
+
+def _segments(row: Row, length: int, blocks: int | None, groups: int) -> int:
+    """Blocks of the same rows: as many as give every multiprocessor two, where none has to wait for all."""
+    if row.whole_rows or blocks is None or blocks >= MULTIPROCESSORS:
+        return 1
+    return max(1, min(WARP, 2 * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
+
+
+def _enough(row: Row, config: ColumnConfig) -> int:
+    """Vectors in flight, no more than there have to be."""
+    blocks = _blocks(row, config.rows)
+    resident = _RESIDENT if blocks is None else min(_RESIDENT, -(-blocks * config.segments // MULTIPROCESSORS))
+    each = config.threads * config.vector * own_bytes(row) * resident
+    return max(1, min(config.vectors, -(-LEAST_IN_FLIGHT_BYTES // each)))
+
+
+def _why(row: Row, config: ColumnConfig) -> str:
+    flight = config.threads * config.vector * config.vectors * own_bytes(row)
+    apart, beside = row.axis.variables[-1].name, row.lanes.variables[-1].name
+    return (
+        f"neighbours along {apart} lie apart in memory, those along {beside} do not; "
+        f"a block has {max(1, flight // 1024)} KiB in flight"
+    )

@@ -1,0 +1,41 @@
+"""What every cut of rows over threads says, whether neighbours in memory are positions or rows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Cut(Protocol):
+    """How a kernel is cut."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+
+    @property
+    def vector(self) -> int:
+        """Neighbours in memory that a thread reads at once."""
+
+    @property
+    def positions(self) -> int:
+        """Of a vector: all of it, or one where neighbours are rows."""
+
+    @property
+    def vectors(self) -> int:
+        """That a thread has in flight."""
+
+    @property
+    def segments(self) -> int:
+        """Blocks that share a row."""
+
+    @property
+    def sharing(self) -> int:
+        """Threads of one block that share a row, or a segment of it."""
+
+    @property
+    def chunk(self) -> int:
+        """Positions that those threads have in flight together."""
+
+    @property
+    def kept(self) -> bool:
+        """A row's elements stay in registers until its outputs are written; otherwise they are read again."""

@@ -1,0 +1,99 @@
+"""What neighbours in memory run along, read off the loads of a program: positions of the axis, or rows.
+
+x[row, l]        the axis: threads that share a row read neighbouring positions
+x[l, row]        rows: threads read neighbouring rows, and each folds its own
+
+What is read once a row says nothing of it.
+"""
+
+from __future__ import annotations
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.domain import loads_of, uses
+from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.linear import Access, Axis, access_of
+
+NO_LANES = Axis((), ())
+"""Neighbours in memory are positions of the axis."""
+
+
+def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Extent]) -> Axis:
+    """The variables of rows that neighbours in memory run along, as many as do; none where positions are neighbours.
+
+    Parameters
+    ----------
+    loads : of the fold and of its outputs.
+    rows : variables of rows -> extents.
+
+    Raises
+    ------
+    Unfit
+        Where neighbours are neither.
+    """
+    apart = [load for load in loads if _lies_apart(load, axis)]
+    for load in apart:
+        trailing = _trailing(load, rows)
+        for first in range(len(trailing)):
+            lanes = Axis(trailing[first:], tuple(lookup(rows, v) for v in trailing[first:]))
+            if all(access_of(other, lanes) is not None for other in apart):
+                return lanes
+    for load in apart:
+        if not _gathers(load, axis):
+            raise Unfit(f"{load}: neighbours along {axis.variables[-1].name} lie apart in memory, and none are rows")
+    return NO_LANES
+
+
+def streams_of(loads: list[ir.TensorLoad], axis: Axis, lanes: Axis) -> tuple[Access, ...]:
+    """One access for each array of structures that varies with the position, along the axis or along the lanes.
+
+    Raises
+    ------
+    Unfit
+        Where some run along rows, and another along the axis.
+    """
+    found: list[Access] = []
+    for load in loads:
+        if not any(uses(index, axis.variables) for index in load.indices):
+            continue
+        access = access_of(load, lanes if lanes.variables else axis)
+        if access is None:
+            _check_apart(load, lanes)
+        elif not any(access.beside(other) for other in found):
+            found.append(access)
+    return tuple(found)
+
+
+def _check_apart(load: ir.TensorLoad, lanes: Axis) -> None:
+    """What every lane reads by itself should not lie far from what its neighbours read."""
+    last = len(load.indices) - 1
+    if any(uses(index, lanes.variables) for index in load.indices[:last]) and not _gathers(load, lanes):
+        raise Unfit(f"{load}: neighbours along {lanes.variables[-1].name} lie apart in memory, those of others do not")
+
+
+def _lies_apart(load: ir.TensorLoad, axis: Axis) -> bool:
+    """Whether neighbours on the axis are no neighbours in memory."""
+    along = [uses(index, axis.variables) for index in load.indices]
+    return any(along) and not along[-1] and access_of(load, axis) is None
+
+
+def _gathers(load: ir.TensorLoad, axis: Axis) -> bool:
+    """Whether where neighbours are is known at run time alone."""
+    return any(uses(inner, axis.variables) for index in load.indices for inner in loads_of(index))
+
+
+def _trailing(load: ir.TensorLoad, rows: dict[tirx.Var, Extent]) -> tuple[tirx.Var, ...]:
+    """The variables of rows that a load's last indices are, in their order in memory."""
+    found: list[tirx.Var] = []
+    for index, extent in reversed(list(zip(load.indices, load.source.ty.shape, strict=True))):
+        if any(index.same_as(v) for v in rows) and not any(index.same_as(f) for f in found):
+            found.insert(0, index)
+        elif more_than_one(_extent(extent)):
+            break
+    return tuple(found)
+
+
+def _extent(extent: ir.Expr) -> Extent:
+    return int(extent) if isinstance(extent, ir.prim.IntImm) else extent

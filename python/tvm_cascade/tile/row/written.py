@@ -1,0 +1,99 @@
+"""The second pass over a row: outputs with an element for every position, from registers or read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.tile.hopper.script import put, registers, when
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.row.elements import Vectors, copy_vector
+from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
+from tvm_cascade.tile.row.store import of_results
+from tvm_cascade.tile.row.sweep import Sweep
+from tvm_cascade.transform.printer import cast
+
+
+class WholeRows:
+    """Emits the outputs along the axis.
+
+    Parameters
+    ----------
+    results : of the row.
+    """
+
+    def __init__(self, sweep: Sweep, results: Mapping[sp.Symbol, ir.Expr]) -> None:
+        self.sweep, self.results = sweep, results
+        self.row, self.config, self.tensors = sweep.row, sweep.config, sweep.tensors
+
+    def emit(self) -> None:
+        """Every position of the thread's share."""
+        outputs = [
+            (o, self._with_reciprocals(of_results(self.row, o.value, self.results))) for o in self.row.whole_rows
+        ]
+        config, kept = self.config, self.sweep.vectors
+        fresh = [s for s in self.row.written if not (config.kept and any(s.beside(other) for other in kept.streams))]
+        again = Vectors(self.tensors, tuple(fresh), config.vector, 1 if config.kept else config.vectors)
+
+        def chunk(start: ir.Expr, guarded: bool, _first: bool | None) -> None:
+            if not config.kept:
+                self.sweep.load(again, start, guarded)
+            with T.unroll(config.vectors) as k, when(self.sweep.there(start, k)) if guarded else nullcontext():
+                if config.kept:
+                    at, place = self.sweep.origin(start, k)
+                    again.load(tirx.const(0, "int32"), place, at, None)
+                for output, value in outputs:
+                    self._vector(output, value, start, k, again)
+
+        self.sweep.each_chunk(chunk)
+
+    def _vector(self, output: Output, value: ir.Expr, start: ir.Expr, k: ir.Expr, again: Vectors) -> None:
+        """An output at the neighbours of one vector."""
+        count, own = self.config.vector, self.tensors.own_of(output.buffer)
+
+        def stored(e: ir.Expr) -> ir.Expr:
+            index = k * count + e
+            found = again.held(value, e if self.config.kept else index)
+            if self.config.kept:
+                found = self.sweep.vectors.held(found, index)
+            return self.sweep.place(found, start, index)
+
+        access = access_of(tirx.BufferLoad(output.buffer, list(output.indices)), self.row.along)
+        if access is None or access.stride != 1:
+            with T.unroll(count) as e:
+                indices = [self.sweep.place(i, start, k * count + e) for i in output.indices]
+                T.buffer_store(own, stored(e), indices)
+            return
+        staged = registers(f"{output.buffer.name}_stored", count, access.dtype)
+        with T.unroll(count) as e:
+            put(staged, e, cast(stored(e), access.dtype))
+        width = load_width(access, count)
+        at, place = self.sweep.origin(start, k)
+        first = self.tensors.place(access.base, at) + cast(place, INDEX)
+        for part in range(0, count, width):
+            copy_vector(self.tensors.flat_of(output.buffer), first + part, staged, part, width)
+
+    def _with_reciprocals(self, value: ir.Expr) -> ir.Expr:
+        """a / b as a · (1/b), where b is the same for the whole row and no number: one division a row."""
+        axis = self.row.axis.variables
+
+        def replace(quotient: prim.Div) -> ir.Expr:
+            divisor, dtype = quotient.b, dtype_of(quotient)
+            fixed = not uses(divisor, axis) and not isinstance(divisor, (prim.FloatImm, prim.IntImm))
+            if (
+                not fixed
+                or not dtype.startswith("float")
+                or any(uses(i, axis) for load in loads_of(divisor) for i in load.indices)
+            ):
+                return quotient
+            one = tirx.const(1, dtype)
+            return quotient.a * self.sweep.per_row("inverse", lambda at: self.tensors.place(one / divisor, at))
+
+        return tvm_ffi.structural_map(value, (prim.Div, replace))
