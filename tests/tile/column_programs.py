@@ -75,6 +75,23 @@ def masked_sum_exp(dtype: str = "float32", rows: int = 40, length: int = 70) -> 
     return program(x, keep, each("out", lambda c: top[c] + te.log(mass[c]), rows))
 
 
+def slope(dtype: str = "float32", rows: int = 40, length: int = 70) -> tirx.PrimFunc:
+    """A regression that nobody has named: w, x, y -> Σ exp(−|w|)·(x − x̄)·(y − ȳ), with w[l], x[l, c] and y[l]."""
+    w, x, y = array("w", length, dtype=dtype), array("x", length, rows, dtype=dtype), array("y", length, dtype=dtype)
+
+    def weight(j: Expr) -> Expr:
+        return te.exp(number(-1) * te.abs(wide(w[j])))
+
+    mass = fold("mass", lambda c, j: weight(j), total, length, (rows,))
+    of_x = fold("of_x", lambda c, j: weight(j) * wide(x[j, c]), total, length, (rows,))
+    of_y = fold("of_y", lambda c, j: weight(j) * wide(y[j]), total, length, (rows,))
+
+    def both(c: Expr, j: Expr) -> Expr:
+        return weight(j) * (wide(x[j, c]) - of_x[c] / mass[c]) * (wide(y[j]) - of_y[c] / mass[c])
+
+    return program(w, x, y, fold("slope", both, total, length, (rows,)))
+
+
 def gain_gradient(dtype: str = "float32", rows: int = 40, length: int = 70) -> tirx.PrimFunc:
     """The gradients of a norm's gain and bias: sums over its rows."""
     return norm_parameters_gradient(dtype, length, rows)
@@ -91,6 +108,7 @@ COLUMNS: dict[str, Build] = {
     "softmax": softmax,
     "batch_norm": batch_norm,
     "argmax": argmax,
+    "slope": slope,
     "masked_sum_exp": masked_sum_exp,
     "gain_gradient": gain_gradient,
     "channels_last": channels_last,

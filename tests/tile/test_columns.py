@@ -3,18 +3,113 @@
 from __future__ import annotations
 
 import pytest
+from tvm import te
 
+import tvm_cascade
+from tvm_cascade.tile.build import Kernel
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
 
-from .column_programs import COLUMNS
+from ..analysis.programs import array, fold, program, total
+from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
-from .test_row_kernels import assert_right
+from .row_programs import PROGRAMS
+from .test_row_kernels import assert_right, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
 ONE = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1)
+FEW_LANES = ColumnConfig(lanes=4, groups=32, vector=2, vectors=2)
+GRID = ColumnConfig(lanes=8, groups=16, vector=4, vectors=2, segments=5)
+MANY = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1, segments=32)
+KEPT = ColumnConfig(lanes=8, groups=16, vector=4, vectors=5, kept=True)
+
+
+def config_of(kernel: Kernel) -> ColumnConfig:
+    """The cut of a kernel over columns."""
+    assert isinstance(kernel.config, ColumnConfig)
+    return kernel.config
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_in_the_cut_of_their_own_choice(name: str) -> None:
-    assert isinstance(assert_right(COLUMNS[name]()).config, ColumnConfig)
+    config_of(assert_right(COLUMNS[name]()))
+
+
+@pytest.mark.parametrize("name", ["variance", "softmax", "batch_norm", "gain_gradient"])
+def test_half_precision(name: str) -> None:
+    assert config_of(assert_right(COLUMNS[name](dtype="float16"))).vector == 8
+
+
+@pytest.mark.parametrize("config", [ONE, FEW_LANES, GRID, MANY], ids=["one", "few lanes", "grid", "many blocks"])
+@pytest.mark.parametrize("name", ["variance", "argmax", "masked_sum_exp", "slope"])
+def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:
+    """Of 32 segments of 71 positions some are empty, and no split divides them."""
+    assert_right(COLUMNS[name](rows=36, length=71), config)
+
+
+@pytest.mark.parametrize(("rows", "vector"), [(1, 1), (30, 2), (33, 1), (52, 4)])
+def test_rows_that_no_vector_divides(rows: int, vector: int) -> None:
+    if rows > 1:
+        assert config_of(assert_right(variance(rows=rows, length=37))).vector == vector
+    assert_right(softmax(rows=rows, length=37, batch=3))
+
+
+@pytest.mark.parametrize("length", [1, 3, 129])
+def test_lengths(length: int) -> None:
+    assert_right(variance(rows=12, length=length))
+    assert_right(softmax(rows=12, length=length, dtype="float16"), None)
+
+
+def test_whole_rows_stay_in_registers() -> None:
+    assert config_of(assert_right(softmax())).kept
+    assert_right(softmax(), KEPT)
+    assert not config_of(assert_right(softmax(length=1100, rows=8, batch=1))).kept
+
+
+@pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])
+def test_hard_data(kind: str) -> None:
+    assert_right(softmax(rows=8, length=300, batch=1), FEW_LANES, kind)
+
+
+def test_rows_of_several_variables_are_neighbours_together() -> None:
+    """x[l, h, d] over l: six heads of three are 18 rows, in vectors of two."""
+    x = array("x", 50, 6, 3)
+    kernel = assert_right(program(x, fold("out", lambda h, d, j: x[j, h, d] * x[j, h, d], total, 50, (6, 3))))
+    assert config_of(kernel).vector == 2
+
+
+def test_lengths_known_at_launch_alone() -> None:
+    assert_right(argmax(length=90), compiled=argmax(length=te.var("n", "int64")))
+
+
+def test_rows_that_lie_apart_both_ways_are_left_to_schedules() -> None:
+    x, y = array("x", 40, 48), array("y", 48, 40)
+    func = program(x, y, fold("out", lambda i, j: x[j, i] * y[i, j], total, 40, (48,)))
+    with pytest.raises(Unfit, match="lie apart in memory, those of others do not"):
+        row_kernel(func)
+
+
+def test_a_cut_of_the_other_layout_is_refused() -> None:
+    with pytest.raises(Unfit, match="is of another layout"):
+        row_kernel(PROGRAMS["softmax"](), ONE)
+
+
+def test_the_cut_gives_every_multiprocessor_work() -> None:
+    few, many = config_of(row_kernel(variance(rows=512, length=2**17))), config_of(row_kernel(variance(rows=2**17)))
+    assert few.segments > 1 and few.segments * 512 // few.rows >= 132
+    assert many.segments == 1 and many.lanes == 32
+    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1))).segments == 1
+
+
+def test_explain_says_which_rows_a_block_has() -> None:
+    told = str(tvm_cascade.explain(variance(rows=512, length=2**17), target=TARGET))
+    assert (
+        "memory-bound kernel `row`" in told and "neighbouring rows" in told and "merged over groups and blocks" in told
+    )
+    assert "lie apart in memory, those along" in told
+
+
+def test_a_column_kernel_on_older_gpus() -> None:
+    assert "neighbouring rows" in str(tvm_cascade.explain(variance(), target={"kind": "cuda", "arch": "sm_80"}))

@@ -79,7 +79,7 @@ class MemoryKernel(ABC, Generic[C]):
         """The positions of the row that the block folds."""
         config, length = self.config, self.row.length
         if config.segments == 1:
-            return Segment(tirx.const(0, "int32"), whole(length), length)
+            return Segment(tirx.const(0, "int32"), whole(length), Segment.known(length))
         assert isinstance(length, int)
         step = -(-length // (config.segments * config.positions)) * config.positions
         start = bind("start", self.block % config.segments * step)

@@ -19,6 +19,9 @@ LEAST_IN_FLIGHT_BYTES = 32 * 1024
 _TEAMS = ((32, 8), (16, 16), (8, 32))
 """(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
 
+_SHORT = (32, 4)
+"""The same for axes shorter than the groups of another."""
+
 _STATE_REGISTERS = 64
 """Of a thread's states: fewer rows a thread where a state has many parts."""
 
@@ -137,8 +140,7 @@ def _team(row: Row, vector: int) -> tuple[int, int]:
     enough = [team for team in _TEAMS if (_blocks(row, team[0] * vector) or MULTIPROCESSORS) >= MULTIPROCESSORS]
     lanes, groups = enough[0] if enough else _TEAMS[-1]
     if isinstance(row.length, int) and row.length < groups:
-        groups = 1 << (row.length - 1).bit_length()
-        lanes = max(lanes, WARP)
+        lanes, groups = _SHORT
     return lanes, groups
 
 
