@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
 import pytest
-from tvm import te
+import tvm
+from tvm import te, tirx
 
 import tvm_cascade
+from tvm_cascade.evaluate.oracle import signature
+from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.testing.fuzz.program import data
+from tvm_cascade.testing.fuzz.program import program as program_of
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
+from tvm_cascade.tile.row.config import RowConfig
 
 from ..analysis.programs import array, fold, program, total
 from .column_programs import COLUMNS, argmax, softmax, variance
@@ -23,7 +32,20 @@ ONE = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1)
 FEW_LANES = ColumnConfig(lanes=4, groups=32, vector=2, vectors=2)
 GRID = ColumnConfig(lanes=8, groups=16, vector=4, vectors=2, segments=5)
 MANY = ColumnConfig(lanes=32, groups=4, vector=1, vectors=1, segments=32)
+HALVES = ColumnConfig(lanes=4, groups=32, vector=8, vectors=2)
 KEPT = ColumnConfig(lanes=8, groups=16, vector=4, vectors=5, kept=True)
+
+
+def transposed(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The same function of inputs whose dimensions are in the opposite order."""
+    schedule = tvm.s_tir.Schedule(func)
+    names = {param.name for param in signature(func).inputs}
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        for k, region in enumerate(schedule.get(block).reads):
+            if region.source.name in names:
+                names.remove(region.source.name)
+                schedule.transform_layout(block, ("read", k), lambda *indices: indices[::-1])
+    return schedule.mod["main"]
 
 
 def config_of(kernel: Kernel) -> ColumnConfig:
@@ -39,7 +61,7 @@ def test_columns_in_the_cut_of_their_own_choice(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["variance", "softmax", "batch_norm", "gain_gradient"])
 def test_half_precision(name: str) -> None:
-    assert config_of(assert_right(COLUMNS[name](dtype="float16"))).vector == 8
+    config_of(assert_right(COLUMNS[name](dtype="float16", length=6 if name == "batch_norm" else 37), HALVES))
 
 
 @pytest.mark.parametrize("config", [ONE, FEW_LANES, GRID, MANY], ids=["one", "few lanes", "grid", "many blocks"])
@@ -49,11 +71,24 @@ def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:
     assert_right(COLUMNS[name](rows=36, length=71), config)
 
 
-@pytest.mark.parametrize(("rows", "vector"), [(1, 1), (30, 2), (33, 1), (52, 4)])
-def test_rows_that_no_vector_divides(rows: int, vector: int) -> None:
-    if rows > 1:
-        assert config_of(assert_right(variance(rows=rows, length=37))).vector == vector
-    assert_right(softmax(rows=rows, length=37, batch=3))
+@pytest.mark.parametrize(("rows", "vector"), [(30, 2), (33, 1), (52, 4)])
+def test_rows_that_no_lanes_divide(rows: int, vector: int) -> None:
+    assert config_of(row_kernel(variance(rows=rows * 4097, length=37))).vector == vector
+    assert_right(softmax(rows=rows, length=37, batch=3), ColumnConfig(lanes=8, groups=16, vector=vector, vectors=2))
+
+
+def test_one_row() -> None:
+    """Neighbours on the axis are neighbours in memory then."""
+    assert isinstance(assert_right(softmax(rows=1, length=37, batch=3)).config, RowConfig)
+
+
+@pytest.mark.parametrize("config", [None, GRID], ids=["own choice", "grid"])
+def test_a_random_fold(config: ColumnConfig | None) -> None:
+    """Sums at a reference that an input of the row moves, over inputs whose first dimension is the axis."""
+    case = draw(180)
+    config = config and dataclasses.replace(config, vector=1)
+    inputs = [np.ascontiguousarray(a.T) for a in data(case, 0)]
+    config_of(assert_right(transposed(program_of(case)), config, inputs=inputs))
 
 
 @pytest.mark.parametrize("length", [1, 3, 129])
@@ -76,8 +111,8 @@ def test_hard_data(kind: str) -> None:
 def test_rows_of_several_variables_are_neighbours_together() -> None:
     """x[l, h, d] over l: six heads of three are 18 rows, in vectors of two."""
     x = array("x", 50, 6, 3)
-    kernel = assert_right(program(x, fold("out", lambda h, d, j: x[j, h, d] * x[j, h, d], total, 50, (6, 3))))
-    assert config_of(kernel).vector == 2
+    func = program(x, fold("out", lambda h, d, j: x[j, h, d] * x[j, h, d], total, 50, (6, 3)))
+    assert_right(func, ColumnConfig(lanes=4, groups=32, vector=2, vectors=2))
 
 
 def test_lengths_known_at_launch_alone() -> None:

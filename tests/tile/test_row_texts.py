@@ -15,6 +15,7 @@ from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
+from .column_programs import COLUMNS
 from .row_programs import PROGRAMS
 from .test_row_kernels import row_kernel
 
@@ -57,11 +58,26 @@ def program_of(suite: str, label: str) -> tirx.PrimFunc:
     ],
 )
 def test_registers_hold_what_they_are_meant_to(suite: str, label: str, tmp_path: Path) -> None:
-    source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
-    kernel = row_kernel(program_of(suite, label))
+    assert_in_registers(row_kernel(program_of(suite, label)), 128, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "dtype", "rows", "bits"),
+    [("variance", "float16", 8192, 128), ("softmax", "float32", 1024, 128), ("slope", "float16", 8192, 64)],
+)
+def test_registers_hold_the_states_of_neighbouring_rows(
+    name: str, dtype: str, rows: int, bits: int, tmp_path: Path
+) -> None:
+    assert_in_registers(row_kernel(COLUMNS[name](dtype=dtype, rows=rows, length=1024)), bits, tmp_path)
+
+
+def assert_in_registers(kernel: Kernel, bits: int, folder: Path) -> None:
+    """The kernel compiles for Hopper without spills, and loads so many bits at once."""
+    source, cubin = folder / "kernel.cu", folder / "kernel.cubin"
     source.write_text(cuda_text(kernel))
     math = ["--use_fast_math"] if kernel.fast_math else []
     messages = nvcc("-cubin", "-O3", *math, "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
     assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
     loads = [name for name in instructions(cubin) if name.startswith("LDG")]
-    assert any("128" in name for name in loads), f"no load of 16 bytes among {loads}"
+    assert any(f".{bits}" in name for name in loads), f"no load of {bits} bits among {loads}"

@@ -31,6 +31,12 @@ _SHARED_BYTES = 96 * 1024
 _KEPT_BYTES = 128
 """Of a row's own elements that a thread keeps in registers until its outputs are written."""
 
+_IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 16
+"""Of a thread: what is computed from them takes registers too."""
+
+_SECTOR_BYTES = 32
+"""That memory moves at least."""
+
 _RESIDENT = 4
 """Blocks of 256 threads of a multiprocessor, at 64 registers a thread."""
 
@@ -111,7 +117,9 @@ def choose_column_config(row: Row) -> ColumnConfig:
         raise Unfit("the axis is empty")
     vector = _vector(row)
     lanes, groups = _team(row, vector)
-    most = max(1, min(8, IN_FLIGHT_BYTES // (vector * own_bytes(row))))
+    while vector > 1 and _idle(row, lanes, groups, vector):
+        vector //= 2
+    most = max(1, min(IN_FLIGHT_BYTES // (vector * own_bytes(row)), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
     segments, kept = 1, False
     if isinstance(length, int):
         share = -(-length // groups)
@@ -142,6 +150,15 @@ def _team(row: Row, vector: int) -> tuple[int, int]:
     if isinstance(row.length, int) and row.length < groups:
         lanes, groups = _SHORT
     return lanes, groups
+
+
+def _idle(row: Row, lanes: int, groups: int, vector: int) -> bool:
+    """Whether multiprocessors stay without work that narrower vectors would give them, of whole sectors still."""
+    narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
+    blocks = _blocks(row, lanes * vector)
+    if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
+        return False
+    return blocks * _segments(row, row.length, blocks, groups) < MULTIPROCESSORS
 
 
 def _blocks(row: Row, rows: int) -> int | None:

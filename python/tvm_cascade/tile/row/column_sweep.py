@@ -7,17 +7,21 @@ from contextlib import nullcontext
 from typing import Any
 
 import sympy as sp
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.merge.columns import ThreadStates
 from tvm_cascade.tile.row.chunk import ChunkFold
 from tvm_cascade.tile.row.cut import Cut
-from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.linear import moved_dtype
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.sweep import Point, Segment, Sweep
+from tvm_cascade.transform.printer import cast
 
 
 class ColumnSweep(Sweep):
@@ -43,6 +47,7 @@ class ColumnSweep(Sweep):
         self.first = place
         self.by_row: dict[tirx.Var, Any] = {}
         self.inputs: dict[sp.Symbol, Any] = {}
+        self.beside = self._read_beside()
 
     def load_rows(self) -> None:
         """Reads the inputs that have one value a row."""
@@ -70,6 +75,56 @@ class ColumnSweep(Sweep):
                 states.leave(row)
 
         self.each_chunk(one)
+
+    def _read_beside(self) -> list[tuple[ir.TensorLoad, Any]]:
+        """Registers for the loads that all rows of a position share."""
+        read = (*self.program.position_inputs.values(), *self.program.conditions.values())
+        found: list[tuple[ir.TensorLoad, Any]] = []
+        for load in (load for expression in read for load in loads_of(expression)):
+            shared = any(uses(i, self.row.axis.variables) for i in load.indices) and self._is_whole(load)
+            shared = shared and not any(uses(i, self.row.lanes.variables) for i in load.indices)
+            if shared and not any(tvm_ffi.structural_equal(load, known) for known, _ in found):
+                name, dtype = f"{load.source.name}_beside", moved_dtype(dtype_of(load))
+                found.append((load, registers(name, self.config.vectors, dtype)))
+        return found
+
+    def _is_whole(self, load: ir.TensorLoad) -> bool:
+        """Whether a load has its place in the tensor at every point, not only where a condition holds."""
+        extents = self.row.group.frame.extents
+        return all(
+            any(index.same_as(v) and same_extent(extents[v], extent_of(size)) for v in extents)
+            for index, size in zip(load.indices, load.source.ty.shape, strict=True)
+        )
+
+    def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
+        """All vectors of a chunk, and what its positions share."""
+        super().load(vectors, start, guarded)
+        for load, registers_of in self.beside if vectors is self.vectors else ():
+            with T.unroll(self.config.vectors) as k:
+                position = self.before_end(self.position(start, k), guarded)
+                value = self.tensors.place(load, {**self.at, **self.row.axis.at(position)})
+                put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
+
+    def held(self, expression: ir.Expr, index: Any) -> ir.Expr:
+        """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            for known, registers_of in self.beside:
+                if tvm_ffi.structural_equal(load, known):
+                    return cast(registers_of[index // self.config.vector], dtype_of(load))
+            return load
+
+        return super().held(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), index)
+
+    def once_a_row(self, value: ir.Expr) -> ir.Expr:
+        """A value with what it reads once a row read before the pass, where threads would read it again and again."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            if any(uses(i, self.row.axis.variables) for i in load.indices) or not self._is_whole(load):
+                return load
+            return self.per_row(f"{load.source.name}_of_row", lambda at: self.tensors.place(load, at))
+
+        return tvm_ffi.structural_map(value, (ir.TensorLoad, replace))
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
         """Where it starts in memory: the variables beside what neighbours run along, and the place on that."""

@@ -11,6 +11,7 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.domain import loads_of
 from tvm_cascade.tile.hopper.script import bind, put, registers, when
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.cut import Cut
@@ -132,8 +133,9 @@ class Sweep:
                 emit(k * config.positions + e)
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
-            beside = guarded and not self.vectors.holds(expression)
-            return self.place(self.vectors.held(expression, element(index)), start, element(index), beside)
+            held = self.held(expression, element(index))
+            beside = guarded and bool(loads_of(held)) and not self.vectors.holds(expression)
+            return self.place(held, start, element(index), beside)
 
         def inputs(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
             return {s: read(e, index) for s, e in program.position_inputs.items() if s in of}
@@ -146,6 +148,14 @@ class Sweep:
 
         count = config.positions * config.vectors
         return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
+
+    def held(self, expression: ir.Expr, index: Any) -> ir.Expr:
+        """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
+        return self.vectors.held(expression, index)
+
+    def once_a_row(self, value: ir.Expr) -> ir.Expr:
+        """A value with what it reads once a row read before the pass, where threads would read it again and again."""
+        return value
 
     def existing(self, start: ir.Expr, guarded: bool) -> ir.Expr:
         """How many positions of a chunk there are: vectors are whole, or not there at all."""

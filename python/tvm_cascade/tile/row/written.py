@@ -36,7 +36,8 @@ class WholeRows:
     def emit(self) -> None:
         """Every position of the thread's share."""
         outputs = [
-            (o, self._with_reciprocals(of_results(self.row, o.value, self.results))) for o in self.row.whole_rows
+            (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
+            for o in self.row.whole_rows
         ]
         config, kept = self.config, self.sweep.vectors
         fresh = [s for s in self.row.written if not (config.kept and any(s.beside(other) for other in kept.streams))]
