@@ -148,6 +148,12 @@ def where_least(dtype: str = "float32", rows: int = 5, length: int = 256) -> tir
     return program(x, topi.argmin(shifted, axis=1))
 
 
+def argmax(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """x -> where each row is largest, by a reduction that reads no other."""
+    x = array("x", rows, length, dtype=dtype)
+    return program(x, topi.argmax(x, axis=1))
+
+
 def masked_moments(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
     """x, mask -> Σ m·(x − mean)² over what the mask keeps, as weights."""
     x, keep = array("x", rows, length, dtype=dtype), array("keep", rows, length, dtype="bool")
@@ -183,6 +189,7 @@ FOLDS: dict[str, Build] = {
     "deviations": deviations,
     "product_of_ratios": product_of_ratios,
     "where_least": where_least,
+    "argmax": argmax,
     "masked_moments": masked_moments,
     "truths": truths,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
+from tvm import te
 
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.testing.fuzz.grammar import draw
@@ -59,6 +60,10 @@ def test_a_row_of_which_a_mask_keeps_nothing() -> None:
     inputs = drawn(func)
     inputs[1][1] = False
     assert_right(func, inputs=inputs)
+
+
+def test_a_row_whose_length_is_known_at_launch_alone() -> None:
+    assert_right(FOLDS["argmax"](rows=3, length=300), compiled=FOLDS["argmax"](rows=3, length=te.var("n", "int64")))
 
 
 def test_labels_at_the_ends_of_a_row() -> None:
