@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
+from tvm.ir import Expr
 
 import tvm_cascade
 from tvm_cascade.evaluate.oracle import signature
@@ -18,8 +19,9 @@ from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.row.program import RowProgram
 
-from ..analysis.programs import array, fold, program, total
+from ..analysis.programs import array, fold, number, program, total
 from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
 from .row_programs import PROGRAMS
@@ -113,6 +115,22 @@ def test_rows_of_several_variables_are_neighbours_together() -> None:
     x = array("x", 50, 6, 3)
     func = program(x, fold("out", lambda h, d, j: x[j, h, d] * x[j, h, d], total, 50, (6, 3)))
     assert_right(func, ColumnConfig(lanes=4, groups=32, vector=2, vectors=2))
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_what_a_condition_guards_is_not_read_ahead(columns: bool) -> None:
+    """x[l − 1] where l ≥ 1: the element before the first is not the tensor's."""
+    rows, length = 8, 64
+    x = array("x", *((length, rows) if columns else (rows, length)))
+
+    def at(i: Expr, j: Expr) -> Expr:
+        return x[j, i] if columns else x[i, j]
+
+    def lagged(i: Expr, j: Expr) -> Expr:
+        return at(i, j) * tirx.if_then_else(j >= 1, at(i, j - 1), number(0))
+
+    kernel = assert_right(program(x, fold("out", lagged, total, length, (rows,))))
+    assert isinstance(kernel.program, RowProgram) and len(kernel.program.row.folded) == 1
 
 
 def test_lengths_known_at_launch_alone() -> None:

@@ -120,7 +120,7 @@ def read_row(program: Program, group: Group) -> Row:
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
     lanes = read_lanes([*elements, *inputs], axis, {v: lookup(frame.extents, v) for v in rows})
     rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
-    folded, written = (streams_of(loads, axis, lanes) for loads in (elements, inputs))
+    folded, written = (streams_of(loads, axis, lanes, frame.extents) for loads in (elements, inputs))
     return Row(program, group, dims, rows, axis, lanes, outputs, folded, written)
 
 

@@ -8,10 +8,10 @@ What is read once a row says nothing of it.
 
 from __future__ import annotations
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
-from tvm_cascade.analysis.domain import loads_of, uses
-from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.linear import Access, Axis, access_of
@@ -46,8 +46,16 @@ def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Exte
     return NO_LANES
 
 
-def streams_of(loads: list[ir.TensorLoad], axis: Axis, lanes: Axis) -> tuple[Access, ...]:
+def streams_of(
+    loads: list[ir.TensorLoad], axis: Axis, lanes: Axis, extents: dict[tirx.Var, Extent]
+) -> tuple[Access, ...]:
     """One access for each array of structures that varies with the position, along the axis or along the lanes.
+
+    Streams are read ahead at every point, whatever conditions say: what may lie outside of its tensor is none.
+
+    Parameters
+    ----------
+    extents : of all variables.
 
     Raises
     ------
@@ -61,9 +69,22 @@ def streams_of(loads: list[ir.TensorLoad], axis: Axis, lanes: Axis) -> tuple[Acc
         access = access_of(load, lanes if lanes.variables else axis)
         if access is None:
             _check_apart(load, lanes)
-        elif not any(access.beside(other) for other in found):
+        elif _is_inside(load, extents) and not any(access.beside(other) for other in found):
             found.append(access)
     return tuple(found)
+
+
+def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
+    """Whether a load is known to have its place in the tensor at every point; what is read tells of gathers."""
+    analyzer = sym.Analyzer()
+    for var, extent in extents.items():
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
+    return all(
+        loads_of(index)
+        or any(index.same_as(v) and same_extent(extents[v], _extent(size)) for v in extents)
+        or (analyzer.can_prove(index >= 0) and analyzer.can_prove(index < size))
+        for index, size in zip(load.indices, load.source.ty.shape, strict=True)
+    )
 
 
 def _check_apart(load: ir.TensorLoad, lanes: Axis) -> None:
