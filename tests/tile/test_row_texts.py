@@ -64,7 +64,7 @@ def test_registers_hold_what_they_are_meant_to(suite: str, label: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "rows", "bits"),
-    [("variance", "float16", 8192, 128), ("softmax", "float32", 1024, 128), ("slope", "float16", 8192, 64)],
+    [("variance", "float16", 8192, 128), ("softmax", "float32", 4096, 128), ("slope", "float16", 8192, 64)],
 )
 def test_registers_hold_the_states_of_neighbouring_rows(
     name: str, dtype: str, rows: int, bits: int, tmp_path: Path

@@ -34,6 +34,9 @@ _KEPT_BYTES = 128
 _IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 16
 """Of a thread: what is computed from them takes registers too."""
 
+_BUSY_BLOCKS = MULTIPROCESSORS * 2 // 3
+"""With as many, what narrower vectors cost is more than what multiprocessors without work do."""
+
 _SECTOR_BYTES = 32
 """That memory moves at least."""
 
@@ -158,7 +161,7 @@ def _idle(row: Row, lanes: int, groups: int, vector: int) -> bool:
     blocks = _blocks(row, lanes * vector)
     if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
         return False
-    return blocks * _segments(row, row.length, blocks, groups) < MULTIPROCESSORS
+    return blocks * _segments(row, row.length, blocks, groups) < _BUSY_BLOCKS
 
 
 def _blocks(row: Row, rows: int) -> int | None:
