@@ -24,6 +24,7 @@ from tvm_cascade.tile.row.program import RowProgram
 from ..analysis.programs import array, fold, number, program, total
 from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
+from .fold_programs import FOLDS
 from .row_programs import PROGRAMS
 from .test_row_kernels import assert_right, row_kernel
 
@@ -142,6 +143,17 @@ def test_rows_that_lie_apart_both_ways_are_left_to_schedules() -> None:
     func = program(x, y, fold("out", lambda i, j: x[j, i] * y[i, j], total, 40, (48,)))
     with pytest.raises(Unfit, match="lie apart in memory, those of others do not"):
         row_kernel(func)
+
+
+@pytest.mark.parametrize("config", [None, GRID], ids=["own choice", "grid"])
+def test_outputs_with_an_axis_of_their_own(config: ColumnConfig | None) -> None:
+    """The ranks of a top-k."""
+    config_of(assert_right(transposed(FOLDS["routed"]()), config and dataclasses.replace(config, vector=1)))
+
+
+def test_blocks_that_share_rows_write_no_element_a_position() -> None:
+    with pytest.raises(Unfit, match="no block has the results"):
+        row_kernel(softmax(), GRID)
 
 
 def test_a_cut_of_the_other_layout_is_refused() -> None:

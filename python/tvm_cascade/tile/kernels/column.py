@@ -65,7 +65,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         shared.leave(states, group, lane)
         T.evaluate(T.cuda.cta_sync())
         self._over_groups(state, shared, results)
-        if results:
+        if self.row.whole_rows:
             T.evaluate(T.cuda.cta_sync())
             with when(self._row(lane, 0) < self.rows):
                 self._whole_rows(sweep, results, lane)
