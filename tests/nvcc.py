@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.native.toolkit import find_nvcc
 
 ARCHITECTURE = "-gencode=arch=compute_90a,code=sm_90a"
 

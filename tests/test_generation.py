@@ -19,7 +19,7 @@ import tvm_cascade
 from tvm_cascade import generation
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import CompilerError, InputError
-from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.native.toolkit import find_nvcc
 
 from .test_compilation import outputs_of
 from .tile.checked import attention_case

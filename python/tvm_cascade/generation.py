@@ -8,7 +8,6 @@ without a device stands in for the driver.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from tvm.target import Target
 
 from tvm_cascade.errors import CompilerError
 from tvm_cascade.lowering_cuda import cuda_compiler
-from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.native.toolkit import cuda_homes, find_nvcc, run_tool
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 _DRIVER_FUNCTIONS = (
@@ -39,7 +38,6 @@ _NO_DEVICE = 100
 
 _RUNTIME = "libcudart.so.13"
 _EXPORT = "import sys; from tvm_cascade.generation import _export; _export(*sys.argv[1:])"
-_MESSAGE_LINES = 30
 
 
 def generate(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
@@ -101,8 +99,7 @@ def _runtime_folder() -> Path:
     """Where the CUDA runtime library of the toolkit is."""
     nvcc = find_nvcc()
     homes = [Path(nvcc).resolve().parent.parent] if nvcc else []
-    homes += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    homes += [Path("/usr/local/cuda"), *(Path(entry) / "nvidia" / "cu13" for entry in sys.path)]
+    homes += [*cuda_homes(), *(Path(entry) / "nvidia" / "cu13" for entry in sys.path)]
     for home in homes:
         for folder in (home / "lib64", home / "lib", home / "targets" / "x86_64-linux" / "lib"):
             if (folder / _RUNTIME).exists():
@@ -112,10 +109,4 @@ def _runtime_folder() -> Path:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, check=False)
-    except FileNotFoundError as error:
-        raise CompilerError(f"{command[0]} on PATH", "none", "export", "install a C compiler") from error
-    if done.returncode:
-        said = "\n".join(f"{done.stdout}{done.stderr}".splitlines()[-_MESSAGE_LINES:])
-        raise CompilerError(f"{command[0]} to succeed", f"exit code {done.returncode}", "export", said)
+    run_tool(command, environment, CompilerError, "export", "see its messages; where there is a GPU, none is needed")

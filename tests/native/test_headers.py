@@ -12,7 +12,7 @@ import tvm
 from tvm.script import tirx as T
 
 from tvm_cascade import native
-from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.native.toolkit import find_nvcc
 
 from ..nvcc import instructions, nvcc
 

@@ -16,7 +16,7 @@ from tvm_cascade import native
 from tvm_cascade.cli import main
 from tvm_cascade.errors import InputError, NativeLibraryError
 from tvm_cascade.native import library
-from tvm_cascade.native.builder import find_nvcc
+from tvm_cascade.native.toolkit import find_nvcc
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def nothing_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr("tvm_cascade.native.builder._USUAL_CUDA", Path("/nowhere"))
+    monkeypatch.setattr("tvm_cascade.native.toolkit._USUAL_HOME", Path("/nowhere"))
     monkeypatch.setenv("PATH", "")
 
 

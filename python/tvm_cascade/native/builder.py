@@ -4,25 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tvm_cascade.errors import NativeLibraryError
 from tvm_cascade.native import library
-
-_USUAL_CUDA = Path("/usr/local/cuda")
-_MESSAGE_LINES = 30
-
-
-def find_nvcc() -> str | None:
-    """nvcc: CUDACXX, on PATH, in CUDA_HOME, or where CUDA is usually installed."""
-    if named := os.environ.get("CUDACXX"):
-        return named
-    homes = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    folders = [str(home / "bin") for home in [*homes, _USUAL_CUDA]]
-    return shutil.which("nvcc") or shutil.which("nvcc", path=os.pathsep.join(folders))
+from tvm_cascade.native.toolkit import find_nvcc, run_tool
 
 
 def why_not_buildable() -> str | None:
@@ -57,11 +45,5 @@ def build() -> Path:
 
 
 def _run(*command: str) -> None:
-    environment = {**os.environ, "CUDACXX": find_nvcc() or ""}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-_MESSAGE_LINES:])
-        raise NativeLibraryError(
-            f"`{' '.join(command)}` to succeed", f"exit code {done.returncode}:\n{last}", "the native library",
-            "see the compiler's messages; everything else works without this library",
-        )  # fmt: skip
+    remedy = "see the compiler's messages; everything else works without this library"
+    run_tool(list(command), {"CUDACXX": find_nvcc() or ""}, NativeLibraryError, "the native library", remedy)

@@ -20,13 +20,11 @@ from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.domain import dtype_of, uses
-from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, ROWS
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers
+from tvm_cascade.tile.merge.lanes import ALL_LANES
 
 _BITS = 32
-_LANES = 4
-"""That share a row."""
-
 _BYTES = 4
 """Booleans that are read at a time."""
 
@@ -55,7 +53,7 @@ class KeptBits:
     """
 
     def __init__(self, columns: int, name: str) -> None:
-        self.columns, self.per_row = columns, -(-columns // (_LANES * _BITS))
+        self.columns, self.per_row = columns, -(-columns // (QUAD * _BITS))
         self.words: Any = registers(name, len(ROWS) * self.per_row, _WORDS)
 
     def bit(self, step: ir.Expr, row: int, neighbour: int) -> ir.Expr:
@@ -97,13 +95,13 @@ class LoadedBits:
     """
 
     def __init__(self, columns: int, name: str) -> None:
-        self.eights = columns // _LANES // COLUMNS_PER_STEP
+        self.eights = columns // QUAD // COLUMNS_PER_STEP
         self.words: Any = registers(name, len(ROWS), _WORDS)
 
     @staticmethod
     def fits(columns: int) -> bool:
         """Whether a quarter is whole eights of columns, and a lane's part of it no more than a byte."""
-        return columns % (_LANES * COLUMNS_PER_STEP) == 0 and columns <= _LANES * _BITS
+        return columns % (QUAD * COLUMNS_PER_STEP) == 0 and columns <= QUAD * _BITS
 
     def read(self, address: Callable[[int, ir.Expr], ir.Expr], lane: ir.Expr) -> None:
         """Reads a tile's words.
@@ -116,9 +114,9 @@ class LoadedBits:
         raw, own = registers("booleans", len(ROWS) * per_row, _WORDS), registers("gathered", len(ROWS), _WORDS)
         for r in ROWS:
             for k in range(per_row):
-                at = address(r, lane % _LANES * (self.eights * COLUMNS_PER_STEP) + k * _BYTES)
+                at = address(r, lane % QUAD * (self.eights * COLUMNS_PER_STEP) + k * _BYTES)
                 ptx("ld.global.nc.b32", raw[r * per_row + k], at)
-        quad, byte = lane - lane % _LANES, T.cast(lane % 2 * 16 + lane % _LANES // 2 * 8, _WORDS)
+        quad, byte = lane - lane % QUAD, T.cast(lane % 2 * 16 + lane % QUAD // 2 * 8, _WORDS)
         for r in ROWS:
             gathered: ir.Expr = T.uint32(0)
             for k in range(per_row):
@@ -127,8 +125,8 @@ class LoadedBits:
                 gathered = gathered + pairs * T.uint32(1 << (k % 2 * 8 + k // 2 * 2))
             put(own, r, gathered)
             word: ir.Expr = T.uint32(0)
-            for p in range(_LANES):
-                theirs = T.tvm_warp_shuffle(T.uint32(_ALL), own[r], quad + p, 32, 32)
+            for p in range(QUAD):
+                theirs = T.tvm_warp_shuffle(T.uint32(ALL_LANES), own[r], quad + p, 32, 32)
                 part = tirx.bitwise_and(tirx.shift_right(theirs, byte), T.uint32(0xFF))
                 word = tirx.bitwise_or(word, tirx.shift_left(part, T.uint32(2 * self.eights * p)))
             put(self.words, r, word)

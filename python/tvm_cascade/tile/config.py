@@ -19,7 +19,7 @@ REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
 MULTIPROCESSORS = 132
-"""Of an H100 or H200 SXM. A persistent kernel runs right on any number, and best where this is it."""
+"""Of an H100 or H200 SXM: what kernels are cut for; they run right on any number."""
 
 _TILE_OVERHEAD = 1024
 """Elements of right operands whose products take as long as the fixed part of a tile (measured)."""

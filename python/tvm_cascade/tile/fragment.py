@@ -23,6 +23,8 @@ DTYPE = "float32"
 ROWS = (0, 1)
 NEIGHBOURS = (0, 1)
 COLUMNS_PER_STEP = 8
+QUAD = 4
+"""Neighbouring lanes that share the columns of a row."""
 
 
 def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:

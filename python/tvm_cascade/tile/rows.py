@@ -21,6 +21,7 @@ from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
     DTYPE,
     NEIGHBOURS,
+    QUAD,
     ROWS,
     Symbols,
     as_number,
@@ -31,16 +32,12 @@ from tvm_cascade.tile.fragment import (
 )
 from tvm_cascade.tile.held import LARGEST_SUM
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
+from tvm_cascade.tile.merge.lanes import exchanged
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
 from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
 from tvm_cascade.transform.printer import cast
-
-_QUAD = (2, 1)
-"""Lane distances over which a row's four lanes exchange values."""
-
-_ALL_LANES = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -226,7 +223,7 @@ class RowFold:
         for component in self.program.stream.row_components:
             if component.symbol not in self.program.across_lanes:
                 for r in ROWS:
-                    whole = self._exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name])
+                    whole = exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name], QUAD)
                     self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
@@ -268,16 +265,9 @@ class RowFold:
             whole = combine(parts[2 * r], parts[2 * r + 1])
             if step.across_lanes:
                 self.set(_partial(step.component), r, whole)
-                whole = self._exchanged(self.values[_partial(step.component)][r], combine)
+                whole = exchanged(self.values[_partial(step.component)][r], combine, QUAD)
             inner = Symbols({PARTIAL: whole}, self._row(r, tile, before=False))
             self.set(_partial(step.component), r, write(step.outer, inner))
-
-    def _exchanged(self, value: ir.Expr, combine: Callable[[ir.Expr, ir.Expr], ir.Expr]) -> ir.Expr:
-        for distance in _QUAD:
-            name = T.Bind(value)
-            other = T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), name, distance, 32, 32)
-            value = combine(name, other)
-        return value
 
     def _combine(self, step: Combine, tile: ir.Expr) -> None:
         for r in ROWS:

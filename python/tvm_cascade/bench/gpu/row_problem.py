@@ -11,13 +11,12 @@ from tvm import tirx
 from tvm_cascade.bench.gpu.problem import as_tensor
 from tvm_cascade.bench.programs import gradients, moments, normalisation, softmax
 from tvm_cascade.bench.programs.draws import positive
+from tvm_cascade.bench.programs.normalisation import EPSILON
 from tvm_cascade.bench.programs.program import Builder, dtype_of, extents
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
 Formula = Callable[..., Any]
-
-_EPSILON = 1e-5
 
 
 def _inertia(_torch: Any, mass: Any, position: Any) -> Any:
@@ -38,7 +37,7 @@ def _cross_entropy_gradient(torch: Any, logits: Any, target: Any, d_loss: Any) -
 
 def _layer_norm_gradient(torch: Any, x: Any, gain: Any, d_out: Any) -> Any:
     offset = _wide(torch, x) - _wide(torch, x).mean(-1, keepdim=True)
-    inverse_std = torch.rsqrt((offset * offset).mean(-1, keepdim=True) + _EPSILON)
+    inverse_std = torch.rsqrt((offset * offset).mean(-1, keepdim=True) + EPSILON)
     normal, scaled = offset * inverse_std, _wide(torch, gain) * _wide(torch, d_out)
     centred = scaled - scaled.mean(-1, keepdim=True)
     return ((centred - normal * (scaled * normal).mean(-1, keepdim=True)) * inverse_std).to(x.dtype)
@@ -54,9 +53,9 @@ FORMULAS: Mapping[Builder, Formula] = {
     moments.inertia: _inertia,
     softmax.softmax: lambda _torch, x: x.softmax(-1),
     softmax.cross_entropy: lambda torch, x, target: torch.nn.functional.cross_entropy(x, target, reduction="none"),
-    normalisation.rms_norm: lambda torch, x, gain: torch.nn.functional.rms_norm(x, x.shape[1:], gain, _EPSILON),
+    normalisation.rms_norm: lambda torch, x, gain: torch.nn.functional.rms_norm(x, x.shape[1:], gain, EPSILON),
     normalisation.layer_norm: lambda torch, x, gain, bias: torch.nn.functional.layer_norm(
-        x, x.shape[1:], gain, bias, _EPSILON
+        x, x.shape[1:], gain, bias, EPSILON
     ),
     gradients.softmax_gradient: _softmax_gradient,
     gradients.cross_entropy_gradient: _cross_entropy_gradient,

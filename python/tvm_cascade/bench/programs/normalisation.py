@@ -17,7 +17,7 @@ from tvm_cascade.bench.programs.program import (
     stage,
 )
 
-_EPSILON = 1e-5
+EPSILON = 1e-5
 _SUM_SUM_OFFSET = 10.0
 
 
@@ -153,7 +153,7 @@ def _operands(shape: Shape, precision: Precision) -> tuple[te.Tensor, te.Tensor,
 
 def inverse_root(precision: Precision, square_sum: Expr, count: int) -> Expr:
     """1/√(mean + ε) of a sum of squares."""
-    return te.rsqrt(square_sum / precision.constant(count) + precision.constant(_EPSILON))
+    return te.rsqrt(square_sum / precision.constant(count) + precision.constant(EPSILON))
 
 
 def _linear(shape: Shape, precision: Precision, normalised: te.Tensor, weight: te.Tensor) -> te.Tensor:

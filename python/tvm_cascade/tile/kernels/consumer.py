@@ -15,6 +15,7 @@ from tvm_cascade.tile.hopper.script import bind, branches, ptx, put, registers, 
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
+from tvm_cascade.tile.merge.lanes import ALL_LANES
 from tvm_cascade.tile.rows import Place, RowFold
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _TURN = 2
 """The first named barrier of the consumers' turns."""
-
-_ALL_LANES = 0xFFFFFFFF
 
 _VOTE = 11
 """The first named barrier of the consumers' votes."""
@@ -193,7 +192,7 @@ class Consumer:
     def _unanimous(self) -> ir.Expr:
         """Whether every thread of the group voted for; as a vote of the warp, which ptxas knows to be uniform."""
         against = T.cast(self.votes[0] != T.uint32(WARP_GROUP), "int32")
-        return T.cuda.any_sync(T.uint32(_ALL_LANES), against) == 0
+        return T.cuda.any_sync(T.uint32(ALL_LANES), against) == 0
 
     def _finish_products(self) -> None:
         if self.accumulators:

@@ -12,7 +12,9 @@ from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.tile.hopper.script import bind, held
 from tvm_cascade.tile.merge.combine import Binary, Tuple
 
-_ALL_LANES = 0xFFFFFFFF
+ALL_LANES = 0xFFFFFFFF
+"""Those that take part in a vote or a shuffle."""
+
 WARP = 32
 """Lanes of a warp."""
 
@@ -32,21 +34,13 @@ class Lanes:
     lane: ir.Expr
     width: int = WARP
 
-    @property
-    def _distances(self) -> list[int]:
-        return [1 << k for k in reversed(range(self.width.bit_length() - 1))]
-
     def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of the lanes' values."""
-        for distance in self._distances:
-            own = bind("own", value)
-            other = bind("other", _from(own, distance))  # by itself: what decides a disjunction is not asked further
-            value = combine(own, other)
-        return value
+        return exchanged(value, combine, self.width)
 
     def whole_tuple(self, values: Tuple, combine: Callable[[Tuple, Tuple], Tuple]) -> Tuple:
         """∘ of the lanes' tuples, in the order of the lanes."""
-        for distance in self._distances:
+        for distance in _distances(self.width):
             own = {symbol: held("own", value) for symbol, value in values.items()}
             other = {symbol: held("other", _from(value, distance)) for symbol, value in own.items()}
             upper = tirx.NE(tirx.bitwise_and(self.lane, tirx.const(distance, "int32")), tirx.const(0, "int32"))
@@ -56,9 +50,22 @@ class Lanes:
         return values
 
 
+def exchanged(value: ir.Expr, combine: Binary, width: int) -> ir.Expr:
+    """⊕ of the values of so many neighbouring lanes, a power of two."""
+    for distance in _distances(width):
+        own = bind("own", value)
+        other = bind("other", _from(own, distance))  # by itself: what decides a disjunction is not asked further
+        value = combine(own, other)
+    return value
+
+
+def _distances(width: int) -> list[int]:
+    return [1 << k for k in reversed(range(width.bit_length() - 1))]
+
+
 def _from(value: ir.Expr, distance: int) -> ir.Expr:
     """The value of the lane at a distance."""
     dtype = dtype_of(value)
     wide = value if dtype in _SHUFFLED else value.astype("int32")
-    found = T.tvm_warp_shuffle_xor(T.uint32(_ALL_LANES), wide, distance, 32, 32)
+    found = T.tvm_warp_shuffle_xor(T.uint32(ALL_LANES), wide, distance, 32, 32)
     return found if dtype in _SHUFFLED else found.astype(dtype)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
+from tvm_cascade.tile.config import MULTIPROCESSORS
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, MULTIPROCESSORS, own_bytes, widest_vector
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER

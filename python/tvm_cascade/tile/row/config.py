@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.config import MULTIPROCESSORS
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.row.shape import Row
-
-MULTIPROCESSORS = 132
-"""Of an H100 or H200 SXM."""
 
 IN_FLIGHT_BYTES, _IN_FLIGHT_POSITIONS = 128, 32
 """Of a thread, under way at once: more hides no more of the memory's latency, and takes registers from other blocks."""
