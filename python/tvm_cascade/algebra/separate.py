@@ -460,11 +460,16 @@ def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
     Where it depends on more, factors c′ − c are the step.
     """
     moved = expression.subs({m.new: m.old + m.step for m in moves}, simultaneous=True)
-    moved = sp.powsimp(factored(simplified(expanded(sp.powsimp(moved)))))
-    best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(simplified(expression)))
+    moved = sp.powsimp(factored(_cancelling(expanded(sp.powsimp(moved)))))
+    best = moved if not moved.has(*(m.old for m in moves)) else sp.powsimp(factored(_cancelling(expression)))
     # Term by term, so that exp(−Δ) − 1 does not become (1 − exp(Δ))·exp(−Δ), whose exp(Δ) overflows.
     best = sp.powsimp(sp.expand(best)) if best.has(sp.exp) else best
     return best.xreplace({sign * (m.new - m.old): sign * m.step for m in moves for sign in (1, -1)})
+
+
+def _cancelling(expression: sp.Expr) -> sp.Expr:
+    """What can be factored: a fraction of polynomials in symbols and exponentials as it is, since that cancels them."""
+    return simplified(expression) if expression.atoms(sp.Function) - expression.atoms(sp.exp) else expression
 
 
 def _rank(rows: list[list[mpmath.mpc]]) -> int:
