@@ -27,6 +27,9 @@ TRUTH = {"integer": True, "nonnegative": True, "prime": False, "composite": Fals
 LN2 = sp.Rational(*math.log(2).as_integer_ratio())
 """ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
 
+LN10 = sp.Rational(*math.log(10).as_integer_ratio())
+"""The same of powers of ten."""
+
 
 class Round(sp.Function):
     """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. 0 is a number of every dtype."""

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, POSITION, TRUTH, Round, WholePower, is_truth
+from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Round, WholePower, is_truth
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -25,14 +25,19 @@ Convert = Callable[..., sp.Expr]
 FUNCTIONS: dict[str, Convert] = {
     "exp": sp.exp,
     "exp2": lambda x: WholePower(x) if x.is_integer and not x.is_number else sp.exp(sp.expand(x * LN2)),
+    "exp10": lambda x: sp.exp(sp.expand(x * LN10)),
     "log": sp.log,
     "log2": lambda x: sp.log(x) / LN2,
+    "log10": lambda x: sp.log(x) / LN10,
     "sqrt": sp.sqrt,
     "rsqrt": lambda x: 1 / sp.sqrt(x),
     "tanh": sp.tanh,
     "sigmoid": lambda x: 1 / (1 + sp.exp(-x)),
     "sin": sp.sin,
     "cos": sp.cos,
+    "sinh": sp.sinh,
+    "cosh": sp.cosh,
+    "atan": sp.atan,
     "fabs": sp.Abs,
     "abs": sp.Abs,
     "pow": sp.Pow,

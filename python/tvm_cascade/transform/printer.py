@@ -23,6 +23,7 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.cos: tirx.cos,
     sp.sinh: tirx.sinh,
     sp.cosh: tirx.cosh,
+    sp.atan: tirx.atan,
     sp.Abs: tirx.abs,
     sp.floor: tirx.floor,
     sp.ceiling: tirx.ceil,
