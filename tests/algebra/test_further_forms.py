@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Round
+from tvm_cascade.algebra.cascade import Cascade, Round, truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
@@ -21,6 +21,7 @@ from .cascades import HALF, MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, log, m
 
 BFLOAT = sp.Symbol("bfloat16")
 temperature = sp.Symbol("temperature", positive=True)
+keep = truth("keep")
 LOG2_E = sp.Rational("1.4426950408889634")
 
 LAWFUL: dict[str, Cascade] = {
@@ -44,6 +45,9 @@ LAWFUL: dict[str, Cascade] = {
     "exponentials of two results": cascade(MAXIMUM, (s, SUM, v), (o, SUM, w * exp(x - m) * exp(v - s))),
     "powers of the length and of a parameter that are long numbers": cascade(
         (t, SUM, r), (o, SUM, (N / temperature) ** LOG2_E * exp(LOG2_E * (x / 16 - t)))
+    ),
+    "a mask under itself": cascade(
+        MEAN_SUM, (o, SUM, keep * (keep * x / 2 + r**LOG2_E * (1 - keep) * (y - s / N) * exp(y - s / N)))
     ),
     "cube about a logarithm of a parameter": cascade(
         MAXIMUM, (o, SUM, (x - m - log((temperature + 1) / sqrt(temperature))) ** 3)
@@ -94,3 +98,10 @@ def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
     with mpmath.workdps(30):
         numeric = NumericFold(fold, 4, Arithmetic(30))
         assert numeric.scattered(rows, random.Random(0))[o] == 0
+
+
+def test_what_its_own_mask_excludes_is_not_held() -> None:
+    """keep·(1 − keep) is 0, whatever stands beside it: an exponential there would overflow for nothing."""
+    fold = derive(LAWFUL["a mask under itself"])
+    assert isinstance(fold, Fold)
+    assert not any(step.lift.has(sp.exp) for step in fold.components)

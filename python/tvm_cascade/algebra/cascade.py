@@ -207,6 +207,12 @@ def indicator(kept: Mapping[sp.Symbol, int]) -> sp.Expr:
     return sp.Mul(*(mask if holds else 1 - mask for mask, holds in kept.items()))
 
 
+def under_its_masks(term: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
+    """The term with each mask said once: keep·(keep·x + (1 − keep)·w) is keep·x, for keep is 1 where it is not 0."""
+    kept = masks_that_keep(term, elements)
+    return indicator(kept) * term.subs(kept) if kept else term
+
+
 def result(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:
     """Symbols of reduction results."""
     return sp.symbols(names, real=True)

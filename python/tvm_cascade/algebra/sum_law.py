@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round, Settled, indicator, masks_in, masks_that_keep
+from tvm_cascade.algebra.cascade import (
+    COUNT,
+    LENGTH,
+    Reduction,
+    Round,
+    Settled,
+    indicator,
+    masks_in,
+    masks_that_keep,
+    under_its_masks,
+)
 from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
@@ -49,7 +59,7 @@ def sum_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: l
 def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     """Terms that may be folded apart. x − u stays whole, since Σ x − N·u would cancel; exp(x − u) + w does not."""
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
-    terms = sp.Add.make_args(held)
+    terms = [under_its_masks(term, elements) for term in sp.Add.make_args(held)]
     plain = [t for t in terms if not t.has(*handles)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
     translated = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]

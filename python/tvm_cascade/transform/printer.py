@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -29,6 +30,10 @@ _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.ceiling: tirx.ceil,
 }
 
+
+_WHOLE = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
+"""Up to where integers are numbers of a dtype. p·x/q is nearer to its fraction of x than one factor is, unless p or q
+is rounded, or overflows, itself; where q is a power of two, the factor p/q is exact."""
 
 _RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     sp.StrictLessThan: tirx.LT,
@@ -143,6 +148,8 @@ class Printer:
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
         if self.dtype == "float32":  # the shortest decimal of its lowest number is below that
             return tirx.const(float(np.float32(float(value))), self.dtype)
+        if self.dtype == "float16" and abs(float(value)) > np.finfo(self.dtype).max:
+            return tirx.const(math.copysign(math.inf, float(value)), self.dtype)
         return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
 
     def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
@@ -194,7 +201,7 @@ class Printer:
         above = [f for f in factors if not _is_reciprocal(f)]
         below = [1 / f for f in factors if _is_reciprocal(f)]
         numerator, denominator = sp.Rational(coefficient).as_numer_denom()
-        if denominator & (denominator - 1) == 0:  # a power of two divides exactly as a factor
+        if denominator & (denominator - 1) == 0 or max(abs(numerator), denominator) > _WHOLE.get(self.dtype, math.inf):
             numerator, denominator = coefficient, sp.Integer(1)
         product = self._factors(numerator, above)
         divisor = self._factors(denominator, below)

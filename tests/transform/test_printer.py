@@ -1,0 +1,40 @@
+"""How expressions are written: numbers as their dtype can hold them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy as sp
+import tvm
+from tvm import te, tirx
+
+from tvm_cascade.algebra.cascade import LN2
+from tvm_cascade.transform.printer import Printer
+
+X = sp.Symbol("x", real=True)
+
+
+def written(expression: sp.Expr, dtype: str) -> tirx.PrimFunc:
+    """y[0] = the expression of x[0]."""
+    x = te.placeholder((1,), dtype, "x")
+    return te.create_prim_func([x, te.compute((1,), lambda i: Printer({X: x(i)}, dtype, {})(expression), "y")])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_fraction_of_large_integers_is_one_factor(dtype: str) -> None:
+    text = written(X / LN2, dtype).script()
+    assert "/" not in text
+    assert "1.44" in text
+
+
+def test_a_fraction_of_small_integers_divides() -> None:
+    assert "/ T.float32(3.0)" in written(X / 3, "float32").script()
+
+
+@pytest.mark.parametrize(("number", "sign"), [(10**6, 1), (-(10**6), -1)])
+def test_a_number_beyond_the_range_is_infinite(number: int, sign: int) -> None:
+    func = written(X * number, "float16")
+    compiled = tvm.compile(func, target="llvm")
+    result = tvm.runtime.empty((1,), "float16")
+    compiled(tvm.runtime.tensor(np.ones(1, "float16")), result)
+    assert result.numpy()[0] == sign * np.inf
