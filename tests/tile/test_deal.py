@@ -7,6 +7,7 @@ import pytest
 
 from tvm_cascade.tile.deal import NOTHING, deal, visited_tiles
 
+from .test_masks import program_of
 from .test_tile_program import attention_of, tile_program
 
 BLOCKS = 132
@@ -49,3 +50,11 @@ def test_what_masks_leave_is_counted(variant: str, visited: list[int]) -> None:
     shape = {"window": 192} if variant == "window" else {}
     program = tile_program(attention_of(variant, queries=768, keys=768, **shape))
     assert list(visited_tiles(program, 128, 64)) == visited
+
+
+def test_documents_are_visited_by_their_own_rows_alone() -> None:
+    """Tiles of 128 rows see from the start of their first row's document to the end of their last row's."""
+    program = tile_program(program_of("documents", queries=768, keys=768))
+    first, last = (np.arange(0, 768, 128) + inside for inside in (0, 127))
+    expected = (last // 48 * 48 + 47) // 64 - first // 48 * 48 // 64 + 1
+    assert list(visited_tiles(program, 128, 64)) == list(np.minimum(expected, 12))

@@ -63,6 +63,7 @@ class StreamConfig:
         to 0.92 of the time then (measured).
     polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
+    near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
     """
 
     columns: int = 128
@@ -74,6 +75,7 @@ class StreamConfig:
     own_staging: bool = False
     held: bool = True
     polynomial: int = 0
+    near_zero: bool = True
 
     @property
     def producer_registers(self) -> int:

@@ -24,6 +24,7 @@ from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
 from tvm_cascade.tile.held import Held, find_held, free_extreme
+from tvm_cascade.tile.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import PARTIAL, Accumulate, ElementValue, Reduce, RowValue, Step, StepPlanner
@@ -48,6 +49,7 @@ class TileProgram:
     decay : see `ShiftPlan`.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
     held : how tiles are folded in without moving the reference; None where it has to follow every tile.
+    near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
 
     stream: Stream
@@ -62,6 +64,7 @@ class TileProgram:
     decay: dict[sp.Symbol, float] = field(default_factory=dict)
     skip: tuple[ir.Expr, ...] = ()
     held: Held | None = None
+    near_zero: NearZero | None = None
 
     @property
     def uneven(self) -> bool:
@@ -71,6 +74,7 @@ class TileProgram:
     def __str__(self) -> str:
         stream, element = self.stream, self.element
         lines = [f"score      {stream.left} @ {stream.right}ᵀ", f"registers  r = {formula(element.map)}"]
+        lines += [str(self.near_zero)] if self.near_zero else []
         lines += [f"mask       r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
         lines += [str(step) for step in (*self.steps, *self.accumulations, *([self.held] if self.held else []))]
         lines += [f"finish     {result} = {formula(e)}" for result, e in stream.fold.finish.items()]
@@ -116,6 +120,7 @@ class _Builder(StepPlanner):
         return TileProgram(
             self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
             self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(extreme), held,
+            find_near_zero(self.element.map),
         )  # fmt: skip
 
     def _across_lanes(self) -> set[sp.Symbol]:

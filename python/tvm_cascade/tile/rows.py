@@ -33,6 +33,7 @@ from tvm_cascade.tile.fragment import (
 from tvm_cascade.tile.held import LARGEST_SUM
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
 from tvm_cascade.tile.merge.lanes import exchanged
+from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
@@ -110,11 +111,26 @@ class RowFold:
             for r in ROWS:
                 self.set(reference.moved, r, tirx.const(int(reference.scale), DTYPE))
 
-    def map_scores(self, tile: ir.Expr) -> None:
-        """r of every score."""
-        if self.program.element.map == SCORE:
-            return
-        rest, lines = self._lines(tile)
+    def map_scores(self, tile: ir.Expr, near: NearZero | None = None) -> None:
+        """r of every score; `near`: of scores that are small."""
+        of_score = self.program.element.map if near is None else near.map
+        if of_score != SCORE:
+            self._map(tile, of_score)
+
+    def all_near(self, near_zero: NearZero) -> ir.Expr:
+        """Whether every two neighbouring scores of the warp are small together."""
+        largest = registers("largest_bits", 2, "int32")
+        for k in range(2):
+            put(largest, k, T.int32(0))
+        with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
+            pairs = [[tirx.abs(self.scores[register_index(j, r, e)]) for e in NEIGHBOURS] for r in ROWS]
+            upper, lower = (bits_of(one + other) for one, other in pairs)
+            put(largest, j % 2, tirx.max(tirx.max(largest[j % 2], upper), lower))  # one instruction of three operands
+        beyond = T.cast(tirx.max(largest[0], largest[1]) > T.int32(near_zero.largest_bits), "int32")
+        return T.cuda.any_sync(T.uint32(_ALL_LANES), beyond) == 0
+
+    def _map(self, tile: ir.Expr, of_score: sp.Expr) -> None:
+        rest, lines = self._lines(tile, of_score)
         self._each(lambda j, r, e: put(
             self.scores, register_index(j, r, e),
             sum(
@@ -123,9 +139,9 @@ class RowFold:
             ),
         ))  # fmt: skip
 
-    def _lines(self, tile: ir.Expr) -> tuple[sp.Expr, list[_Line]]:
+    def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
         """The map of a score without what is linear in the position alone, and that apart: a(row)·(base + c·offset)."""
-        rest, lines = sp.expand(self.program.element.map), []
+        rest, lines = sp.expand(of_score), []
         base = tile * self.columns + self.place.lane_column
         for symbol, expression in self.program.position_inputs.items():
             slope = rest.diff(symbol)
@@ -198,8 +214,8 @@ class RowFold:
             elif isinstance(step, ElementValue):
                 self._element(step, tile)
 
-    def step_held(self, tile: ir.Expr) -> ir.Expr:
-        """Lifts a tile at the reference as it stands; the condition that no weight of the thread is too large."""
+    def step_held(self, tile: ir.Expr) -> None:
+        """Lifts a tile at the reference as it stands."""
         held = self.program.held
         assert held is not None
         for step in self.program.steps:
@@ -207,6 +223,11 @@ class RowFold:
                 self._element(step, tile)
             elif isinstance(step, Reduce) and step.component != held.extreme:
                 self._reduce(step, tile, guarded=False)
+
+    def all_within(self) -> ir.Expr:
+        """The condition that no weight of the thread, as `step_held` left them, is too large."""
+        held = self.program.held
+        assert held is not None
         sums = [self.values[_partial(held.guard)][r] for r in ROWS]
         return tirx.And(*(tirx.LE(value, tirx.const(LARGEST_SUM, DTYPE)) for value in sums))  # false of NaN
 
@@ -326,6 +347,8 @@ class RowFold:
         """Symbols at one register."""
         index = register_index(j, r, e)
         here: dict[sp.Symbol, Any] = {register: self.scores[index]}
+        if self.program.near_zero is not None:
+            here[NEAR] = partial(self.program.near_zero.value, self.scores[index])
         here.update({s: (lambda a=array: a[index]) for s, array in self.elements.items()})
         for symbol, expression in self.program.position_inputs.items():
             here[symbol] = lambda x=expression: self._position_input(x, tile, j, r, e)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import sympy as sp
@@ -168,15 +170,15 @@ class Consumer:
             self._fold_held(tile)
         else:
             self._release(self.kernel.right_empty, self.right)
-            self._fold_rows(tile, first=False)
+            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
             self._finish_products()
             self._shift_accumulators(tile)
         self._pack(None)
 
     def _fold_held(self, tile: ir.Expr) -> None:
         """Folds a tile in at the reference as it stands, or once more with its own where a weight is too large."""
-        self._map_and_mask(tile)
-        within = self.rows.step_held(tile)
+        self._fold_mapped(tile, partial(self.rows.step_held, tile))
+        within = self.rows.all_within()
         self._finish_products()
         ptx("bar.red.popc.u32", self.votes[0], T.cast(_VOTE + self.index, "uint32"), T.uint32(WARP_GROUP), within)
         with branches(self._unanimous()) as (kept, again):
@@ -233,14 +235,40 @@ class Consumer:
         # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
         self.rows.step(tile, first, guarded=first and self.kernel.ragged)
 
+    def _fold_mapped(self, tile: ir.Expr, fold: Callable[[], None]) -> None:
+        """Maps, masks and folds a tile; where a warp's scores are small and all are kept, without a branch between.
+
+        Special functions then take their time while multiply-adds map further scores.
+        """
+        near = self.program.near_zero if self.config.near_zero else None
+        if near is None:
+            self._map_and_mask(tile)
+            fold()
+            return
+        kept = self._all_kept(tile)
+        small = self.rows.all_near(near)
+        with branches(small if kept is None else tirx.And(small, kept)) as (plain, other):
+            with plain:
+                self.rows.map_scores(tile, near)
+                if kept is None:
+                    self.masking.apply(tile)
+                fold()
+            with other:
+                self._map_and_mask(tile)
+                fold()
+
     def _map_and_mask(self, tile: ir.Expr) -> None:
         self.rows.map_scores(tile)
-        if self.kernel.masks:
-            if self.whole is None:
+        kept = self._all_kept(tile)
+        if kept is None:
+            self.masking.apply(tile)
+        elif self.kernel.masks:
+            with when(tirx.Not(kept)):
                 self.masking.apply(tile)
-            else:
-                with when(tirx.Or(tile < self.whole.first, tile >= self.whole.end)):
-                    self.masking.apply(tile)
+
+    def _all_kept(self, tile: ir.Expr) -> ir.Expr | None:
+        """The condition that no mask drops anything of a tile; None where that is unknown."""
+        return None if self.whole is None else tirx.And(tile >= self.whole.first, tile < self.whole.end)
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
