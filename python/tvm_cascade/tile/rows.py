@@ -32,7 +32,7 @@ from tvm_cascade.tile.fragment import (
 )
 from tvm_cascade.tile.held import LARGEST_SUM
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
-from tvm_cascade.tile.merge.lanes import exchanged
+from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
 from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
@@ -126,8 +126,7 @@ class RowFold:
             pairs = [[tirx.abs(self.scores[register_index(j, r, e)]) for e in NEIGHBOURS] for r in ROWS]
             upper, lower = (bits_of(one + other) for one, other in pairs)
             put(largest, j % 2, tirx.max(tirx.max(largest[j % 2], upper), lower))  # one instruction of three operands
-        beyond = T.cast(tirx.max(largest[0], largest[1]) > T.int32(near_zero.largest_bits), "int32")
-        return T.cuda.any_sync(T.uint32(_ALL_LANES), beyond) == 0
+        return in_no_lane(tirx.max(largest[0], largest[1]) > T.int32(near_zero.largest_bits))
 
     def _map(self, tile: ir.Expr, of_score: sp.Expr) -> None:
         rest, lines = self._lines(tile, of_score)

@@ -17,7 +17,7 @@ from tvm_cascade.tile.hopper.script import bind, branches, ptx, put, registers, 
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
-from tvm_cascade.tile.merge.lanes import ALL_LANES
+from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.rows import Place, RowFold
 
 if TYPE_CHECKING:
@@ -192,9 +192,8 @@ class Consumer:
         self._release(self.kernel.right_empty, self.right)
 
     def _unanimous(self) -> ir.Expr:
-        """Whether every thread of the group voted for; as a vote of the warp, which ptxas knows to be uniform."""
-        against = T.cast(self.votes[0] != T.uint32(WARP_GROUP), "int32")
-        return T.cuda.any_sync(T.uint32(ALL_LANES), against) == 0
+        """Whether every thread of the group voted for; as a vote of the warp."""
+        return in_no_lane(self.votes[0] != T.uint32(WARP_GROUP))
 
     def _finish_products(self) -> None:
         if self.accumulators:

@@ -59,6 +59,11 @@ def exchanged(value: ir.Expr, combine: Binary, width: int) -> ir.Expr:
     return value
 
 
+def in_no_lane(condition: ir.Expr) -> ir.Expr:
+    """Whether a condition holds in no lane of the warp; ptxas knows it to be uniform."""
+    return T.cuda.any_sync(T.uint32(ALL_LANES), T.cast(condition, "int32")) == 0
+
+
 def _distances(width: int) -> list[int]:
     return [1 << k for k in reversed(range(width.bit_length() - 1))]
 
