@@ -1,7 +1,8 @@
-"""Whether weights stay within the range of a narrow dtype, whatever the data: what float16 operands need."""
+"""Whether weights stay within the range of a narrow dtype, whatever the data: what their operands need."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 import sympy as sp
@@ -10,14 +11,11 @@ from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
 
-_LARGEST = 60000
-"""Numbers up to this are float16."""
-
 _BOUNDED_FUNCTIONS = (sp.tanh, sp.sin, sp.cos)
 
 
-def is_bounded(expression: sp.Expr, fold: Fold, conditions: Collection[sp.Symbol] = ()) -> bool:
-    """Whether an expression's magnitude has a bound of the order of 1.
+def is_bounded(expression: sp.Expr, largest: float, fold: Fold, conditions: Collection[sp.Symbol] = ()) -> bool:
+    """Whether an expression's magnitude is at most `largest`.
 
     exp(x − c) at a running reference c is at most 1, and so is x/c at a scale; 1/(1 + positive) and tanh are bounded by
     themselves.
@@ -30,21 +28,23 @@ def is_bounded(expression: sp.Expr, fold: Fold, conditions: Collection[sp.Symbol
     running = {r.symbol for r in fold.references if r.gauge is Gauge.RUNNING and not r.scale}
     scales = {r.symbol for r in fold.references if r.scale}
 
-    def bounded(e: sp.Expr) -> bool:
+    def bound(e: sp.Expr) -> float:
         if e.is_number:
-            return abs(float(e)) < _LARGEST
+            return abs(float(e))
         if isinstance(e, sp.exp):
-            return bool(e.free_symbols & running) or bool(e.args[0].is_nonpositive)
+            return 1.0 if e.free_symbols & running or e.args[0].is_nonpositive else math.inf
         if isinstance(e, _BOUNDED_FUNCTIONS) or e in conditions:
-            return True
+            return 1.0
         if isinstance(e, Round):
-            return bounded(e.args[0])
+            return bound(e.args[0])
         if isinstance(e, sp.Pow) and e.exp.is_negative:
-            return bool((e.base - 1).is_nonnegative)
+            return 1.0 if (e.base - 1).is_nonnegative else math.inf
         if isinstance(e, sp.Pow):
-            return bool(e.exp.is_positive) and bounded(e.base)
+            return float(bound(e.base) ** float(e.exp)) if e.exp.is_number and e.exp.is_positive else math.inf
         if isinstance(e, sp.Mul) and any(1 / f in scales for f in e.args):
-            return True
-        return isinstance(e, (sp.Add, sp.Mul)) and all(bounded(a) for a in e.args)
+            return abs(float(e.as_coeff_Mul()[0]))
+        if isinstance(e, sp.Mul):
+            return math.prod(bound(a) for a in e.args)
+        return sum(bound(a) for a in e.args) if isinstance(e, sp.Add) else math.inf
 
-    return bounded(expression)
+    return bound(expression) <= largest

@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.deal import Deal, deal, visited_tiles
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 
@@ -26,7 +26,7 @@ _COLUMNS = 128
 to 1.25 (measured, of causal rows of 512 to 32768 positions)."""
 
 _TILE_OVERHEAD = 1024
-"""Elements of right operands whose products take as long as the fixed part of a tile (measured)."""
+"""Elements of right operands of 16 bits whose products take as long as the fixed part of a tile (measured)."""
 
 _HIDING = {1: 1.5, 2: 1.15, 3: 1.0}
 """Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns, but for one,
@@ -41,13 +41,19 @@ _STARVED = 1.5
 
 _OVERHEAD_REGISTERS = 32
 _ROWS_PER_WARP_GROUP = 64
-_BOX = 64
-"""Columns of a 16-bit operand in one swizzle box of 128 bytes."""
+_BOX = 128
+"""Bytes of a row of a swizzle box."""
+
+_NARROW = 64
+"""Columns of operands up to which three consumers are tried."""
+
+_STORED = 2
+"""Bytes of an element that is stored by bulk copies."""
 
 
-def padded(columns: int) -> int:
-    """Columns of a 16-bit operand, filled up to whole swizzle boxes."""
-    return -(-columns // _BOX) * _BOX
+def _boxed(columns: int, size: int) -> int:
+    """Bytes of a row of an operand, filled up to whole swizzle boxes."""
+    return -(-columns * size // _BOX) * _BOX
 
 
 @dataclass(frozen=True)
@@ -103,21 +109,25 @@ class StreamConfig:
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
-        widths = sum(p.value.width for p in stream.products)
+        widths = sum(p.width for p in stream.products)
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
         return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands."""
-        right = padded(stream.depth) + sum(padded(p.value.width) for p in stream.products)
-        staged = max((padded(p.value.width) for p in stream.products), default=0)
-        left = self.left_stages * padded(stream.depth) + (
-            staged if self.own_staging or staged > padded(stream.depth) else 0
-        )
-        return 2 * (self.rows * left + self.stages * self.columns * right) + 1024
+        right = self.columns * _boxed(stream.depth, stream.right.size)
+        for p in stream.products:
+            rows, columns = (p.width, self.columns) if p.is_transposed else (self.columns, p.width)
+            right += rows * _boxed(columns, p.value.size)
+        left = _boxed(stream.depth, stream.left.size)
+        staged = max((_boxed(p.width, _STORED) for p in stream.products), default=0)
+        staging = staged if self.own_staging or staged > left else 0
+        return self.rows * (self.left_stages * left + staging) + self.stages * right + 1024
 
     def fits(self, stream: Stream) -> bool:
-        """Whether the hardware has what it takes."""
+        """Whether the hardware has what it takes, and instructions sum over whole tiles."""
+        if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
+            return False
         return self.registers(stream) <= self.consumer_registers and self.shared_bytes(stream) <= SHARED_BYTES
 
 
@@ -130,10 +140,10 @@ def choose_config(program: TileProgram) -> StreamConfig:
         Where none does.
     """
     stream = program.stream
-    widest = max((p.value.width for p in stream.products), default=0)
+    widest = max((p.width for p in stream.products), default=0)
     if widest > 256 or stream.depth > 256:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
-    if any(p.value.width % 8 for p in stream.products) or stream.depth % 8:
+    if any(p.width % 8 for p in stream.products) or stream.depth % 8:
         raise Unfit("the operands' rows are no multiple of 8 elements")
     fitting = [c for c in _candidates(program) if c.fits(stream)]
     if not fitting:
@@ -161,7 +171,7 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
     """
     stream = program.stream
     length = stream.extent(stream.position)
-    narrow = max(stream.depth, *(p.value.width for p in stream.products), 0) <= _BOX
+    narrow = max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
     found = []
     for columns in (_COLUMNS, 112, 96, 80, 64):
         few = isinstance(length, int) and length <= 2 * columns
@@ -177,7 +187,8 @@ def _row_tile_overhead(config: StreamConfig) -> int:
 
 
 def _tile_cost(config: StreamConfig, stream: Stream) -> float:
-    overhead = _TILE_OVERHEAD / (stream.depth + sum(p.value.width for p in stream.products))
+    halves = stream.depth * stream.right.size + sum(p.width * p.value.size for p in stream.products)
+    overhead = _TILE_OVERHEAD / (halves / 2)
     return config.consumers * (config.columns + overhead) * _HIDING[config.consumers]
 
 

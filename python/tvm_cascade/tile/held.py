@@ -5,27 +5,30 @@ running maximum. So a tile's weights are taken at the reference that there is, a
 tells afterwards whether one of them was too large. Only then is the tile done again, with its maximum:
 
     exact        m = max r;  c′ = max(c, m);  p = exp(r − c′);  T = T·exp(c − c′) + Σ p
-    held         p = exp(r − c);              T = T + Σ p       where Σ p ≤ LARGEST_SUM, in every lane
+    held         p = exp(r − c);              T = T + Σ p       where Σ p ≤ most, in every lane
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.analysis.domain import loads_of
 from tvm_cascade.analysis.expression import AtomTable, NotExpressible
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.steps import Accumulate, Combine, ElementValue, Reduce, Step
 
-LARGEST_SUM = 2.0**14
-"""Of a lane's weights in a tile: float16 holds each of them then."""
+_LARGEST_SUM = 2.0**14
+"""Of a lane's weights in a tile, or less where a narrow dtype would not hold each of them then."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,15 @@ class Held:
     ----------
     extreme : the component that the reference follows, which is not computed then.
     guard : the component to which a tile adds the sum of its weights.
+    most : that sum in a lane, at which every weight fits its dtype.
     """
 
     extreme: sp.Symbol
     guard: sp.Symbol
+    most: float
 
     def __str__(self) -> str:
-        return f"held       without {self.extreme}, where {self.guard} gains {LARGEST_SUM:.0f} a lane at most"
+        return f"held       without {self.extreme}, where {self.guard} gains {self.most:.0f} a lane at most"
 
 
 def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> sp.Symbol | None:
@@ -76,7 +81,14 @@ def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: S
         return None
     if any(a.weight != guards[0].lift for a in accumulations):
         return None
-    return Held(extreme, guards[0].component)
+    rounded = {str(r.args[1]) for weight in weights.values() for r in weight.atoms(Round)}
+    return Held(extreme, guards[0].component, _most(rounded | {a.dtype for a in accumulations}))
+
+
+def _most(dtypes: Collection[str]) -> float:
+    """A power of two that the dtypes hold twice."""
+    largest = min((FORMATS[dtype].largest for dtype in dtypes if dtype in FORMATS), default=math.inf)
+    return min(_LARGEST_SUM, math.ldexp(1.0, math.frexp(largest)[1] - 2))
 
 
 def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:

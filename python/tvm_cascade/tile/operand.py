@@ -8,9 +8,43 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, uses
+from tvm_cascade.analysis.expression import widens
 
-OPERAND_DTYPES = ("float16", "bfloat16")
-"""Dtypes of operands that the tensor cores multiply into float32."""
+STEP_BYTES = 32
+"""Bytes of a row of either operand that one instruction of the tensor cores sums over."""
+
+
+@dataclass(frozen=True)
+class MatrixDtype:
+    """A dtype of operands that the tensor cores multiply into float32.
+
+    Attributes
+    ----------
+    name : in instructions.
+    size : bytes of an element.
+    partners : the dtypes that the other operand may have.
+    implied : weights that meet it are rounded to it even where the program does not say so.
+    """
+
+    name: str
+    size: int
+    partners: tuple[str, ...]
+    implied: bool
+
+    @property
+    def step(self) -> int:
+        """Elements that one instruction sums over."""
+        return STEP_BYTES // self.size
+
+
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+
+MATRIX_DTYPES: dict[str, MatrixDtype] = {
+    "float16": MatrixDtype("f16", 2, ("float16",), True),
+    "bfloat16": MatrixDtype("bf16", 2, ("bfloat16",), True),
+    "float8_e4m3fn": MatrixDtype("e4m3", 1, _FLOAT8, False),
+    "float8_e5m2": MatrixDtype("e5m2", 1, _FLOAT8, False),
+}
 
 COPY_ALIGNMENT = 16
 """Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
@@ -39,6 +73,11 @@ class Operand:
     def dtype(self) -> str:
         """Of its elements."""
         return dtype_of(self.buffer)
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element that the tensor cores take, or that is stored as they take it."""
+        return MATRIX_DTYPES[self.dtype].size
 
     @property
     def width(self) -> int:
@@ -80,21 +119,38 @@ def read_operand(load: ir.TensorLoad, row: tirx.Var, column: tirx.Var) -> Operan
 
 
 def check_matrix_input(operand: Operand) -> None:
-    """Whether the tensor cores take an operand.
+    """Whether the tensor cores take an operand, and bulk copies its rows.
 
     Raises
     ------
     Unfit
         Where they do not.
     """
-    if operand.dtype not in OPERAND_DTYPES:
-        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(OPERAND_DTYPES)}")
-    if operand.width * 2 % COPY_ALIGNMENT:
-        raise Unfit(f"{operand}: rows of {operand.width * 2} bytes are no multiple of {COPY_ALIGNMENT}")
+    if operand.dtype not in MATRIX_DTYPES:
+        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(MATRIX_DTYPES)}")
+    if operand.width * operand.size % COPY_ALIGNMENT:
+        raise Unfit(f"{operand}: rows of {operand.width * operand.size} bytes are no multiple of {COPY_ALIGNMENT}")
+
+
+def check_partners(one: Operand, other: Operand) -> None:
+    """Whether the tensor cores multiply one operand with another.
+
+    Raises
+    ------
+    Unfit
+        Where they do not.
+    """
+    if other.dtype not in MATRIX_DTYPES[one.dtype].partners:
+        raise Unfit(f"{other} is {other.dtype}, {one} is {one.dtype}")
+
+
+def dtypes_text(one: str, other: str) -> str:
+    """The dtypes of a product in words."""
+    return f"of {one}" if one == other else f"of {one} and {other}"
 
 
 def plain_value(expression: ir.Expr) -> ir.TensorLoad | None:
     """The load of which an expression is the plain value, whatever it is widened to."""
-    while isinstance(expression, prim.Cast) and dtype_of(expression) == "float32":
+    while isinstance(expression, prim.Cast) and widens(expression):
         expression = expression.value
     return expression if isinstance(expression, ir.TensorLoad) else None

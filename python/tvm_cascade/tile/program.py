@@ -20,12 +20,15 @@ from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
+from tvm_cascade.algebra.rounding import FORMATS
+from tvm_cascade.algebra.sum_law import NARROW_RANGE
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
+from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.held import Held, find_held, free_extreme
 from tvm_cascade.tile.near_zero import NearZero, find_near_zero
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import PARTIAL, Accumulate, ElementValue, Reduce, RowValue, Step, StepPlanner
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -73,7 +76,8 @@ class TileProgram:
 
     def __str__(self) -> str:
         stream, element = self.stream, self.element
-        lines = [f"score      {stream.left} @ {stream.right}ᵀ", f"registers  r = {formula(element.map)}"]
+        dtypes = dtypes_text(stream.left.dtype, stream.right.dtype)
+        lines = [f"score      {stream.left} @ {stream.right}ᵀ {dtypes}", f"registers  r = {formula(element.map)}"]
         lines += [str(self.near_zero)] if self.near_zero else []
         lines += [f"mask       r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
         lines += [str(step) for step in (*self.steps, *self.accumulations, *([self.held] if self.held else []))]
@@ -139,15 +143,30 @@ class _Builder(StepPlanner):
             whole |= mixed
 
     def _accumulate(self, product: Product) -> Accumulate:
-        self._check_range(product)
         lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
-        weight = self.lowered(self._unrounded(lift, product.value.dtype))
+        dtype = self._dtype_of(lift, product)
+        self._check_range(product, dtype)
+        weight = self.lowered(self._unrounded(lift, dtype))
         if not weight.is_Symbol or weight == REGISTER:
             weight = self.element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
         shift = self.shifts.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
-        return Accumulate(product, weight, shift)
+        return Accumulate(product, weight, dtype, shift)
+
+    def _dtype_of(self, weight: sp.Expr, product: Product) -> str:
+        """What a weight is rounded to: as the program says, or implied by the operand that it meets."""
+        kind = MATRIX_DTYPES[product.value.dtype]
+        if kind.implied:
+            return product.value.dtype
+        whole = self.meaning.get(weight, weight)
+        dtype = str(whole.args[1]) if isinstance(whole, Round) else DTYPE
+        if dtype not in kind.partners:
+            raise Unfit(
+                f"{product.component.owner}: weights of {product.value} are {dtype}; the program has to round them "
+                f"to {' or '.join(kind.partners)} itself"
+            )
+        return dtype
 
     def _unrounded(self, weight: sp.Expr, dtype: str) -> sp.Expr:
         """A weight without the rounding that its operand has in any case."""
@@ -160,12 +179,12 @@ class _Builder(StepPlanner):
             return ()
         return dead.slacks
 
-    def _check_range(self, product: Product) -> None:
-        """A weight is rounded to its operand's dtype, and must not overflow there."""
+    def _check_range(self, product: Product, dtype: str) -> None:
+        """A weight is rounded to a dtype, and must not overflow there."""
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
         weight = weight.xreplace({REGISTER: self.element.map})
-        if product.value.dtype == "float16" and not is_bounded(weight, self.fold, self.conditions):
-            raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of float16")
+        if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.fold, self.conditions):
+            raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of {dtype}")
 
     def _remembered(self) -> frozenset[sp.Symbol]:
         """Values of rows that are read as they were; products are shifted before any of them changes."""

@@ -30,7 +30,6 @@ from tvm_cascade.tile.fragment import (
     register_index,
     write,
 )
-from tvm_cascade.tile.held import LARGEST_SUM
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
 from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
 from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
@@ -228,7 +227,7 @@ class RowFold:
         held = self.program.held
         assert held is not None
         sums = [self.values[_partial(held.guard)][r] for r in ROWS]
-        return tirx.And(*(tirx.LE(value, tirx.const(LARGEST_SUM, DTYPE)) for value in sums))  # false of NaN
+        return tirx.And(*(tirx.LE(value, tirx.const(held.most, DTYPE)) for value in sums))  # false of NaN
 
     def combine_held(self) -> None:
         """Merges what `step_held` lifted into the state."""

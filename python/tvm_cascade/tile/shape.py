@@ -2,7 +2,7 @@
 
     score[i, l] = Σ_d A[i, d]·B[l, d]
     T = ⊕ over l of lift(score[i, l], …)              a row component, one value a row
-    T[f] = Σ over l of w(score[i, l], …)·V[l, f]      a product component
+    T[f] = Σ over l of w(score[i, l], …)·V[l, f]      a product component, with V as V[l, f] or V[f, l] in memory
 
 Nothing here goes by name: the shape is read off the index maps.
 """
@@ -22,7 +22,7 @@ from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, plain_value, read_operand
+from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, check_partners, plain_value, read_operand
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.producers import Producer, find_producers
@@ -36,14 +36,18 @@ class Product:
     ----------
     component : of the fold.
     symbol : of the value V in the component's lift.
-    value : the operand V.
-    free : the frame's variable of its columns.
+    value : the operand V, with rows along l or along f.
+    free : the frame's variable f.
+    width : how many f there are.
+    is_transposed : the tensor has l in its contiguous dimension.
     """
 
     component: Component
     symbol: sp.Symbol
     value: Operand
     free: tirx.Var
+    width: int
+    is_transposed: bool
 
 
 @dataclass(frozen=True)
@@ -197,8 +201,12 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     load = None if atom is None else plain_value(atom.expression)
     if atom is None or load is None:
         raise Unfit(f"{name}: {factors[0]} is no plain tensor")
-    value = read_operand(load, position, free[0])
-    return Product(component, atom.symbol, value, free[0])
+    width = lookup(group.frame.extents, free[0])
+    if not isinstance(width, int):
+        raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
+    is_transposed = isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(position)
+    value = read_operand(load, *((free[0], position) if is_transposed else (position, free[0])))
+    return Product(component, atom.symbol, value, free[0], width, is_transposed)
 
 
 def _row_variable(
@@ -224,8 +232,13 @@ def _check_operands(
     every = [*operands, *(product.value for product in products)]
     for operand in every:
         check_matrix_input(operand)
-        if operand.dtype != operands[0].dtype:
-            raise Unfit(f"{operand} is {operand.dtype}, {operands[0]} is {operands[0].dtype}")
+    check_partners(*operands)
+    for product in products:
+        if product.value.size == 1 and not product.is_transposed:
+            raise Unfit(
+                f"{product.value}: {product.free.name} is contiguous; the tensor cores multiply {product.value.dtype} "
+                f"where {position.name} is"
+            )
     if operands[0].width != operands[1].width:
         raise Unfit(f"{operands[0]} and {operands[1]} have rows of different length")
     inputs = [load for a in group.atoms.atoms.values() for load in loads_of(a.expression)]

@@ -18,6 +18,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold, Reference, formula
 from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.tile.operand import dtypes_text
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import plan_elements
@@ -113,15 +114,18 @@ Step = Reduce | Combine | Move | RowValue | ElementValue | FoldTuple
 
 @dataclass(frozen=True)
 class Accumulate:
-    """accumulator = shift + weight @ V, by the tensor cores; the weight is rounded to V's dtype."""
+    """accumulator = shift + weight @ V, by the tensor cores; the weight is rounded to a dtype that multiplies V's."""
 
     product: Product
     weight: sp.Symbol
+    dtype: str
     shift: sp.Expr
 
     def __str__(self) -> str:
-        symbol = self.product.component.symbol
-        return f"accumulate {symbol} = {formula(self.shift)} + {self.weight} @ {self.product.value}"
+        symbol, transposed = self.product.component.symbol, "ᵀ" if self.product.is_transposed else ""
+        product = f"{self.weight} @ {self.product.value}{transposed}"
+        dtypes = dtypes_text(self.dtype, self.product.value.dtype)
+        return f"accumulate {symbol} = {formula(self.shift)} + {product} {dtypes}"
 
 
 class StepPlanner:

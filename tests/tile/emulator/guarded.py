@@ -17,8 +17,8 @@ _GUARD = 4096
 _POISON = 0xFF
 _ALIGNMENT = 256
 _CUDA = 2
-_BFLOAT16 = (4, 16)
 _BOOL = (6, 8)
+_NARROW = {"bfloat16": (4, 16), "float8_e4m3fn": (10, 8), "float8_e5m2": (12, 8)}
 
 
 class _Header(ctypes.Structure):
@@ -91,6 +91,6 @@ class Guarded:
     def _element(self) -> tuple[int, int]:
         """DLPack's code and width of the elements."""
         dtype = self.array.dtype
-        if dtype.name == "bfloat16":
-            return _BFLOAT16
+        if dtype.name in _NARROW:
+            return _NARROW[dtype.name]
         return _BOOL if dtype == np.bool_ else ({"i": 0, "u": 1, "f": 2}[dtype.kind], 8 * dtype.itemsize)

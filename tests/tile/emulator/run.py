@@ -106,7 +106,7 @@ def _poisoned(tensor: Any, known: Mapping[str, int]) -> Guarded:
     """An output before the launch, of a TVM type whose extents are numbers or those of an input."""
     dtype = str(tensor.dtype)
     shape = tuple(known[str(n)] if str(n) in known else int(n) for n in tensor.shape)
-    return Guarded.poisoned(shape, np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
+    return Guarded.poisoned(shape, np.dtype(getattr(ml_dtypes, dtype, dtype)))
 
 
 def _build(text: str, folder: Path) -> Path:

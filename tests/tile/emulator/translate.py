@@ -14,9 +14,12 @@ _LITERAL = re.compile(r'\s*"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'"[=+]?\w"\(([^()]*)\)')
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\) (?P<name>\w+)\(")
 
-_MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\." + (
-    r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P=t) \{(?P<d>[^}]*)\}, "
-)
+_MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\."
+_OF_16_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P<u>(?P=t)) \{(?P<d>[^}]*)\}, "
+_OF_8_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k32\.f32\.(?P<t>e4m3|e5m2)\.(?P<u>e4m3|e5m2) \{(?P<d>[^}]*)\}, "
+_SIGNS = r"ps0, (?P<sl>-?1), (?P<sr>-?1)"
+_SHARED = "ptx::wgmma_shared({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {l}, {r}, {add}, "
+_REGISTERS = "ptx::wgmma_registers({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {{{l}}}, {r}, {add}, "
 _COPY_PLACE = r"\{(?P<at>[%\d, ]+)\}"
 
 # Each PTX instruction (a text that has to match as a whole) with the call that stands for it.
@@ -65,16 +68,24 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ),
     (r"cvt\.rn\.f16x2\.f32 %0, %1, %2;", "%0 = ptx::pack<Float16>(%1, %2);"),
     (r"cvt\.rn\.bf16x2\.f32 %0, %1, %2;", "%0 = ptx::pack<Bfloat16>(%1, %2);"),
+    (r"cvt\.rn\.satfinite\.e4m3x2\.f32 %0, %1, %2;", "%0 = ptx::pack_bytes<Float8E4m3>(%1, %2);"),
+    (r"cvt\.rn\.satfinite\.e5m2x2\.f32 %0, %1, %2;", "%0 = ptx::pack_bytes<Float8E5m2>(%1, %2);"),
+    (r"prmt\.b32 %0, %1, %2, %3;", "%0 = ptx::permute(%1, %2, %3);"),
     (r"wgmma\.fence\.sync\.aligned;", "ptx::wgmma_fence();"),
     (r"wgmma\.commit_group\.sync\.aligned;", "ptx::wgmma_commit_group();"),
     (r"wgmma\.wait_group\.sync\.aligned (?P<n>\d+);", "ptx::wgmma_wait_group({n});"),
     (
-        _MULTIPLY + r"(?P<l>%\d+), (?P<r>%\d+), ps0, (?P<sl>-?1), (?P<sr>-?1), (?P<tl>[01]), (?P<tr>[01]); \}",
-        "ptx::wgmma_shared({n}, ptx::Dtype::{t}, {{{d}}}, {l}, {r}, {add}, {{{sl}, {sr}, {tl}, {tr}}});",
+        _OF_16_BITS + rf"(?P<l>%\d+), (?P<r>%\d+), {_SIGNS}, (?P<tl>[01]), (?P<tr>[01]); \}}",
+        _SHARED + "{{{sl}, {sr}, {tl}, {tr}}});",
     ),
     (
-        _MULTIPLY + r"\{(?P<l>[^}]*)\}, (?P<r>%\d+), ps0, (?P<sl>-?1), (?P<sr>-?1), (?P<tr>[01]); \}",
-        "ptx::wgmma_registers({n}, ptx::Dtype::{t}, {{{d}}}, {{{l}}}, {r}, {add}, {{{sl}, {sr}, false, {tr}}});",
+        _OF_16_BITS + rf"\{{(?P<l>[^}}]*)\}}, (?P<r>%\d+), {_SIGNS}, (?P<tr>[01]); \}}",
+        _REGISTERS + "{{{sl}, {sr}, false, {tr}}});",
+    ),
+    (_OF_8_BITS + rf"(?P<l>%\d+), (?P<r>%\d+), {_SIGNS}; \}}", _SHARED + "{{{sl}, {sr}, false, false}});"),
+    (
+        _OF_8_BITS + rf"\{{(?P<l>[^}}]*)\}}, (?P<r>%\d+), {_SIGNS}; \}}",
+        _REGISTERS + "{{{sl}, {sr}, false, false}});",
     ),
 )
 # Registers are handed on by their addresses: products write the one kind, and read the other, long after they start.

@@ -23,46 +23,66 @@ class TensorMap:
     Parameters
     ----------
     buffer : the tensor in the kernel's own parameters.
+    rows : of a box.
+    columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
     """
 
-    def __init__(self, operand: Operand, buffer: Any, rows: int) -> None:
-        self.operand, self.rows = operand, rows
-        self.size = 2
+    def __init__(self, operand: Operand, buffer: Any, rows: int, columns: int | None = None) -> None:
+        self.operand, self.rows, self.size = operand, rows, operand.size
+        self.along_rows, self.columns = columns is not None, columns or operand.width
         shape = list(reversed(operand.buffer.ty.shape))
         rank = len(shape)
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
-        box = [BOX_BYTES // self.size] + [1] * (rank - 1)
+        box = [self.per_box] + [1] * (rank - 1)
         box[rank - 1 - operand.row] = rows
         self.map = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
         T.evaluate(
             T.tensormap_encode_tiled(
                 self.map, buffer.data, *shape, *strides[1:], *box, *[1] * rank,
-                descriptor_dtype=operand.dtype, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_256B,
+                descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_256B,
             )
         )  # fmt: skip
         self.rank = rank
 
     @property
+    def element(self) -> str:
+        """The dtype that copies and shared memory know the elements by: bytes are bytes."""
+        return self.operand.dtype if self.size > 1 else "uint8"
+
+    @property
     def boxes(self) -> int:
-        """Boxes that cover a row."""
-        return -(-self.operand.width * self.size // BOX_BYTES)
+        """Boxes that cover the columns."""
+        return -(-self.columns * self.size // BOX_BYTES)
+
+    @property
+    def per_box(self) -> int:
+        """Elements of a row of a box."""
+        return BOX_BYTES // self.size
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of one box in shared memory; rows outside of the tensor are filled with zeros, and count."""
+        """Bytes of one box in shared memory; what lies outside of the tensor is filled with zeros, and counts."""
         return self.rows * BOX_BYTES
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of all boxes."""
+        return self.boxes * self.box_bytes
 
     def prefetch(self) -> None:
         """Fetch the descriptor itself."""
         T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
-    def load(self, target: Any, row: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr) -> None:
-        """Copy every box of rows [row, row + rows) to `target(box)`; the barrier counts the bytes."""
+    def load(self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr) -> None:
+        """Copy every box of the tile from row `first` on, or from that column, to `target(box)`.
+
+        The barrier counts the bytes.
+        """
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         for box in range(self.boxes):
-            ptx(instruction, target(box), T.address_of(self.map), *self._coordinates(box, row, fixed), barrier)
+            ptx(instruction, target(box), T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 
     def store(self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
         """Copy every box from `source(box)` to rows [row, row + rows); rows outside of the tensor are left out."""
@@ -70,8 +90,11 @@ class TensorMap:
         for box in range(self.boxes):
             ptx(instruction, T.address_of(self.map), *self._coordinates(box, row, fixed), source(box))
 
-    def _coordinates(self, box: int, row: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
-        places: list[ir.Expr] = [tirx.const(box * BOX_BYTES // self.size, "int32")]
+    def _coordinates(self, box: int, first: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
+        column, row = tirx.const(box * self.per_box, "int32"), first
+        if self.along_rows:
+            column, row = first + column, tirx.const(0, "int32")
+        places = [column]
         for dimension in reversed(range(self.rank - 1)):
             places.append(row if dimension == self.operand.row else fixed[dimension])
         return [T.cast(place, "int32") for place in places]

@@ -13,16 +13,12 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.hopper.script import ptx
-
-PTX_DTYPE = {"float16": "f16", "bfloat16": "bf16"}
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
 
 _UNIT = 16
 """Bytes that descriptors count in."""
 
 _ATOM_ROWS = 8
-_DEPTH = 16
-"""Elements of 16 bits that one instruction sums over."""
-
 _SWIZZLE_128B = 3
 
 
@@ -32,7 +28,7 @@ class SharedMatrix:
     Parameters
     ----------
     rows : of the tile.
-    transposed : products sum over its rows; over its columns otherwise.
+    transposed : products sum over its rows, of 16 bits then; over its columns otherwise.
     """
 
     def __init__(self, pointer: ir.Expr, rows: int, transposed: bool) -> None:
@@ -47,12 +43,12 @@ class SharedMatrix:
         )
 
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:
-        """The descriptor of the part that a step of 16 elements sums over, in the tile `offset` units further on."""
+        """The descriptor of the part that one instruction sums over, in the tile `offset` units further on."""
         if self.transposed:
-            units = step * (_DEPTH * BOX_BYTES // _UNIT)
+            units = step * (MATRIX_DTYPES["float16"].step * BOX_BYTES // _UNIT)
         else:
-            per_box = BOX_BYTES // (_DEPTH * 2)
-            units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (_DEPTH * 2 // _UNIT)
+            per_box = BOX_BYTES // STEP_BYTES
+            units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (STEP_BYTES // _UNIT)
         return self.descriptor[0] + T.uint64(units) + offset
 
 
@@ -77,28 +73,34 @@ def wait(pending: int) -> None:
 
 
 def multiply_shared(
-    accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, steps: int, dtype: str,
+    accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
     left_offset: ir.Expr, right_offset: ir.Expr,
 ) -> None:  # fmt: skip
-    """accumulator = left @ rightᵀ, both in shared memory."""
-    kind = PTX_DTYPE[dtype]
-    for step in range(steps):
+    """accumulator = left @ rightᵀ, both in shared memory; what lies past the depth in the last step is zero."""
+    for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
         ptx(
-            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
-            *[accumulator[k] for k in range(columns // 2)],
-            left.at(step, left_offset), right.at(step, right_offset), step != 0, 1, 1, 0, 0,
+            _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
+            left.at(step, left_offset), right.at(step, right_offset), step != 0, 1, 1,
+            *_orders(dtypes[0], left, right),
         )  # fmt: skip
 
 
 def multiply_registers(
-    accumulator: Any, columns: int, left: Any, right: SharedMatrix, steps: int, dtype: str, offset: ir.Expr
+    accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str], offset: ir.Expr
 ) -> None:
-    """accumulator += left @ right, with the left operand in registers, two 16-bit elements in each."""
-    kind = PTX_DTYPE[dtype]
-    for step in range(steps):
+    """accumulator += left @ right, with the left operand in registers of 32 bits, whose elements are neighbours."""
+    for step in range(depth // MATRIX_DTYPES[dtypes[0]].step):
         ptx(
-            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind}",
-            *[accumulator[k] for k in range(columns // 2)],
-            *[left[step * 4 + k] for k in range(4)],
-            right.at(step, offset), True, 1, 1, 1,
+            _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
+            *[left[step * 4 + k] for k in range(4)], right.at(step, offset), True, 1, 1, *_orders(dtypes[0], right),
         )  # fmt: skip
+
+
+def _instruction(columns: int, dtypes: tuple[str, str]) -> str:
+    kinds = ".".join(MATRIX_DTYPES[dtype].name for dtype in dtypes)
+    return f"wgmma.mma_async.sync.aligned.m64n{columns}k{MATRIX_DTYPES[dtypes[0]].step}.f32.{kinds}"
+
+
+def _orders(dtype: str, *matrices: SharedMatrix) -> list[int]:
+    """Of operands of 16 bits instructions say whether they are transposed; others never are."""
+    return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == 2 else []

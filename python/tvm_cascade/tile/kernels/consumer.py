@@ -14,6 +14,7 @@ from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.script import bind, branches, ptx, put, registers, when
+from tvm_cascade.tile.kernels.packing import Packing
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
@@ -40,15 +41,14 @@ class Consumer:
 
     def __init__(self, kernel: StreamKernel) -> None:
         self.kernel, self.config, self.stream = kernel, kernel.config, kernel.stream
-        self.program, self.dtype = kernel.program, kernel.stream.left.dtype
+        self.program = kernel.program
         self.index = bind("consumer", kernel.group - 1)
         self.columns = self.config.columns
         self.scores = registers("scores", self.columns // 2)
         self.accumulators = {
-            p.component.symbol: registers(f"{p.component.symbol}", p.value.width // 2) for p in self.stream.products
+            p.component.symbol: registers(f"{p.component.symbol}", p.width // 2) for p in self.stream.products
         }
-        weights = dict.fromkeys(a.weight for a in self.program.accumulations)
-        self.packed = {w: registers(f"{w}_packed", self.columns // 4, "uint32") for w in weights}
+        self.packing = Packing(self.program.accumulations, self.columns, kernel.lane)
         self.held = self.config.held and self.program.held is not None
         if self.held:
             self.votes = registers("votes", 1, "uint32")
@@ -62,7 +62,8 @@ class Consumer:
         self.left_matrix = wgmma.SharedMatrix(own, self.config.rows, transposed=False)
         self.right_matrix = wgmma.SharedMatrix(kernel.right_tiles.ptr_to([0, 0, 0, 0]), columns, transposed=False)
         self.value_matrices = [
-            wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), columns, transposed=True) for tiles in kernel.value_tiles
+            wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), copies.rows, transposed=not product.is_transposed)
+            for product, copies, tiles in zip(self.stream.products, kernel.values, kernel.value_tiles, strict=True)
         ]
 
     def run(self) -> None:
@@ -201,13 +202,13 @@ class Consumer:
             self._release(self.kernel.value_empty, self.value)
 
     def _start_scores(self) -> None:
-        left_bytes = self.kernel.left.boxes * self.kernel.left.box_bytes
-        right_bytes = self.kernel.right.boxes * self.kernel.right.box_bytes
-        steps = -(-self.stream.depth // 16)
+        kernel, stream = self.kernel, self.stream
         wgmma.fence()
         wgmma.multiply_shared(
-            self.scores, self.columns, self.left_matrix, self.right_matrix, steps, self.dtype,
-            wgmma.stage_offset(self.left.stage, left_bytes), wgmma.stage_offset(self.right.stage, right_bytes),
+            self.scores, self.columns, self.left_matrix, self.right_matrix, stream.depth,
+            (stream.left.dtype, stream.right.dtype),
+            wgmma.stage_offset(self.left.stage, kernel.left.tile_bytes),
+            wgmma.stage_offset(self.right.stage, kernel.right.tile_bytes),
         )  # fmt: skip
         wgmma.commit()
 
@@ -216,11 +217,11 @@ class Consumer:
         for accumulation, copies, matrix in zip(
             self.program.accumulations, self.kernel.values, self.value_matrices, strict=True
         ):
-            offset = wgmma.stage_offset(self.value.stage, copies.boxes * copies.box_bytes)
             product = accumulation.product
             wgmma.multiply_registers(
-                self.accumulators[product.component.symbol], product.value.width, self.packed[accumulation.weight],
-                matrix, self.columns // 16, self.dtype, offset,
+                self.accumulators[product.component.symbol], product.width, self.packing.of(accumulation),
+                matrix, self.columns, (accumulation.dtype, product.value.dtype),
+                wgmma.stage_offset(self.value.stage, copies.tile_bytes),
             )  # fmt: skip
         wgmma.commit()
 
@@ -287,7 +288,7 @@ class Consumer:
             symbol = accumulation.product.component.symbol
             if accumulation.shift == symbol:
                 continue
-            with T.unroll(accumulation.product.value.width // 8) as j:
+            with T.unroll(accumulation.product.width // 8) as j:
                 for r in ROWS:
                     for e in NEIGHBOURS:
                         put(self.accumulators[symbol], j * 4 + 2 * r + e,
@@ -297,10 +298,5 @@ class Consumer:
         return self.rows.write_accumulator(shift, row, tile, {s: a[index] for s, a in self.accumulators.items()})
 
     def _pack(self, ragged: ir.Expr | None) -> None:
-        """Weights to the dtype of V, two in a register, as products read them; zeros past the end of a ragged tile."""
-        kind = wgmma.PTX_DTYPE[self.dtype]
-        for symbol, packed in self.packed.items():
-            with T.unroll(self.columns // 8) as j:
-                for r in ROWS:
-                    pair = [self.rows.weight(symbol, ragged, j, r, e) for e in reversed(NEIGHBOURS)]
-                    ptx(f"cvt.rn.{kind}x2.f32", packed[j * 2 + r], *pair)
+        """Weights as products read them; zeros past the end of a ragged tile."""
+        self.packing.emit(lambda symbol, j, r, e: self.rows.weight(symbol, ragged, j, r, e))

@@ -11,16 +11,21 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
-from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.script import bind, ptx, registers, when, whole
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
-from tvm_cascade.tile.operand import OPERAND_DTYPES, Operand, Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand, Unfit
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.program import TileProgram
 
 _STORED = 8
 """The first named barrier of the consumers' stores."""
+
+_SIZE = 2
+"""Bytes of an element that goes through shared memory."""
+
+_CHUNK = 16
+"""Bytes that are swizzled together."""
 
 
 class Epilogue:
@@ -32,7 +37,8 @@ class Epilogue:
 
     def _is_tiled(self, output: Output) -> bool:
         """Whether the output is stored by bulk copies."""
-        return self._free(output) is not None and str(output.buffer.ty.dtype) in OPERAND_DTYPES
+        kind = MATRIX_DTYPES.get(str(output.buffer.ty.dtype))
+        return self._free(output) is not None and kind is not None and kind.size == _SIZE
 
     def _free(self, output: Output) -> tirx.Var | None:
         return next((p.free for p in self.stream.products if output.runs_along(p.free)), None)
@@ -51,14 +57,15 @@ class Epilogue:
         boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
         self.own_staging = self.config.own_staging or boxes > left_boxes
         if self.own_staging and boxes:
-            shape = (boxes, self.config.rows, BOX_BYTES // 2)
-            self.staging = pool.alloc(shape, self.stream.left.dtype, align=1024)
+            dtype = next(iter(self.tiled.values())).operand.dtype
+            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // _SIZE), dtype, align=1024)
 
-    def _staged(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        """Where an element waits for its store."""
+    def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
+        """Where 16 bytes wait for their store."""
         if self.own_staging:
-            return self.staging.ptr_to([box, row, column])
-        return self.consumer.kernel.left_tiles.ptr_to([self.consumer.left.stage, box, row, column])
+            return self.staging.ptr_to([box, row, chunk * (_CHUNK // _SIZE)])
+        per_chunk = _CHUNK // self.stream.left.size
+        return self.consumer.kernel.left_tiles.ptr_to([self.consumer.left.stage, box, row, chunk * per_chunk])
 
     def emit(self, consumer: Any) -> None:
         """Finishes the rows, then stores every output."""
@@ -144,7 +151,7 @@ class Epilogue:
         own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
         product = next(p for p in self.stream.products if output.runs_along(p.free))
         for r in ROWS:
-            with when(self._in_range(r)), T.unroll(product.value.width // 8) as j:
+            with when(self._in_range(r)), T.unroll(product.width // 8) as j:
                 for e in NEIGHBOURS:
                     column = j * 8 + self.rows.place.lane_column + e
                     indices = [
@@ -156,7 +163,7 @@ class Epilogue:
         """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
         kernel, copies = self.consumer.kernel, self.tiled[output.buffer]
         product = next(p for p in self.stream.products if output.runs_along(p.free))
-        kind = wgmma.PTX_DTYPE[copies.operand.dtype]
+        kind = MATRIX_DTYPES[copies.operand.dtype].name
         first = self.consumer.index * GROUP_ROWS
         barrier = T.cast(_STORED + self.consumer.index, "uint32")
         if self.own_staging:  # the copies of the rows before may still read it
@@ -165,14 +172,14 @@ class Epilogue:
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         words = registers("stored", 4, "uint32")
         row = bind("stored_row", first + kernel.warp * 16 + kernel.lane % 16)
-        for step in range(-(-product.value.width // 16)):
+        for step in range(-(-product.width // 16)):
             for q in range(4):
                 j, r = step * 2 + q // 2, q % 2
-                if j * 8 < product.value.width:
+                if j * 8 < product.width:
                     pair = [self._narrow(output, r, j, e) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
             chunk = (step % 4) * 2 + kernel.lane // 16
-            target = self._staged(step // 4, row, (chunk ^ (kernel.lane % 8)) * 8)
+            target = self._staged(step // 4, row, chunk ^ (kernel.lane % 8))
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
         ptx("fence.proxy.async.shared::cta")
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))

@@ -26,7 +26,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.config import StreamConfig, dealt
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when, whole
 from tvm_cascade.tile.kernels.consumer import Consumer
 from tvm_cascade.tile.kernels.epilogue import Epilogue
@@ -35,6 +35,7 @@ from tvm_cascade.tile.kernels.work import Work
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Product
 
 
 class StreamKernel:
@@ -71,8 +72,15 @@ class StreamKernel:
         config, stream = self.config, self.stream
         self.left = TensorMap(stream.left, self._own(stream.left), config.rows)
         self.right = TensorMap(stream.right, self._own(stream.right), config.columns)
-        self.values = [TensorMap(p.value, self._own(p.value), config.columns) for p in stream.products]
+        self.values = [self._value_map(product) for product in stream.products]
         self.epilogue = Epilogue(self.program, config, self.buffers)
+
+    def _value_map(self, product: Product) -> TensorMap:
+        """Of a tile of positions of V, along its rows or along its columns."""
+        own, positions = self._own(product.value), self.config.columns
+        if product.is_transposed:
+            return TensorMap(product.value, own, product.width, positions)
+        return TensorMap(product.value, own, positions)
 
     def _places(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
@@ -114,17 +122,10 @@ class StreamKernel:
         return live_tiles(slacks, self.stream.position, rows, self.config.columns, self.tile_count())
 
     def _shared(self) -> None:
-        stream, config = self.stream, self.config
-        pool = T.SMEMPool()
-        dtype, box = stream.left.dtype, BOX_BYTES // 2
-        left = (config.left_stages, self.left.boxes, config.rows, box)
-        self.left_tiles = named("left_tiles", pool.alloc(left, dtype, align=1024))
-        shape = (config.stages, self.right.boxes, config.columns, box)
-        self.right_tiles = named("right_tiles", pool.alloc(shape, dtype, align=1024))
-        self.value_tiles = [
-            named("value_tiles", pool.alloc((config.stages, m.boxes, config.columns, box), dtype, align=1024))
-            for m in self.values
-        ]
+        config, pool = self.config, T.SMEMPool()
+        self.left_tiles = self._tiles("left_tiles", pool, config.left_stages, self.left)
+        self.right_tiles = self._tiles("right_tiles", pool, config.stages, self.right)
+        self.value_tiles = [self._tiles("value_tiles", pool, config.stages, copies) for copies in self.values]
         self.epilogue.allocate(pool, self.left.boxes)
         self.left_full = Barriers(pool, config.left_stages, 1)
         self.left_empty = Barriers(pool, config.left_stages, config.consumers)
@@ -138,6 +139,11 @@ class StreamKernel:
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
         T.evaluate(T.cuda.cta_sync())
+
+    def _tiles(self, name: str, pool: Any, stages: int, copies: TensorMap) -> Any:
+        """Shared memory for the tiles of an operand, [stage, box, row, column]."""
+        shape = (stages, copies.boxes, copies.rows, copies.per_box)
+        return named(name, pool.alloc(shape, copies.element, align=1024))
 
     def _barriers(self) -> list[Barriers]:
         filled = [self.left_full, self.right_full, self.value_full]
@@ -181,15 +187,21 @@ class StreamKernel:
                 ring.advance()
 
     def _copy(
-        self, pairs: list[tuple[TensorMap, Any]], full: Barriers, empty: Barriers, ring: Ring, row: ir.Expr, work: Work
+        self,
+        pairs: list[tuple[TensorMap, Any]],
+        full: Barriers,
+        empty: Barriers,
+        ring: Ring,
+        at: ir.Expr,
+        work: Work,
     ) -> None:
-        """Copies of a tile of each tensor into the next stage, as soon as that is empty."""
+        """Copies of the tile of each tensor from a row or position on into the next stage, as soon as that is empty."""
         empty.wait(ring.stage, ring.parity)
-        full.announce(ring.stage, sum(copies.boxes * copies.box_bytes for copies, _ in pairs))
+        full.announce(ring.stage, sum(copies.tile_bytes for copies, _ in pairs))
         for copies, tiles in pairs:
             fixed = self.fixed(copies.operand, work.batch)
 
             def target(box: int, tiles: Any = tiles) -> ir.Expr:
                 return tiles.ptr_to([ring.stage, box, 0, 0])
 
-            copies.load(target, row, fixed, full.pointer(ring.stage))
+            copies.load(target, at, fixed, full.pointer(ring.stage))

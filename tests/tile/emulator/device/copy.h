@@ -12,11 +12,10 @@ struct Map {
   unsigned char* data;
   int64_t extents[5], strides[5];
   int32_t box[5];
+  int32_t element;  // bytes
 };
 static_assert(sizeof(Map) <= sizeof(CUtensorMap), "fits");
 constexpr uint32_t kMagic = 0x7ab1e5;
-constexpr int kElement = 2;
-constexpr int kPerUnit = kUnit / kElement;
 
 inline Map map_of(const void* pointer, const char* who) {
   Map map;
@@ -42,14 +41,15 @@ struct Box {
     for (int d = 1; d < map.rank; ++d) count *= map.box[d];
     return count;
   }
-  int64_t row_bytes() const { return int64_t{map.box[0]} * kElement; }
+  int64_t row_bytes() const { return int64_t{map.box[0]} * map.element; }
+  int per_unit() const { return int(kUnit) / map.element; }
   int64_t bytes() const { return rows() * row_bytes(); }
 
   template <typename F>
   void each_unit(F visit) const {  // shared address, row, column of the unit's first element
     for (int64_t row = 0; row < rows(); ++row) {
-      for (int64_t column = 0; column < map.box[0]; column += kPerUnit) {
-        visit(swizzled(uint32_t(address + row * row_bytes() + column * kElement)), row, column);
+      for (int64_t column = 0; column < map.box[0]; column += per_unit()) {
+        visit(swizzled(uint32_t(address + row * row_bytes() + column * map.element)), row, column);
       }
     }
   }
@@ -79,10 +79,11 @@ inline std::vector<BulkGroups> bulk_groups;
 inline void land(const Box& box, uint32_t barrier) {
   box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
     shared.end_fill(address);
-    for (int k = 0; k < kPerUnit; ++k) {
+    const int size = box.map.element;
+    for (int k = 0; k < box.per_unit(); ++k) {
       const unsigned char* source = box.element(row, column + k);
-      unsigned char* target = shared.at(address + k * kElement, kElement, "a copy");
-      source ? std::memcpy(target, source, kElement) : std::memset(target, 0, kElement);
+      unsigned char* target = shared.at(address + k * size, size, "a copy");
+      source ? std::memcpy(target, source, size) : std::memset(target, 0, size);
     }
   });
   MemoryBarrier& b = memory_barrier(barrier, "a copy");
@@ -94,9 +95,10 @@ inline void land(const Box& box, uint32_t barrier) {
 inline void store(const Box& box) {
   box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
     shared.end_read(address);
-    for (int k = 0; k < kPerUnit; ++k) {
+    const int size = box.map.element;
+    for (int k = 0; k < box.per_unit(); ++k) {
       unsigned char* target = box.element(row, column + k);
-      if (target) std::memcpy(target, shared.at(address + k * kElement, kElement, "a store"), kElement);
+      if (target) std::memcpy(target, shared.at(address + k * size, size, "a store"), size);
     }
   });
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cuda.h"
+#include "float8.h"
 #include "half.h"
 
 namespace ptx {
@@ -41,7 +42,10 @@ void fence_proxy_async();
 // Products by warp groups.
 using Registers = std::initializer_list<float*>;
 using Packed = std::initializer_list<const uint32_t*>;
-enum class Dtype { f16, bf16 };
+enum class Dtype { f16, bf16, e4m3, e5m2 };
+struct Dtypes {
+  Dtype left, right;
+};
 struct Signs {  // of the operands, and which of them are transposed
   int left, right;
   bool left_transposed, right_transposed;
@@ -49,13 +53,26 @@ struct Signs {  // of the operands, and which of them are transposed
 void wgmma_fence();
 void wgmma_commit_group();
 void wgmma_wait_group(int pending);
-void wgmma_shared(int columns, Dtype dtype, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs);
-void wgmma_registers(int columns, Dtype dtype, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs);
+void wgmma_shared(int columns, Dtypes dtypes, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs);
+void wgmma_registers(int columns, Dtypes dtypes, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs);
 
 // Two floats in a register, the second in its lower half.
 template <typename Format>
 uint32_t pack(float upper, float lower) {
   return uint32_t{Format::narrow(upper)} << 16 | Format::narrow(lower);
+}
+
+template <typename Format>
+uint16_t pack_bytes(float upper, float lower) {
+  return uint16_t(Format::narrow(upper) << 8 | Format::narrow(lower));
+}
+
+// Four bytes of two registers: of each, the lowest four bits of a digit of the selector say which.
+inline uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t result = 0;
+  for (int k = 0; k < 4; ++k) result |= uint32_t(bytes >> 8 * (selector >> 4 * k & 7) & 0xff) << 8 * k;
+  return result;
 }
 
 // A launch. Arguments come as tvm-ffi passes them; the grid, the block and the bytes of shared memory are the last.

@@ -60,10 +60,11 @@ void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t byt
 
 void encode(const ptx::Argument* a, int count) {
   const std::string dtype = static_cast<const char*>(a[1].pointer);
-  Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {kElement}, {}};
+  const int element = dtype == "uint8" ? 1 : 2;
+  Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {element}, {}, element};
   int rank = map.rank;
   if (rank < 1 || rank > 5 || count != 7 + 4 * rank) fault("a tensor map of rank %d from %d arguments", rank, count);
-  if (dtype != "float16" && dtype != "bfloat16") fault("the emulator has no tensor maps of %s", dtype.c_str());
+  if (dtype != "float16" && dtype != "bfloat16" && dtype != "uint8") fault("the emulator has no tensor maps of %s", dtype.c_str());
   const ptx::Argument *extents = a + 4, *strides = extents + rank, *box = strides + rank - 1, *steps = box + rank;
   const ptx::Argument *interleave = steps + rank, *swizzle = interleave + 1, *fill = interleave + 3;
   for (int d = 0; d < rank; ++d) {
@@ -75,7 +76,7 @@ void encode(const ptx::Argument* a, int count) {
     if (steps[d].integer != 1) fault("the emulator has no boxes with steps");
   }
   if (reinterpret_cast<uintptr_t>(map.data) % 16) fault("a tensor at no multiple of 16 bytes");
-  if (swizzle->integer != 3 || map.box[0] * kElement != 128) fault("the emulator knows boxes of 128 swizzled bytes alone");
+  if (swizzle->integer != 3 || map.box[0] * element != 128) fault("the emulator knows boxes of 128 swizzled bytes alone");
   if (interleave->integer || fill->integer) fault("the emulator knows no interleaved boxes, and zeros for what is outside");
   std::memcpy(a[0].pointer, &map, sizeof map);
 }

@@ -10,14 +10,29 @@
 namespace emulator {
 
 constexpr int kRows = 64;
-constexpr int kDepth = 16;
+constexpr int kStep = 32;  // bytes of a row that a product sums over
+
+inline int size_of(ptx::Dtype dtype) { return dtype == ptx::Dtype::f16 || dtype == ptx::Dtype::bf16 ? 2 : 1; }
+
+inline float widen(ptx::Dtype dtype, uint32_t bits) {
+  switch (dtype) {
+    case ptx::Dtype::f16: return Float16::widen(uint16_t(bits));
+    case ptx::Dtype::bf16: return Bfloat16::widen(uint16_t(bits));
+    case ptx::Dtype::e4m3: return Float8E4m3::widen(uint8_t(bits));
+    default: return Float8E5m2::widen(uint8_t(bits));
+  }
+}
 
 // A matrix in shared memory, as a descriptor says: boxes of 128 bytes a row, in atoms of 8 rows.
 struct Matrix {
   uint32_t start, leading, stride;
   bool transposed;
+  ptx::Dtype dtype;
+  int size, depth;
 
-  Matrix(uint64_t descriptor, bool across) : transposed(across) {
+  Matrix(uint64_t descriptor, bool across, ptx::Dtype dtype)
+      : transposed(across), dtype(dtype), size(size_of(dtype)), depth(kStep / size) {
+    if (transposed && size == 1) fault("wgmma: elements of 8 bits are not transposed");
     start = uint32_t(descriptor & 0x3fff) << 4;
     leading = uint32_t(descriptor >> 16 & 0x3fff) << 4;
     stride = uint32_t(descriptor >> 32 & 0x3fff) << 4;
@@ -25,18 +40,18 @@ struct Matrix {
     if (descriptor >> 49 & 7) fault("wgmma: the emulator knows atoms at multiples of 1024 bytes alone");
   }
 
-  // Where element `depth` of row or column `outer` is.
-  uint32_t address(uint32_t outer, uint32_t depth) const {
-    uint32_t row = transposed ? depth : outer, column = transposed ? outer : depth;
+  // Where element k of row or column `outer` is.
+  uint32_t address(uint32_t outer, uint32_t k) const {
+    uint32_t row = transposed ? k : outer, column = transposed ? outer : k;
     uint32_t boxes = transposed ? column / 64 * leading : 0;
-    return swizzled(start + boxes + row / 8 * stride + row % 8 * 128 + (transposed ? column % 64 : column) * 2);
+    return swizzled(start + boxes + row / 8 * stride + row % 8 * 128 + (transposed ? column % 64 : column) * size);
   }
 
   template <typename F>
   void each_unit(int outer, F visit) const {
-    int rows = transposed ? kDepth : outer, columns = transposed ? outer : kDepth;
+    int rows = transposed ? depth : outer, columns = transposed ? outer : depth;
     for (int row = 0; row < rows; ++row) {
-      for (int column = 0; column < columns; column += 8) {
+      for (int column = 0; column < columns; column += int(kUnit) / size) {
         visit(transposed ? address(column, row) : address(row, column));
       }
     }
@@ -45,7 +60,7 @@ struct Matrix {
 
 struct Product {
   int columns;
-  ptx::Dtype dtype;
+  ptx::Dtypes dtypes;
   bool add;
   ptx::Signs signs;
   std::vector<Matrix> operands;  // the right one, and before it the left one where that is in shared memory too
@@ -57,9 +72,10 @@ struct Product {
 
   bool left_in_registers() const { return operands.size() == 1; }
   bool same(const Product& other) const {
-    return columns == other.columns && dtype == other.dtype && add == other.add && descriptors == other.descriptors;
+    return columns == other.columns && dtypes.left == other.dtypes.left && dtypes.right == other.dtypes.right &&
+           add == other.add && descriptors == other.descriptors;
   }
-  float element(uint16_t bits) const { return dtype == ptx::Dtype::f16 ? Float16::widen(bits) : Bfloat16::widen(bits); }
+  int depth() const { return operands.back().depth; }
 
   template <typename F>
   void each_unit(F visit) const {
@@ -100,29 +116,58 @@ constexpr uint32_t kPoison = 0xffffdead;
 using Elements = std::vector<float>;
 
 // [outer][depth] of an operand in shared memory.
-inline Elements fetch(const Product& product, const Matrix& matrix, int outer) {
-  Elements found(size_t(outer) * kDepth);
+inline Elements fetch(const Matrix& matrix, int outer) {
+  Elements found(size_t(outer) * matrix.depth);
   for (int i = 0; i < outer; ++i) {
-    for (int k = 0; k < kDepth; ++k) {
-      uint16_t bits;
-      std::memcpy(&bits, shared.at(matrix.address(i, k), 2, "wgmma"), 2);
-      found[i * kDepth + k] = product.element(bits);
+    for (int k = 0; k < matrix.depth; ++k) {
+      uint32_t bits = 0;
+      std::memcpy(&bits, shared.at(matrix.address(i, k), matrix.size, "wgmma"), matrix.size);
+      found[i * matrix.depth + k] = widen(matrix.dtype, bits);
     }
   }
   return found;
 }
 
-// [row][depth] of a left operand in registers: of each thread two rows, twice two neighbours of each.
+// [row][depth] of a left operand in registers: of each thread two rows, twice the neighbours of 32 bits of each.
 inline Elements fetch_packed(const Product& product) {
-  Elements found(kRows * kDepth);
+  const int depth = product.depth(), size = kStep / depth, count = 4 / size;
+  Elements found(kRows * depth);
   for (int thread = 0; thread < kGroup; ++thread) {
-    for (int k = 0; k < 8; ++k) {
-      uint32_t now = *product.packed[thread][k / 2];
-      if (now != product.packed_then[thread][k / 2]) fault("wgmma: a left register was written under a product");
-      found[row_of(thread, k) * kDepth + column_of(thread, k)] = product.element(uint16_t(now >> 16 * (k % 2)));
+    for (int r = 0; r < 4; ++r) {
+      uint32_t now = *product.packed[thread][r];
+      if (now != product.packed_then[thread][r]) fault("wgmma: a left register was written under a product");
+      for (int k = 0; k < count; ++k) {
+        const int column = r / 2 * (depth / 2) + thread % 4 * count + k;
+        found[row_of(thread, 2 * r) * depth + column] = widen(product.dtypes.left, now >> 8 * size * k);
+      }
     }
   }
   return found;
+}
+
+// What the tensor cores make of products of 8 bits and of what they are added to: numbers with 13 bits behind the
+// leading one of the largest, cut off there, and added exactly.
+// Source: DeepSeek-V3 Technical Report (2024), section 3.3.2, on the accumulation of float8 products on Hopper.
+inline float cut_sum(const Elements& terms) {
+  double largest = 0, sum = 0, plain = 0;
+  for (float term : terms) largest = std::max(largest, std::fabs(double(term))), plain += term;
+  if (!std::isfinite(plain) || largest == 0) return float(plain);
+  int exponent;
+  std::frexp(largest, &exponent);
+  for (float term : terms) sum += std::trunc(std::ldexp(double(term), 14 - exponent));
+  return float(std::ldexp(sum, exponent - 14));
+}
+
+inline float dot(const float* a, const float* b, int depth, int sign, float before) {
+  if (depth == kStep) {
+    Elements terms(depth + 1);
+    for (int k = 0; k < depth; ++k) terms[k] = float(sign) * a[k] * b[k];
+    terms[depth] = before;
+    return cut_sum(terms);
+  }
+  float sum = 0;
+  for (int k = 0; k < depth; ++k) sum += a[k] * b[k];
+  return before + float(sign) * sum;
 }
 
 inline void release(Held& held) {
@@ -133,18 +178,16 @@ inline void release(Held& held) {
 }
 
 inline void perform(WarpGroup& group, const Product& product) {
-  int sign = product.signs.left * product.signs.right;
-  Elements left = product.left_in_registers() ? fetch_packed(product) : fetch(product, product.operands.front(), kRows);
-  Elements right = fetch(product, product.operands.back(), product.columns);
+  int sign = product.signs.left * product.signs.right, depth = product.depth();
+  Elements left = product.left_in_registers() ? fetch_packed(product) : fetch(product.operands.front(), kRows);
+  Elements right = fetch(product.operands.back(), product.columns);
   for (int thread = 0; thread < kGroup; ++thread) {
     auto& table = group.threads[thread].held;
     Held& held = table.at(product.accumulator[thread]);
     for (int index = 0; index < product.columns / 2; ++index) {
-      const float* a = &left[row_of(thread, index) * kDepth];
-      const float* b = &right[column_of(thread, index) * kDepth];
-      float sum = 0;
-      for (int k = 0; k < kDepth; ++k) sum += a[k] * b[k];
-      held.values[index] = (product.add ? held.values[index] : 0.0f) + float(sign) * sum;
+      const float* a = &left[row_of(thread, index) * depth];
+      const float* b = &right[column_of(thread, index) * depth];
+      held.values[index] = dot(a, b, depth, sign, product.add ? held.values[index] : 0.0f);
     }
     if (--held.pending == 0) {
       release(held);
@@ -218,16 +261,16 @@ void wgmma_wait_group(int pending) {
   scheduler.wait([&group, wait] { return group.waits > wait; }, "wgmma.wait_group");
 }
 
-void wgmma_shared(int columns, Dtype dtype, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs) {
+void wgmma_shared(int columns, Dtypes dtypes, Registers d, uint64_t left, uint64_t right, uint32_t add, Signs signs) {
   meet("wgmma.mma_async");
-  Matrix a(left, signs.left_transposed), b(right, signs.right_transposed);
-  start(Product{columns, dtype, add != 0, signs, {a, b}, {left, right}}, d, nullptr);
+  Matrix a(left, signs.left_transposed, dtypes.left), b(right, signs.right_transposed, dtypes.right);
+  start(Product{columns, dtypes, add != 0, signs, {a, b}, {left, right}}, d, nullptr);
 }
 
-void wgmma_registers(int columns, Dtype dtype, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs) {
+void wgmma_registers(int columns, Dtypes dtypes, Registers d, Packed left, uint64_t right, uint32_t add, Signs signs) {
   meet("wgmma.mma_async");
-  Matrix b(right, signs.right_transposed);
-  start(Product{columns, dtype, add != 0, signs, {b}, {right}}, d, &left);
+  Matrix b(right, signs.right_transposed, dtypes.right);
+  start(Product{columns, dtypes, add != 0, signs, {b}, {right}}, d, &left);
 }
 
 }  // namespace ptx
