@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades, lone_reductions
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
@@ -26,10 +27,12 @@ def attention_case(variant: str, dtype: str = "float16", **extents: int) -> Work
     return Workload(variant, "attention", "tests", shape, dtype, "float32", attention(VARIANTS[variant]), ("keys",))
 
 
-def kernel_of(func: tirx.PrimFunc, config: StreamConfig | None = None) -> Kernel:
+def kernel_of(
+    func: tirx.PrimFunc, config: StreamConfig | None = None, casts: Sequence[str] = RESCALABLE_CASTS
+) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
-    groups = [found.group for found in find_cascades(program) if found.group] or list(lone_reductions(program))
+    groups = [found.group for found in find_cascades(program, casts) if found.group] or list(lone_reductions(program))
     return build_kernel(program, groups[-1], "main", config)
 
 
@@ -41,6 +44,7 @@ def assert_right(
     length: int,
     unfused: tirx.PrimFunc | None = None,
     compiled: tirx.PrimFunc | None = None,
+    casts: Sequence[str] = RESCALABLE_CASTS,
 ) -> None:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks.
 
@@ -48,8 +52,9 @@ def assert_right(
     ----------
     unfused : the program with its weights rounded as the kernel has to round them, where outputs are wider than that.
     compiled : the same program with symbolic extents.
+    casts : `rescalable_casts`.
     """
-    outputs = emulate(kernel_of(compiled or func, config).func, inputs)
+    outputs = emulate(kernel_of(compiled or func, config, casts).func, inputs)
     exact = evaluate(func, inputs)
     usual = evaluate(unfused or func, inputs, rounding=True)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +12,6 @@ from tvm import ir, te, tirx
 from .emulator.run import Array
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
-
-Weigh = Callable[[ir.Expr], ir.Expr]
-"""A probability in float32 -> as the program rounds it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Attention:
     left, right, value : dtypes of q, k and v.
     out : dtype of the result.
     transposed : v is [h, f, j]; [h, j, f] otherwise.
-    weigh : how probabilities are rounded before they meet v.
+    rounded : the dtype that the weights exp(s - max) are rounded to before they meet v; empty where they are not.
     causal : the last query sees the last key.
     """
 
@@ -37,7 +32,7 @@ class Attention:
     value: str = "float16"
     out: str = "float16"
     transposed: bool = False
-    weigh: Weigh = lambda p: p
+    rounded: str = ""
     causal: bool = False
     heads: int = 1
     queries: int | ir.Expr = 130
@@ -51,48 +46,40 @@ class Attention:
         q = te.placeholder((self.heads, self.queries, self.depth), self.left, "q")
         k = te.placeholder((self.heads, self.keys, self.depth), self.right, "k")
         v = te.placeholder((self.heads, *of_v), self.value, "v")
-        d = te.reduce_axis((0, self.depth), "d")
+        d, *j = (te.reduce_axis((0, n), f"r{m}") for m, n in enumerate((self.depth, *[self.keys] * 3)))
         square = (self.heads, self.queries, self.keys)
         dots = te.compute(square, lambda h, i, j: te.sum(_wide(q[h, i, d]) * _wide(k[h, j, d]), axis=d), "dots")
-        scale = tirx.const(1 / math.sqrt(self.depth), "float32")
-
-        def score(h: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
-            kept = j <= i + (self.keys - self.queries)
-            value = dots[h, i, j] * scale
-            return tirx.if_then_else(kept, value, tirx.const(float("-inf"), "float32")) if self.causal else value
-
-        scores = te.compute(square, score, "scores")
-        of_rows = square[:2]
-        j = [te.reduce_axis((0, self.keys), f"j{n}") for n in range(3)]
-        top = te.compute(of_rows, lambda h, i: te.max(scores[h, i, j[0]], axis=j[0]), "top")
-        mass = te.compute(of_rows, lambda h, i: te.sum(te.exp(scores[h, i, j[1]] - top[h, i]), axis=j[1]), "mass")
-        probs = te.compute(
-            square, lambda h, i, j: _wide(self.weigh(te.exp(scores[h, i, j] - top[h, i]) / mass[h, i])), "probs"
-        )
+        scores = te.compute(square, lambda *at: self._score(dots(*at), *at[1:]), "scores")
+        top = te.compute(square[:2], lambda h, i: te.max(scores[h, i, j[0]], axis=j[0]), "top")
+        raised = te.compute(square, lambda h, i, j: te.exp(scores[h, i, j] - top[h, i]), "raised")
+        mass = te.compute(square[:2], lambda h, i: te.sum(raised[h, i, j[1]], axis=j[1]), "mass")
 
         def term(h: ir.Expr, i: ir.Expr, f: ir.Expr) -> ir.Expr:
-            at = v[h, f, j[2]] if self.transposed else v[h, j[2], f]
-            return te.sum(probs[h, i, j[2]] * _wide(at), axis=j[2])
+            weight = raised[h, i, j[2]]
+            weight = _wide(weight.astype(self.rounded)) if self.rounded else weight
+            return weight * _wide(v[h, f, j[2]] if self.transposed else v[h, j[2], f])
 
-        sums = te.compute((*of_rows, self.features), term, "sums")
-        out = te.compute(sums.shape, lambda *at: sums(*at).astype(self.out), "out")
+        shape = (*square[:2], self.features)
+        sums = te.compute(shape, lambda *at: te.sum(term(*at), axis=j[2]), "sums")
+        out = te.compute(shape, lambda h, i, f: (sums[h, i, f] / mass[h, i]).astype(self.out), "out")
         return te.create_prim_func([q, k, v, out])
 
-    def inputs(self, kind: Callable[[np.random.Generator, tuple[int, ...]], Array], **extents: int) -> list[Array]:
-        """Arrays drawn by a kind; q grows no score beyond what float8 sums keep."""
-        queries, keys = extents.get("queries", self.queries), extents.get("keys", self.keys)
-        of_v = (self.features, keys) if self.transposed else (keys, self.features)
+    def _score(self, dot: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+        score = dot * tirx.const(1 / math.sqrt(self.depth), "float32")
+        if not self.causal:
+            return score
+        return tirx.if_then_else(j <= i + (self.keys - self.queries), score, tirx.const(float("-inf"), "float32"))
+
+    def inputs(self) -> list[Array]:
+        """Normal values for q, k and v."""
         rng = np.random.default_rng(0)
-        shapes: list[Any] = [(queries, self.depth), (keys, self.depth), of_v]
+        types = [param.ty for param in self.build().params[:3]]
         return [
-            np.asarray(kind(rng, (self.heads, *shape))).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-            for shape, dtype in zip(shapes, (self.left, self.right, self.value), strict=True)
+            rng.standard_normal([int(n) for n in kind.shape]).astype(
+                np.dtype(getattr(ml_dtypes, str(kind.dtype), str(kind.dtype)))
+            )
+            for kind in types
         ]
-
-
-def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Standard normal."""
-    return rng.standard_normal(shape)
 
 
 def _wide(value: ir.Expr) -> ir.Expr:

@@ -26,14 +26,35 @@ def maximum(s: folds.Scores) -> list[te.Tensor]:
     return [s.narrow(s.weigh("out", weight, s.tensor("v"))), te.compute(top.shape, lambda i: top[i] * 2, name="twice")]
 
 
+def _unnormalised(s: folds.Scores, extra: Callable[[te.Tensor, te.Tensor], folds.Term]) -> list[te.Tensor]:
+    """Σ exp(s − max)·v and Σ exp(s − max), of which the output is a map."""
+    top = s.max("top")
+    total = s.sum("total", lambda i, j: te.exp(s.at[i, j] - top[i]))
+    sums = s.weigh("sums", lambda i, j: te.exp(s.at[i, j] - top[i]), s.tensor("v"))
+    term = extra(sums, total)
+    return [te.compute(sums.shape, lambda i, f: term(i, f).astype(s.dtype), name="out")]
+
+
+def divided_at_the_end(s: folds.Scores) -> list[te.Tensor]:
+    """Attention that divides by its sum once all is summed."""
+    return _unnormalised(s, lambda sums, total: lambda i, f: sums[i, f] / total[i])
+
+
+def partly_divided(s: folds.Scores) -> list[te.Tensor]:
+    """An output of which one part alone is the same at any reference."""
+    return _unnormalised(s, lambda sums, total: lambda i, f: sums[i, f] + sums[i, f] / total[i])
+
+
 HELD: dict[str, Callable[[], tirx.PrimFunc]] = {
     "causal": lambda: attention_of("causal"),
     "alibi": lambda: attention_of("causal_alibi"),
     "log_sum_exp": lambda: folds.program(folds.log_sum_exp, "float16"),
+    "divided_at_the_end": lambda: folds.program(divided_at_the_end, "float16"),
     "rounded": lambda: folds.program(folds.log_sum_exp, "float16", rounded=True),  # as the operand is anyway
 }
 MOVED: dict[str, Callable[[], tirx.PrimFunc]] = {
     "maximum": lambda: folds.program(maximum, "float16"),  # an output that knows the reference
+    "partly_divided": lambda: folds.program(partly_divided, "float16"),  # one that does in part
     "entropy": lambda: folds.program(folds.entropy, "float16"),  # two references
     "two_values": lambda: folds.program(folds.two_values, "float16"),  # no sum that bounds the weights
     "sigmoid": lambda: folds.program(folds.sigmoid, "float16"),  # no reference

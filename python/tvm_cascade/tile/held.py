@@ -15,13 +15,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
+from tvm import ir
+from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import FORMATS
-from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.domain import dtype_of, loads_of
 from tvm_cascade.analysis.expression import AtomTable, NotExpressible
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.shape import Stream
@@ -138,8 +140,8 @@ def _equal(before: sp.Expr, after: sp.Expr) -> bool:
 
 
 def _in_components(output: Output, stream: Stream) -> sp.Expr | None:
-    """An output as an expression in the components of the state; None where it cannot be written so."""
-    table = AtomTable(())
+    """An output, not rounded, as an expression in the components of the state; None where it cannot be written so."""
+    table = _Unrounded(())
     try:
         form = table.form(output.value)
     except NotExpressible:
@@ -149,8 +151,20 @@ def _in_components(output: Output, stream: Stream) -> sp.Expr | None:
         finish[result] = expression.xreplace(finish)
     results: dict[sp.Symbol, sp.Expr] = {}
     for symbol in form.free_symbols & table.sources.keys():
-        for load in loads_of(table.sources[symbol]):
-            member = member_at(stream.group, load)
-            if member is not None:
-                results[symbol] = finish[member.result]
+        source = table.sources[symbol]
+        member = member_at(stream.group, source) if isinstance(source, ir.TensorLoad) else None
+        if member is not None:
+            results[symbol] = finish[member.result]
+        elif any(member_at(stream.group, load) is not None for load in loads_of(source)):
+            return None
     return form.xreplace(results)
+
+
+class _Unrounded(AtomTable):
+    """Forms in which floats are real numbers."""
+
+    def form(self, expression: ir.Expr) -> sp.Expr:
+        """The SymPy form over leaf symbols."""
+        if isinstance(expression, prim.Cast) and all("float" in dtype_of(e) for e in (expression, expression.value)):
+            return self.form(expression.value)
+        return super().form(expression)

@@ -1,0 +1,203 @@
+"""float8 operands on the tensor cores: by the emulator, whose sums of them are cut off as the hardware's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import te
+
+import tvm_cascade
+from tvm_cascade.algebra.derive import RESCALABLE_CASTS
+from tvm_cascade.analysis.domain import read_program
+from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.program import TileProgram, build_program
+from tvm_cascade.tile.shape import read_stream
+
+from .checked import assert_right, kernel_of
+from .emulator.run import Array, compiler, emulate
+from .float8_programs import E4M3, E5M2, Attention
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+CASTS = (*RESCALABLE_CASTS, E4M3, E5M2)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2)
+PERSISTENT = StreamConfig(columns=64, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
+SHARED_STAGING = StreamConfig(columns=64, consumers=2, stages=2, blocks=1)
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+NARROW = Attention(value=E4M3, transposed=True, rounded=E4M3, keys=208)
+"""Everything in float8."""
+
+
+def program_of(case: Attention) -> TileProgram:
+    """The tile program of an attention."""
+    program = read_program(case.build())
+    (group,) = [found.group for found in find_cascades(program, CASTS) if found.group]
+    return build_program(read_stream(program, group))
+
+
+def assert_attention_right(case: Attention, config: StreamConfig | None, inputs: list[Array] | None = None) -> None:
+    """`assert_right` with float8 listed."""
+    assert isinstance(case.keys, int)
+    assert_right(case.build(), inputs or case.inputs(), config, length=case.keys, casts=CASTS)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("case", "config"),
+    [
+        (Attention(), SMALL),
+        (Attention(left=E5M2, right=E5M2, value="bfloat16", out="bfloat16", causal=True), SMALL),
+        (Attention(left=E4M3, right=E5M2, depth=80, features=40, queries=70), SMALL),
+        (Attention(heads=2, queries=200, depth=128, features=128, causal=True), None),
+        (Attention(heads=2, queries=200, depth=256, features=64, causal=True), SHARED_STAGING),
+    ],
+    ids=["e4m3", "e5m2", "mixed", "own_configuration", "stored_through_the_left_operand"],
+)
+def test_scores_of_float8(case: Attention, config: StreamConfig | None) -> None:
+    assert_attention_right(case, config)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("case", "config"),
+    [
+        (NARROW, SMALL),
+        (replace(NARROW, value=E5M2, causal=True, heads=2, features=80), PERSISTENT),
+        (replace(NARROW, left="bfloat16", right="bfloat16", value=E5M2, rounded=E5M2, causal=True), None),
+        (replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, held=False)),
+    ],
+    ids=["e4m3", "mixed", "scores_of_bfloat16", "tiles_that_are_no_whole_boxes"],
+)
+def test_values_of_float8_with_weights_that_the_program_rounds(case: Attention, config: StreamConfig | None) -> None:
+    assert_attention_right(case, config)
+
+
+@emulated
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_values_of_16_bits_along_the_cascade_axis(dtype: str) -> None:
+    case = Attention(dtype, dtype, dtype, dtype, transposed=True, keys=208, features=72, causal=True)
+    assert_attention_right(case, SMALL)
+
+
+@emulated
+def test_every_position_of_float8_values_meets_its_own_weight() -> None:
+    """Each query finds one key, so that the result is that key's value to the last bit."""
+    case = replace(NARROW, keys=192, queries=192)
+    rng = np.random.default_rng(1)
+    chosen, signs = rng.permutation(192), rng.choice([-8.0, 8.0], (1, 192, 64))
+    q, k = signs[:, chosen].astype(ml_dtypes.float8_e4m3fn), signs.astype(ml_dtypes.float8_e4m3fn)
+    v = case.inputs()[2]
+    (found,) = emulate(kernel_of(case.build(), SMALL, CASTS).func, [q, k, v])
+    assert np.array_equal(found[0], v[0][:, chosen].T.astype(np.float16))
+
+
+def integers(case: Attention) -> list[Array]:
+    """Small integers, of whose sums nothing is cut off."""
+    q, k, v = case.inputs()
+    rng = np.random.default_rng(2)
+    return [*(rng.integers(-4, 5, array.shape).astype(array.dtype) for array in (q, k)), v]
+
+
+def spike(case: Attention) -> list[Array]:
+    """The first key's score is larger by hundreds than the others: what came before is rescaled to nothing."""
+    q, k, v = integers(case)
+    q[..., :8], k[..., :8], k[:, 0, :8] = 8, 0, 16
+    return [q, k, v]
+
+
+def rising(case: Attention) -> list[Array]:
+    """Scores grow by far more than a reference may be left in every tile."""
+    q, k, v = integers(case)
+    q[..., :8], k[..., :8] = 4, np.linspace(8, -8, k.shape[1]).round()[None, :, None]
+    return [q, k, v]
+
+
+def not_a_number(case: Attention) -> list[Array]:
+    """A NaN in a query."""
+    q, k, v = case.inputs()
+    q[0, 3, 5] = np.nan
+    return [q, k, v]
+
+
+@emulated
+@pytest.mark.parametrize("kind", [integers, spike, rising, not_a_number], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("case", [Attention(causal=True, keys=208), NARROW], ids=["scores", "values"])
+def test_adversarial_data(case: Attention, kind: Callable[[Attention], list[Array]]) -> None:
+    assert_attention_right(case, SMALL, kind(case))
+
+
+@emulated
+@pytest.mark.parametrize("special", [np.inf, np.nan])
+def test_special_values_of_keys(special: float) -> None:
+    case = Attention(E5M2, E5M2, causal=True)
+    q, k, v = case.inputs()
+    k[0, 107, 9] = special
+    assert_attention_right(case, SMALL, [q, k, v])
+
+
+@emulated
+def test_lengths_known_at_launch_alone() -> None:
+    symbolic, case = Attention(queries=te.var("m"), keys=te.var("n")).build(), Attention(queries=70, keys=77)
+    assert_right(case.build(), case.inputs(), SMALL, length=77, compiled=symbolic)
+
+
+def test_shared_memory_is_counted_in_bytes() -> None:
+    shape = {"depth": 128, "features": 128, "queries": 4096, "keys": 4096}
+    config = StreamConfig(columns=128, stages=2, left_stages=1, own_staging=True)
+    halves, scores, values = (
+        config.shared_bytes(program_of(case).stream)
+        for case in (
+            Attention("float16", "float16", **shape),
+            Attention(**shape),
+            replace(NARROW, **shape),
+        )
+    )
+    tile = 128 * 128
+    assert halves - scores == tile * (1 + 2) and scores - values == tile * 2
+    chosen = choose_config(program_of(replace(NARROW, **shape)))
+    assert chosen.stages == 4 and chosen.shared_bytes(program_of(replace(NARROW, **shape)).stream) <= SHARED_BYTES
+
+
+def test_tiles_hold_whole_steps_of_float8_weights() -> None:
+    stream = program_of(NARROW).stream
+    assert not StreamConfig(columns=112).fits(stream) and StreamConfig(columns=96).fits(stream)
+    with pytest.raises(Unfit):
+        kernel_of(NARROW.build(), StreamConfig(columns=80), CASTS)
+
+
+def test_explain_says_what_the_tensor_cores_multiply() -> None:
+    told = str(tvm_cascade.explain(Attention(right=E5M2).build(), target=TARGET))
+    assert "tensor-core kernel `stream`" in told and f"ᵀ of {E4M3} and {E5M2}" in told and "of float16" in told
+    listed = str(tvm_cascade.explain(NARROW.build(), target=TARGET, rescalable_casts=CASTS))
+    assert f"ᵀ of {E4M3}\n" in listed[listed.index("accumulate") :] and "gains 128 a lane" in listed
+
+
+REFUSED = {
+    "weights_that_nobody_rounds": (replace(NARROW, rounded=""), "are float32; the program has to round them"),
+    "weights_of_float16": (replace(NARROW, rounded="float16"), "are float16; the program has to round them"),
+    "contiguous_features": (replace(NARROW, transposed=False), "the tensor cores multiply float8_e4m3fn where"),
+    "a_length_that_copies_cannot_fetch": (replace(NARROW, keys=200), "rows of 200 bytes are no multiple of 16"),
+    "a_depth_that_copies_cannot_fetch": (Attention(depth=72), "rows of 72 bytes are no multiple of 16"),
+    "halves_beside_float8": (Attention(right="float16"), "is float16, q"),
+    "a_symbolic_length": (replace(NARROW, keys=te.var("n")), "the contiguous dimension has a symbolic extent"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_tensor_cores_do_not_take(name: str) -> None:
+    case, reason = REFUSED[name]
+    with pytest.raises(Unfit) as refused:
+        kernel_of(case.build(), None, CASTS)
+    assert reason in str(refused.value)
+
+
+def test_weights_are_rounded_to_float8_where_the_user_lists_it_alone() -> None:
+    told = str(tvm_cascade.explain(NARROW.build(), target=TARGET))
+    assert "[rounding]" in told and "rescalable_casts" in told and "tensor-core kernel" not in told
