@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import tvm
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.tile.build import build_kernel
+from tvm_cascade.tile.build import Kernel, build_kernel
 from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
@@ -25,11 +26,27 @@ TARGET = {"kind": "cuda", "arch": "sm_90a"}
 
 def cuda_text(func: tirx.PrimFunc, config: StreamConfig | None = None) -> str:
     """The CUDA text of a function's kernel."""
-    kernel = build_kernel(*group_of(func), "main", config)
+    return text_of(build_kernel(*group_of(func), "main", config))
+
+
+def text_of(kernel: Kernel) -> str:
+    """The CUDA text of a kernel."""
     target = tvm.target.Target(TARGET, host="llvm")
     with target:
         built = tvm.compile(kernel.func, target=target, tir_pipeline=register_mixed_pipeline())
     return str(built.mod.imports[0].inspect_source("cuda"))
+
+
+def instructions_of(text: str, folder: Path) -> Counter[str]:
+    """What a kernel's text compiles to: no spill, and no product made to wait."""
+    source, cubin = folder / "kernel.cu", folder / "kernel.cubin"
+    source.write_text(text)
+    messages = nvcc("-cubin", "-O3", "--use_fast_math", "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
+    assert not re.findall(r"Potential Performance Loss.*|setmaxnreg.*", messages)  # products that wait, or a lost hint
+    assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
+    found = instructions(cubin)
+    assert not {"LDL", "STL"} & {name.split(".")[0] for name in found}
+    return found
 
 
 KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
@@ -52,15 +69,8 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_compiles_for_the_tensor_cores(name: str, tmp_path: Path) -> None:
     make, config = KERNELS[name]
-    source, cubin = tmp_path / "kernel.cu", tmp_path / "kernel.cubin"
-    source.write_text(cuda_text(make(), config))
-    messages = nvcc("-cubin", "-O3", "--use_fast_math", "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
-    assert not re.findall(r"Potential Performance Loss.*|setmaxnreg.*", messages)  # products that wait, or a lost hint
-    assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
-    found = instructions(cubin)
-    families = {name.split(".")[0] for name in found}
-    assert {"HGMMA", "UTMALDG", "USETMAXREG"} <= families
-    assert not {"LDL", "STL"} & families
+    found = instructions_of(cuda_text(make(), config), tmp_path)
+    assert {"HGMMA", "UTMALDG", "USETMAXREG"} <= {name.split(".")[0] for name in found}
 
 
 def test_a_fraction_costs_one_multiplication() -> None:

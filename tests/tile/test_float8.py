@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +24,7 @@ from tvm_cascade.tile.shape import read_stream
 from .checked import assert_right, kernel_of
 from .emulator.run import Array, compiler, emulate
 from .float8_programs import E4M3, E5M2, Attention
+from .test_compiled_kernels import instructions_of, text_of
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -30,6 +33,8 @@ SMALL = StreamConfig(columns=64, consumers=2, stages=2)
 PERSISTENT = StreamConfig(columns=64, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
 SHARED_STAGING = StreamConfig(columns=64, consumers=2, stages=2, blocks=1)
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 NARROW = Attention(value=E4M3, transposed=True, rounded=E4M3, keys=208)
 """Everything in float8."""
@@ -53,10 +58,10 @@ def assert_attention_right(case: Attention, config: StreamConfig | None, inputs:
     ("case", "config"),
     [
         (Attention(), SMALL),
-        (Attention(left=E5M2, right=E5M2, value="bfloat16", out="bfloat16", causal=True), SMALL),
+        slow(Attention(left=E5M2, right=E5M2, value="bfloat16", out="bfloat16", causal=True), SMALL),
         (Attention(left=E4M3, right=E5M2, depth=80, features=40, queries=70), SMALL),
-        (Attention(heads=2, queries=200, depth=128, features=128, causal=True), None),
-        (Attention(heads=2, queries=200, depth=256, features=64, causal=True), SHARED_STAGING),
+        slow(Attention(heads=2, queries=200, depth=128, features=128, causal=True), None),
+        slow(Attention(heads=2, queries=200, depth=256, features=64, causal=True), SHARED_STAGING),
     ],
     ids=["e4m3", "e5m2", "mixed", "own_configuration", "stored_through_the_left_operand"],
 )
@@ -68,10 +73,10 @@ def test_scores_of_float8(case: Attention, config: StreamConfig | None) -> None:
 @pytest.mark.parametrize(
     ("case", "config"),
     [
-        (NARROW, SMALL),
+        slow(NARROW, SMALL),
         (replace(NARROW, value=E5M2, causal=True, heads=2, features=80), PERSISTENT),
-        (replace(NARROW, left="bfloat16", right="bfloat16", value=E5M2, rounded=E5M2, causal=True), None),
-        (replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, held=False)),
+        slow(replace(NARROW, left="bfloat16", right="bfloat16", value=E5M2, rounded=E5M2, causal=True), None),
+        slow(replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, held=False)),
     ],
     ids=["e4m3", "mixed", "scores_of_bfloat16", "tiles_that_are_no_whole_boxes"],
 )
@@ -80,7 +85,7 @@ def test_values_of_float8_with_weights_that_the_program_rounds(case: Attention, 
 
 
 @emulated
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_values_of_16_bits_along_the_cascade_axis(dtype: str) -> None:
     case = Attention(dtype, dtype, dtype, dtype, transposed=True, keys=208, features=72, causal=True)
     assert_attention_right(case, SMALL)
@@ -127,13 +132,25 @@ def not_a_number(case: Attention) -> list[Array]:
 
 
 @emulated
-@pytest.mark.parametrize("kind", [integers, spike, rising, not_a_number], ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("case", [Attention(causal=True, keys=208), NARROW], ids=["scores", "values"])
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [
+        slow(Attention(causal=True, keys=208), integers),
+        slow(Attention(causal=True, keys=208), spike),
+        slow(Attention(causal=True, keys=208), rising),
+        slow(Attention(causal=True, keys=208), not_a_number),
+        slow(NARROW, integers),
+        slow(NARROW, spike),
+        (NARROW, rising),
+        slow(NARROW, not_a_number),
+    ],
+)
 def test_adversarial_data(case: Attention, kind: Callable[[Attention], list[Array]]) -> None:
     assert_attention_right(case, SMALL, kind(case))
 
 
 @emulated
+@pytest.mark.slow
 @pytest.mark.parametrize("special", [np.inf, np.nan])
 def test_special_values_of_keys(special: float) -> None:
     case = Attention(E5M2, E5M2, causal=True)
@@ -143,9 +160,22 @@ def test_special_values_of_keys(special: float) -> None:
 
 
 @emulated
+@pytest.mark.slow
 def test_lengths_known_at_launch_alone() -> None:
     symbolic, case = Attention(queries=te.var("m"), keys=te.var("n")).build(), Attention(queries=70, keys=77)
     assert_right(case.build(), case.inputs(), SMALL, length=77, compiled=symbolic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("case", [Attention(), NARROW], ids=["scores", "values"])
+@pytest.mark.parametrize("features", [64, 128])
+def test_kernels_compile_for_the_tensor_cores(case: Attention, features: int, causal: bool, tmp_path: Path) -> None:
+    case = replace(case, heads=64, queries=4096, keys=4096, depth=features, features=features, causal=causal)
+    found = instructions_of(text_of(kernel_of(case.build(), None, CASTS)), tmp_path)
+    families = {name.split(".")[0] for name in found}
+    assert "UTMALDG" in families and any(name.startswith("QGMMA") and "E4M3.E4M3" in name for name in found)
+    assert ("HGMMA" in families) is (case.value == "float16")
 
 
 def test_shared_memory_is_counted_in_bytes() -> None:
