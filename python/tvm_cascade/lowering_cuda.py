@@ -35,7 +35,7 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
     """
     chosen = select_kernel(outcome, name, str(target.attrs["arch"]), options)
     if isinstance(chosen, Kernel):
-        return chosen.func, chosen
+        return round_float8(chosen.func), chosen
     mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": round_float8(outcome.func)})))
     schedule = s_tir.Schedule(mod)  # over a copy: a Schedule may write into the function that it was given
     schedule_gpu(schedule, target)

@@ -16,6 +16,8 @@ import tvm_cascade
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
@@ -175,6 +177,29 @@ def test_kernels_compile_for_the_tensor_cores(case: Attention, features: int, tm
     families = {name.split(".")[0] for name in found}
     assert "UTMALDG" in families and any(name.startswith("QGMMA") and "E4M3.E4M3" in name for name in found)
     assert ("HGMMA" in families) is (case.value == "float16")
+
+
+@emulated
+@pytest.mark.parametrize(
+    "case",
+    [
+        Attention(out=E4M3),
+        pytest.param(Attention(out=E5M2), marks=pytest.mark.slow),
+        pytest.param(Attention("float16", "float16", rounded=E4M3), marks=pytest.mark.slow),
+    ],
+    ids=["result_of_e4m3", "result_of_e5m2", "weights_rounded_before_halves"],
+)
+def test_the_program_rounds_to_float8_elsewhere(case: Attention) -> None:
+    """By `compile`; what is out of range becomes NaN or an infinity as the type has it."""
+    func, inputs = case.build(), case.inputs()
+    if case.out in CASTS[2:]:
+        inputs[2][0, :, 3], inputs[2][0, :, 4] = 60000, 449
+    compiled = tvm_cascade.compile(func, target=TARGET, rescalable_casts=CASTS)
+    assert "tensor-core kernel `stream`" in compiled.report.functions[0].lowering
+    (found,) = emulate(compiled.mod["main"], inputs)
+    exact, usual = evaluate(func, inputs)["out"], evaluate(func, inputs, rounding=True)["out"]
+    compared = check(found, exact, usual, length=200, dtype=case.out)
+    assert compared.ok, compared.message
 
 
 def test_shared_memory_is_counted_in_bytes() -> None:

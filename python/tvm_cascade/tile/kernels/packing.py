@@ -18,16 +18,14 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, NEIGHBOURS, ROWS
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.steps import Accumulate
 
 Weight = Callable[[sp.Symbol, ir.Expr, int, int], ir.Expr]
 """(symbol, eight columns, row, neighbour) -> the weight there, in float32."""
-
-_ALL_LANES = 0xFFFFFFFF
-_WARP = 32
 
 _LOWER, _UPPER = (0x5410, 0x1054), (0x7632, 0x3276)
 """Which bytes of two registers make one of their lower and of their upper halves, by which of the two comes first."""
@@ -71,7 +69,7 @@ class Packing:
 
     def _exchanged_with(self, lane: ir.Expr) -> None:
         """What of the exchange depends on the lane alone."""
-        member = lane % 4
+        member = lane % QUAD
         first = bind("is_of_first_columns", member < 2)
         self.odd = bind("is_odd_lane", member % 2 == 1)
         quad = lane - member
@@ -100,4 +98,4 @@ class Packing:
 
     @staticmethod
     def _from(lane: ir.Expr, value: ir.Expr) -> ir.Expr:
-        return T.tvm_warp_shuffle(T.uint32(_ALL_LANES), value, lane, _WARP, _WARP)
+        return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
