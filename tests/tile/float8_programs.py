@@ -23,7 +23,8 @@ class Attention:
     left, right, value : dtypes of q, k and v.
     out : dtype of the result.
     transposed : v is [h, f, j]; [h, j, f] otherwise.
-    rounded : the dtype that the weights exp(s - max) are rounded to before they meet v; empty where they are not.
+    rounded : the dtype that the weights are rounded to before they meet v; empty where they are not.
+    gain : weights are gain · exp(s - max).
     causal : the last query sees the last key.
     """
 
@@ -33,6 +34,7 @@ class Attention:
     out: str = "float16"
     transposed: bool = False
     rounded: str = ""
+    gain: float = 1.0
     causal: bool = False
     heads: int = 1
     queries: int | ir.Expr = 130
@@ -56,6 +58,7 @@ class Attention:
 
         def term(h: ir.Expr, i: ir.Expr, f: ir.Expr) -> ir.Expr:
             weight = raised[h, i, j[2]]
+            weight = weight if self.gain == 1 else weight * tirx.const(self.gain, "float32")
             weight = _wide(weight.astype(self.rounded)) if self.rounded else weight
             return weight * _wide(v[h, f, j[2]] if self.transposed else v[h, j[2], f])
 

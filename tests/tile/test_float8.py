@@ -230,12 +230,13 @@ def test_explain_says_what_the_tensor_cores_multiply() -> None:
     told = str(tvm_cascade.explain(Attention(right=E5M2).build(), target=TARGET))
     assert "tensor-core kernel `stream`" in told and f"ᵀ of {E4M3} and {E5M2}" in told and "of float16" in told
     listed = str(tvm_cascade.explain(NARROW.build(), target=TARGET, rescalable_casts=CASTS))
-    assert f"ᵀ of {E4M3}\n" in listed[listed.index("accumulate") :] and "gains 128 a lane" in listed
+    assert f"ᵀ of {E4M3}\n" in listed[listed.index("accumulate") :] and "gains 256 a lane" in listed
 
 
 REFUSED = {
     "weights_that_nobody_rounds": (replace(NARROW, rounded=""), "are float32; the program has to round them"),
     "weights_of_float16": (replace(NARROW, rounded="float16"), "are float16; the program has to round them"),
+    "weights_out_of_range": (replace(NARROW, gain=449.0), "may leave the range of float8_e4m3fn"),
     "contiguous_features": (replace(NARROW, transposed=False), "the tensor cores multiply float8_e4m3fn where"),
     "a_length_that_copies_cannot_fetch": (replace(NARROW, keys=200), "rows of 200 bytes are no multiple of 16"),
     "a_depth_that_copies_cannot_fetch": (Attention(depth=72), "rows of 72 bytes are no multiple of 16"),
@@ -250,6 +251,12 @@ def test_what_the_tensor_cores_do_not_take(name: str) -> None:
     with pytest.raises(Unfit) as refused:
         kernel_of(case.build(), None, CASTS)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(("dtype", "gain"), [(E4M3, 448.0), (E5M2, 57344.0)])
+def test_weights_up_to_the_largest_float8_are_taken(dtype: str, gain: float) -> None:
+    program = program_of(replace(NARROW, rounded=dtype, gain=gain))
+    assert program.accumulations[0].dtype == dtype and program.held is None
 
 
 def test_weights_are_rounded_to_float8_where_the_user_lists_it_alone() -> None:

@@ -88,9 +88,9 @@ def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: S
 
 
 def _most(dtypes: Collection[str]) -> float:
-    """A power of two that the dtypes hold twice."""
+    """The largest power of two that the dtypes hold, or what is enough."""
     largest = min((FORMATS[dtype].largest for dtype in dtypes if dtype in FORMATS), default=math.inf)
-    return min(_LARGEST_SUM, math.ldexp(1.0, math.frexp(largest)[1] - 2))
+    return min(_LARGEST_SUM, math.ldexp(1.0, math.frexp(largest)[1] - 1))
 
 
 def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:
