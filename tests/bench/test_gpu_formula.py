@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import check, formula
+from tvm_cascade.bench.gpu import check, formula, suites
 from tvm_cascade.bench.gpu import problem as problems
 from tvm_cascade.bench.gpu.problem import Problem, as_array, as_tensor
 from tvm_cascade.errors import WorkloadError
@@ -15,11 +16,13 @@ from tvm_cascade.evaluate import oracle, tolerance
 torch = pytest.importorskip("torch")
 
 SMALL = {"PF_GLOBAL": 40, "PF_CAUSAL": 40, "PF_ALIBI": 40, "PF_GQA": 40, "PF_SOFTCAP": 40, "PF_WINDOWED": 97, "H1": 40}
+SMALL["float8"] = 40  # q and k alone
 
 
 def small(name: str) -> Problem:
     # At 16 features the program's scale, a float32 constant, is exact.
-    workload = workloads.get(name).cpu.with_length(SMALL[name]).with_shape(head_dim=16)
+    found = suites.entries("float8", ["d64s512c"])[0].workload if name == "float8" else workloads.get(name)
+    workload = found.cpu.with_length(SMALL[name]).with_shape(head_dim=16)
     arrays = workload.inputs(np.random.default_rng(0))
     return Problem(torch, workload, [as_tensor(torch, array, "cpu") for array in arrays])
 
@@ -68,9 +71,9 @@ def test_a_workload_without_such_a_form_is_refused(name: str) -> None:
         formula.form_of(workloads.get(name))
 
 
-def test_bfloat16_goes_to_torch_and_back() -> None:
-    workload = workloads.get("H1").cpu.with_dtype("bfloat16")
-    array = workload.inputs(np.random.default_rng(0))[0]
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_floats_go_to_torch_and_back(dtype: str) -> None:
+    array = np.random.default_rng(0).standard_normal((3, 5)).astype(getattr(ml_dtypes, dtype))
     tensor = as_tensor(torch, array, "cpu")
-    assert tensor.dtype is torch.bfloat16
+    assert tensor.dtype is getattr(torch, dtype)
     assert np.array_equal(as_array(tensor), array.astype(np.float64))

@@ -26,6 +26,15 @@ def test_prefill_is_sixteen_thousand_tokens_full_and_causal() -> None:
         assert math.prod(entry.workload.shape[x] for x in ("batch", "queries")) == 16384
 
 
+def test_float8_is_prefill_with_scores_of_float8() -> None:
+    halves, narrow = sizes("prefill"), sizes("float8")
+    assert len(narrow) == 20 and narrow.items() <= halves.items()
+    for entry in suites.entries("float8"):
+        q, k, v = entry.workload.program.arguments
+        assert [str(x.tensor.dtype) for x in (q, k, v)] == ["float8_e4m3fn", "float8_e4m3fn", "bfloat16"]
+        assert form_of(entry.workload).causal == entry.label.endswith("c")
+
+
 def test_mha_is_redfusers_table() -> None:
     assert list(sizes("mha")) == ["H1", "H2", "H3", "H4", "H5", "H6"]
     assert {entry.workload.dtype for entry in suites.entries("mha")} == {"float16"}
@@ -76,7 +85,7 @@ def test_only_takes_labels_names_and_groups() -> None:
     assert len(suites.entries("neptune", ["PF_GQA"])) == 3
     with pytest.raises(WorkloadError, match="d1024"):
         suites.entries("prefill", ["d1024"])
-    with pytest.raises(WorkloadError, match="prefill, mha, neptune"):
+    with pytest.raises(WorkloadError, match="prefill, float8, mha"):
         suites.entries("decode")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from tvm import tirx
@@ -31,7 +30,7 @@ class Problem:
     form : what happens to scores.
     func : the unfused program, unscheduled.
     inputs : tensors in the order of its parameters.
-    q, k, v : the operands as [batch, head, position, feature].
+    q, k, v : the operands as [batch, head, position, feature], widened to v's dtype, which most peers need.
     slopes : [head]; None where the program has none.
     heads : what is compared: the first, and the last of the last batch.
     """
@@ -43,7 +42,8 @@ class Problem:
         self.form: ScoreForm = form_of(workload)
         self.func: tirx.PrimFunc = workload.build() if func is None else func
         self.inputs = list(inputs)
-        self.q, self.k, self.v = (x if x.ndim == 4 else x[None] for x in self.inputs[:_OPERANDS])
+        widest = self.inputs[_OPERANDS - 1].dtype
+        self.q, self.k, self.v = ((x if x.ndim == 4 else x[None]).to(widest) for x in self.inputs[:_OPERANDS])
         self.slopes: Any = self.inputs[_OPERANDS] if self.form.alibi else None
         self.heads = list(dict.fromkeys([(0, 0), (self.q.shape[0] - 1, self.q.shape[1] - 1)]))
         self._every = 1 + 2 * ((self.q.shape[2] - 1) // _COMPARED_ROWS)
@@ -95,7 +95,7 @@ class Problem:
 
     def empty_output(self) -> Any:
         """A tensor for the output, filled with NaN."""
-        return self.torch.full_like(self.inputs[0], float("nan"))
+        return self.torch.full_like(self.inputs[0], float("nan"), dtype=self.output_dtype)
 
     def as_operand(self, output: Any) -> Any:
         """An output as [batch, head, position, feature]."""
@@ -103,9 +103,10 @@ class Problem:
 
 
 def as_tensor(torch: Any, array: NDArray[Any], device: str) -> Any:
-    """The array on a device; NumPy has bfloat16 by way of ml_dtypes, which torch does not know."""
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16).to(device)
+    """The array on a device; NumPy has bfloat16 and float8 by way of ml_dtypes, which torch does not know."""
+    if not hasattr(np, array.dtype.name):
+        bits = torch.from_numpy(array.view(f"i{array.itemsize}").copy())
+        return bits.view(getattr(torch, array.dtype.name)).to(device)
     return torch.from_numpy(array.copy()).to(device)
 
 

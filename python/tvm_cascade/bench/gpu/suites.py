@@ -50,9 +50,20 @@ def _prefill() -> list[GpuEntry]:
     ]
 
 
-def _prefill_entry(variant: str, head_dim: int, batch: int, length: int, *, smallest: bool) -> GpuEntry:
+def _float8() -> list[GpuEntry]:
+    """The same with q and k in float8, at 128 and 64 features; peers get them widened to bfloat16."""
+    return [
+        _prefill_entry(variant, *size, smallest=size[2] == _BATCHES[0][1], scores="float8_e4m3fn")
+        for size in _SIZES[:-1]
+        for variant in ("full", "causal")
+    ]
+
+
+def _prefill_entry(
+    variant: str, head_dim: int, batch: int, length: int, *, smallest: bool, scores: str | None = None
+) -> GpuEntry:
     shape = {"batch": batch, "heads": _HEADS[head_dim], "queries": length, "keys": length, "head_dim": head_dim}
-    builder, along = attention(VARIANTS[variant]), ("queries", "keys")
+    builder, along = attention(VARIANTS[variant], scores), ("queries", "keys")
     label = f"d{head_dim}s{length}" + ("c" if variant == "causal" else "")
     workload = Workload(label, "attention", "tvm-cascade", shape, "bfloat16", "float32", builder, along)
     kind = f"d{head_dim} {variant}"
@@ -143,6 +154,7 @@ def _row_entry(workload: Workload, *groups: str) -> GpuEntry:
 
 _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "prefill": _prefill,
+    "float8": _float8,
     "mha": _mha,
     "neptune": _neptune,
     "variance": _variance,

@@ -133,17 +133,17 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
-def attention(variant: Variant) -> Builder:
-    """The builder of one variant.
+def attention(variant: Variant, scores: str | None = None) -> Builder:
+    """The builder of one variant, with q and k in a dtype of their own where `scores` names one.
 
     Extents: heads, queries, keys, head_dim; optionally batch, an axis of its own ([b, h, i, d] instead of
     [h, i, d]), kv_heads (a divisor of heads: grouped queries), and window. Arguments: q, k, v, then the variant's
-    own; output: out, like q.
+    own; output: out, of q's shape and v's dtype.
     """
-    return partial(_attention, variant)
+    return partial(_attention, variant, scores=scores)
 
 
-def _attention(variant: Variant, shape: Shape, precision: Precision) -> Program:
+def _attention(variant: Variant, shape: Shape, precision: Precision, scores: str | None) -> Program:
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     kv_heads = shape.get("kv_heads", shape["heads"])
     group = shape["heads"] // kv_heads
@@ -152,8 +152,8 @@ def _attention(variant: Variant, shape: Shape, precision: Precision) -> Program:
     of_scores = {**of_queries, "j": shape["keys"]}
     features = {"d": shape["head_dim"]}
 
-    q = placeholder({**of_queries, **features}, precision.storage, "q")
-    k = placeholder({**of_keys, **features}, precision.storage, "k")
+    q = placeholder({**of_queries, **features}, scores or precision.storage, "q")
+    k = placeholder({**of_keys, **features}, scores or precision.storage, "k")
     v = placeholder({**of_keys, **features}, precision.storage, "v")
     extra = variant.arrays(shape, precision)
 
@@ -161,13 +161,13 @@ def _attention(variant: Variant, shape: Shape, precision: Precision) -> Program:
         return head if group == 1 else (*head[:-1], head[-1] // group)
 
     d = te.reduce_axis((0, shape["head_dim"]), "d")
-    scores = stage(
+    dots = stage(
         of_scores,
         lambda *at: te.sum(precision.widen(q(*at[:-1], d)) * precision.widen(k(*kv_head(*at[:-2]), at[-1], d)), axis=d),
         "scores",
     )
     arrays = {name: argument.tensor for name, argument in extra.items()}
-    logits = stage(of_scores, partial(_logit, variant, shape, precision, arrays, scores), "logits")
+    logits = stage(of_scores, partial(_logit, variant, shape, precision, arrays, dots), "logits")
     probs = _probs(precision, logits, of_scores)
     j = te.reduce_axis((0, shape["keys"]), "j")
     out = output_stage(
