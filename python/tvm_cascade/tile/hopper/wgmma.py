@@ -19,6 +19,9 @@ _UNIT = 16
 """Bytes that descriptors count in."""
 
 _ATOM_ROWS = 8
+_TRANSPOSED_SIZE = 2
+"""Bytes of the elements that instructions can transpose."""
+
 _SWIZZLE_128B = 3
 
 
@@ -45,7 +48,7 @@ class SharedMatrix:
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:
         """The descriptor of the part that one instruction sums over, in the tile `offset` units further on."""
         if self.transposed:
-            units = step * (MATRIX_DTYPES["float16"].step * BOX_BYTES // _UNIT)
+            units = step * (STEP_BYTES // _TRANSPOSED_SIZE * BOX_BYTES // _UNIT)
         else:
             per_box = BOX_BYTES // STEP_BYTES
             units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (STEP_BYTES // _UNIT)
@@ -103,4 +106,4 @@ def _instruction(columns: int, dtypes: tuple[str, str]) -> str:
 
 def _orders(dtype: str, *matrices: SharedMatrix) -> list[int]:
     """Of operands of 16 bits instructions say whether they are transposed; others never are."""
-    return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == 2 else []
+    return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == _TRANSPOSED_SIZE else []
