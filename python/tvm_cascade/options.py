@@ -12,6 +12,7 @@
 | `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
 | `tensor_cores`     | True              | `compile` for CUDA: weights of products rounded to their operand   |
 | `row_kernels`      | True              | `compile` for CUDA: kernels of our own for folds along rows        |
+| `narrow_sums`      | False             | `compile` for CUDA: float8 products summed to about twelve bits    |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tvm_cascade.errors import OptionError
 
 _ENVIRONMENT_PREFIX = "TVM_CASCADE_"
 REFERENCE_MOVES = ("exact", "lazy", "power_of_two")
+_SWITCHES = ("vector_math", "force", "schedule", "tensor_cores", "row_kernels", "narrow_sums")
 _CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -47,6 +49,7 @@ class FuseOptions:
     schedule: bool = True
     tensor_cores: bool = True
     row_kernels: bool = True
+    narrow_sums: bool = False
 
     def __post_init__(self) -> None:
         for name in ("tile", "segments", "lanes"):
@@ -57,7 +60,7 @@ class FuseOptions:
                 raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
         if self.reference not in REFERENCE_MOVES:
             raise OptionError(f"one of {', '.join(REFERENCE_MOVES)}", repr(self.reference), "option `reference`")
-        for name in ("vector_math", "force", "schedule", "tensor_cores", "row_kernels"):
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
         if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
@@ -92,7 +95,7 @@ def _parse(name: str, text: str) -> object:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if name == "reference":
         return text.strip()
-    if name in ("vector_math", "force", "schedule", "tensor_cores", "row_kernels"):
+    if name in _SWITCHES:
         values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
         if text.lower() not in values:
             raise OptionError("1 or 0", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}")

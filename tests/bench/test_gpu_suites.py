@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tvm_cascade.bench.gpu import peers, suites
+from tvm_cascade.bench.gpu import check, peers, suites
 from tvm_cascade.bench.gpu.formula import form_of
 from tvm_cascade.errors import OptionError, WorkloadError
 
@@ -32,6 +32,7 @@ def test_float8_is_prefill_with_scores_of_float8() -> None:
     for entry in suites.entries("float8"):
         q, k, v = entry.workload.program.arguments
         assert [str(x.tensor.dtype) for x in (q, k, v)] == ["float8_e4m3fn", "float8_e4m3fn", "bfloat16"]
+        assert check.twin(entry.workload).allowances == entry.workload.allowances == ("narrow_sums",)
         assert form_of(entry.workload).causal == entry.label.endswith("c")
 
 

@@ -28,12 +28,15 @@ def attention_case(variant: str, dtype: str = "float16", **extents: int) -> Work
 
 
 def kernel_of(
-    func: tirx.PrimFunc, config: StreamConfig | None = None, casts: Sequence[str] = RESCALABLE_CASTS
+    func: tirx.PrimFunc,
+    config: StreamConfig | None = None,
+    casts: Sequence[str] = RESCALABLE_CASTS,
+    narrow_sums: bool = False,
 ) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
     groups = [found.group for found in find_cascades(program, casts) if found.group] or list(lone_reductions(program))
-    return build_kernel(program, groups[-1], "main", config)
+    return build_kernel(program, groups[-1], "main", config, narrow_sums)
 
 
 def assert_right(
@@ -45,6 +48,7 @@ def assert_right(
     unfused: tirx.PrimFunc | None = None,
     compiled: tirx.PrimFunc | None = None,
     casts: Sequence[str] = RESCALABLE_CASTS,
+    narrow_sums: bool = False,
 ) -> None:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks.
 
@@ -52,9 +56,9 @@ def assert_right(
     ----------
     unfused : the program with its weights rounded as the kernel has to round them, where outputs are wider than that.
     compiled : the same program with symbolic extents.
-    casts : `rescalable_casts`.
+    casts, narrow_sums : options `rescalable_casts` and `narrow_sums`.
     """
-    outputs = emulate(kernel_of(compiled or func, config, casts).func, inputs)
+    outputs = emulate(kernel_of(compiled or func, config, casts, narrow_sums).func, inputs)
     exact = evaluate(func, inputs)
     usual = evaluate(unfused or func, inputs, rounding=True)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):

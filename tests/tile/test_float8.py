@@ -18,6 +18,7 @@ from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
@@ -49,10 +50,15 @@ def program_of(case: Attention) -> TileProgram:
     return build_program(read_stream(program, group))
 
 
+def allowed(case: Attention, config: StreamConfig | None = None) -> Kernel:
+    """The kernel of an attention, with float8 listed and allowed."""
+    return kernel_of(case.build(), config, CASTS, narrow_sums=True)
+
+
 def assert_attention_right(case: Attention, config: StreamConfig | None, inputs: list[Array] | None = None) -> None:
-    """`assert_right` with float8 listed."""
+    """`assert_right` with float8 listed and allowed."""
     assert isinstance(case.keys, int)
-    assert_right(case.build(), inputs or case.inputs(), config, length=case.keys, casts=CASTS)
+    assert_right(case.build(), inputs or case.inputs(), config, length=case.keys, casts=CASTS, narrow_sums=True)
 
 
 @emulated
@@ -101,7 +107,7 @@ def test_every_position_of_float8_values_meets_its_own_weight() -> None:
     chosen, signs = rng.permutation(192), rng.choice([-8.0, 8.0], (1, 192, 64))
     q, k = signs[:, chosen].astype(ml_dtypes.float8_e4m3fn), signs.astype(ml_dtypes.float8_e4m3fn)
     v = case.inputs()[2]
-    (found,) = emulate(kernel_of(case.build(), SMALL, CASTS).func, [q, k, v])
+    (found,) = emulate(allowed(case, SMALL).func, [q, k, v])
     assert np.array_equal(found[0], v[0][:, chosen].T.astype(np.float16))
 
 
@@ -165,7 +171,7 @@ def test_special_values_of_keys(special: float) -> None:
 @pytest.mark.slow
 def test_lengths_known_at_launch_alone() -> None:
     symbolic, case = Attention(queries=te.var("m"), keys=te.var("n")).build(), Attention(queries=70, keys=77)
-    assert_right(case.build(), case.inputs(), SMALL, length=77, compiled=symbolic)
+    assert_right(case.build(), case.inputs(), SMALL, length=77, compiled=symbolic, narrow_sums=True)
 
 
 @pytest.mark.slow
@@ -173,7 +179,7 @@ def test_lengths_known_at_launch_alone() -> None:
 @pytest.mark.parametrize("features", [64, 128])
 def test_kernels_compile_for_the_tensor_cores(case: Attention, features: int, tmp_path: Path) -> None:
     case = replace(case, heads=64, queries=4096, keys=4096, depth=features, features=features)
-    found = instructions_of(text_of(kernel_of(case.build(), None, CASTS)), tmp_path)
+    found = instructions_of(text_of(allowed(case)), tmp_path)
     families = {name.split(".")[0] for name in found}
     assert "UTMALDG" in families and any(name.startswith("QGMMA") and "E4M3.E4M3" in name for name in found)
     assert ("HGMMA" in families) is (case.value == "float16")
@@ -194,7 +200,7 @@ def test_the_program_rounds_to_float8_elsewhere(case: Attention) -> None:
     func, inputs = case.build(), case.inputs()
     if case.out in CASTS[2:]:
         inputs[2][0, :, 3], inputs[2][0, :, 4] = 60000, 449
-    compiled = tvm_cascade.compile(func, target=TARGET, rescalable_casts=CASTS)
+    compiled = tvm_cascade.compile(func, target=TARGET, rescalable_casts=CASTS, narrow_sums=True)
     assert "tensor-core kernel `stream`" in compiled.report.functions[0].lowering
     (found,) = emulate(compiled.mod["main"], inputs)
     exact, usual = evaluate(func, inputs)["out"], evaluate(func, inputs, rounding=True)["out"]
@@ -223,13 +229,13 @@ def test_tiles_hold_whole_steps_of_float8_weights() -> None:
     stream = program_of(NARROW).stream
     assert not StreamConfig(columns=112).fits(stream) and StreamConfig(columns=96).fits(stream)
     with pytest.raises(Unfit):
-        kernel_of(NARROW.build(), StreamConfig(columns=80), CASTS)
+        allowed(NARROW, StreamConfig(columns=80))
 
 
 def test_explain_says_what_the_tensor_cores_multiply() -> None:
-    told = str(tvm_cascade.explain(Attention(right=E5M2).build(), target=TARGET))
+    told = str(tvm_cascade.explain(Attention(right=E5M2).build(), target=TARGET, narrow_sums=True))
     assert "tensor-core kernel `stream`" in told and f"ᵀ of {E4M3} and {E5M2}" in told and "of float16" in told
-    listed = str(tvm_cascade.explain(NARROW.build(), target=TARGET, rescalable_casts=CASTS))
+    listed = str(tvm_cascade.explain(NARROW.build(), target=TARGET, rescalable_casts=CASTS, narrow_sums=True))
     assert f"ᵀ of {E4M3}\n" in listed[listed.index("accumulate") :] and "gains 256 a lane" in listed
 
 
@@ -249,8 +255,26 @@ REFUSED = {
 def test_what_the_tensor_cores_do_not_take(name: str) -> None:
     case, reason = REFUSED[name]
     with pytest.raises(Unfit) as refused:
-        kernel_of(case.build(), None, CASTS)
+        allowed(case)
     assert reason in str(refused.value)
+
+
+UNASKED = {
+    "scores": (Attention(), "q", E4M3),
+    "values": (replace(NARROW, left="float16", right="float16", value=E5M2), "v", E5M2),
+}
+
+
+@pytest.mark.parametrize("name", UNASKED)
+def test_sums_of_float8_products_are_exact_unless_the_user_allows_less(name: str) -> None:
+    case, operand, dtype = UNASKED[name]
+    reason = f"the tensor cores keep about twelve bits of sums of {dtype} products, which the option narrow_sums allows"
+    options = {"target": TARGET, "rescalable_casts": CASTS}
+    exact = tvm_cascade.compile(case.build(), **options)
+    told = exact.report.functions[0].lowering
+    assert told.startswith(f"an S-TIR schedule on CUDA cores: no `stream`: {operand}[h, ") and reason in told
+    assert "wgmma" not in exact.mod.script()
+    assert "wgmma" in tvm_cascade.compile(case.build(), **options, narrow_sums=True).mod.script()
 
 
 @pytest.mark.parametrize(("dtype", "gain"), [(E4M3, 448.0), (E5M2, 57344.0)])
@@ -260,5 +284,5 @@ def test_weights_up_to_the_largest_float8_are_taken(dtype: str, gain: float) -> 
 
 
 def test_weights_are_rounded_to_float8_where_the_user_lists_it_alone() -> None:
-    told = str(tvm_cascade.explain(NARROW.build(), target=TARGET))
+    told = str(tvm_cascade.explain(NARROW.build(), target=TARGET, narrow_sums=True))
     assert "[rounding]" in told and "rescalable_casts" in told and "tensor-core kernel" not in told

@@ -49,6 +49,7 @@ class Workload:
     dtype, accumulate_dtype : storage of the floating-point tensors, and dtype of arithmetic and sums.
     builder : makes the program from a shape and the dtypes.
     length_extents : the extents that `with_length` sets: the cascade axis, and the queries of self-attention.
+    allowances : switches of `FuseOptions` that `compile` gets in the GPU suites.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Workload:
     accumulate_dtype: str
     builder: Builder = field(repr=False)
     length_extents: tuple[str, ...]
+    allowances: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", MappingProxyType(dict(self.shape)))

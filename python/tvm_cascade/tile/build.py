@@ -12,7 +12,7 @@ from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.kernels.column import ColumnKernel
 from tvm_cascade.tile.kernels.row import RowKernel
 from tvm_cascade.tile.kernels.stream import StreamKernel
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import Unfit, check_sums
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.row.column_config import ColumnConfig, choose_column_config
 from tvm_cascade.tile.row.config import RowConfig, choose_row_config
@@ -51,8 +51,14 @@ class Kernel:
         return f"{kind} `{self.skeleton}`, {self.config}"
 
 
-def build_kernel(program: Program, group: Group, name: str, config: StreamConfig | None = None) -> Kernel:
+def build_kernel(
+    program: Program, group: Group, name: str, config: StreamConfig | None = None, narrow_sums: bool = False
+) -> Kernel:
     """The kernel for tensor cores of a function that is one group of the stream shape.
+
+    Parameters
+    ----------
+    narrow_sums : see `FuseOptions`.
 
     Raises
     ------
@@ -63,6 +69,8 @@ def build_kernel(program: Program, group: Group, name: str, config: StreamConfig
     chosen = config or choose_config(tile_program)
     if not chosen.fits(tile_program.stream):
         raise Unfit(f"{chosen} needs more registers or shared memory than there are")
+    for operand in () if narrow_sums else tile_program.stream.operands:
+        check_sums(operand)
     return Kernel(StreamKernel(tile_program, chosen).build(name), tile_program, chosen)
 
 

@@ -24,12 +24,15 @@ class MatrixDtype:
     size : bytes of an element.
     partners : the dtypes that the other operand may have.
     implied : weights that meet it are rounded to it even where the program does not say so.
+    narrow_sums : of sums of its products about twelve bits are kept. Measured on an H200, relative: 2^-12.4 of 64
+        products, 2^-11.7 of 128, 2^-10.4 of 256.
     """
 
     name: str
     size: int
     partners: tuple[str, ...]
     implied: bool
+    narrow_sums: bool
 
     @property
     def step(self) -> int:
@@ -40,10 +43,10 @@ class MatrixDtype:
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 MATRIX_DTYPES: dict[str, MatrixDtype] = {
-    "float16": MatrixDtype("f16", 2, ("float16",), True),
-    "bfloat16": MatrixDtype("bf16", 2, ("bfloat16",), True),
-    "float8_e4m3fn": MatrixDtype("e4m3", 1, _FLOAT8, False),
-    "float8_e5m2": MatrixDtype("e5m2", 1, _FLOAT8, False),
+    "float16": MatrixDtype("f16", 2, ("float16",), True, False),
+    "bfloat16": MatrixDtype("bf16", 2, ("bfloat16",), True, False),
+    "float8_e4m3fn": MatrixDtype("e4m3", 1, _FLOAT8, False, True),
+    "float8_e5m2": MatrixDtype("e5m2", 1, _FLOAT8, False, True),
 }
 
 COPY_ALIGNMENT = 16
@@ -142,6 +145,21 @@ def check_partners(one: Operand, other: Operand) -> None:
     """
     if other.dtype not in MATRIX_DTYPES[one.dtype].partners:
         raise Unfit(f"{other} is {other.dtype}, {one} is {one.dtype}")
+
+
+def check_sums(operand: Operand) -> None:
+    """Whether the tensor cores add products of an operand as float32 would.
+
+    Raises
+    ------
+    Unfit
+        Where they keep fewer bits.
+    """
+    if MATRIX_DTYPES[operand.dtype].narrow_sums:
+        raise Unfit(
+            f"{operand}: the tensor cores keep about twelve bits of sums of {operand.dtype} products, which the option "
+            "narrow_sums allows"
+        )
 
 
 def dtypes_text(one: str, other: str) -> str:

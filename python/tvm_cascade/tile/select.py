@@ -41,7 +41,8 @@ def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) 
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
-    stream = _first_fit(build_kernel, outcome.program, groups, name, _no_stream(arch, options))
+    build_stream = partial(build_kernel, narrow_sums=options.narrow_sums)
+    stream = _first_fit(build_stream, outcome.program, groups, name, _no_stream(arch, options))
     if isinstance(stream, Kernel):
         return stream
     build_row = partial(build_row_kernel, clusters=arch in ARCHITECTURES)

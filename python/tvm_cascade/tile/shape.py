@@ -92,6 +92,11 @@ class Stream:
         return self.left.width
 
     @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What the tensor cores multiply."""
+        return self.left, self.right, *(product.value for product in self.products)
+
+    @property
     def row_components(self) -> tuple[Component, ...]:
         """The components with one value a row."""
         products = {product.component.symbol for product in self.products}

@@ -51,7 +51,7 @@ def _prefill() -> list[GpuEntry]:
 
 
 def _float8() -> list[GpuEntry]:
-    """The same with q and k in float8, at 128 and 64 features; peers get them widened to bfloat16."""
+    """The same with q and k in float8 and `narrow_sums`, at 128 and 64 features; peers get them widened to bfloat16."""
     return [
         _prefill_entry(variant, *size, smallest=size[2] == _BATCHES[0][1], scores="float8_e4m3fn")
         for size in _SIZES[:-1]
@@ -65,7 +65,8 @@ def _prefill_entry(
     shape = {"batch": batch, "heads": _HEADS[head_dim], "queries": length, "keys": length, "head_dim": head_dim}
     builder, along = attention(VARIANTS[variant], scores), ("queries", "keys")
     label = f"d{head_dim}s{length}" + ("c" if variant == "causal" else "")
-    workload = Workload(label, "attention", "tvm-cascade", shape, "bfloat16", "float32", builder, along)
+    allowed = ("narrow_sums",) if scores else ()
+    workload = Workload(label, "attention", "tvm-cascade", shape, "bfloat16", "float32", builder, along, allowed)
     kind = f"d{head_dim} {variant}"
     size = f"{kind}, length ≥ {_LONG}" if length >= _LONG else f"length < {_LONG}"
     return GpuEntry(label, workload, (kind, size), smallest)
