@@ -34,6 +34,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 CASTS = (*RESCALABLE_CASTS, E4M3, E5M2)
 SMALL = StreamConfig(columns=64, consumers=2, stages=2)
 PERSISTENT = StreamConfig(columns=64, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
+WIDE = StreamConfig(columns=128, consumers=2, stages=3, left_stages=2, blocks=1, own_staging=True)
 SHARED_STAGING = StreamConfig(columns=64, consumers=2, stages=2, blocks=1)
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -68,10 +69,10 @@ def assert_attention_right(case: Attention, config: StreamConfig | None, inputs:
         (Attention(), SMALL),
         slow(Attention(left=E5M2, right=E5M2, value="bfloat16", out="bfloat16", causal=True), SMALL),
         (Attention(left=E4M3, right=E5M2, depth=80, features=40, queries=70), SMALL),
-        slow(Attention(heads=2, queries=200, depth=128, features=128, causal=True), None),
+        slow(Attention(queries=200, keys=520, depth=128, features=128, causal=True), WIDE),
         slow(Attention(heads=2, queries=200, depth=256, features=64, causal=True), SHARED_STAGING),
     ],
-    ids=["e4m3", "e5m2", "mixed", "own_configuration", "stored_through_the_left_operand"],
+    ids=["e4m3", "e5m2", "mixed", "three_stages", "stored_through_the_left_operand"],
 )
 def test_scores_of_float8(case: Attention, config: StreamConfig | None) -> None:
     assert_attention_right(case, config)
@@ -221,6 +222,7 @@ def test_shared_memory_is_counted_in_bytes() -> None:
     )
     tile = 128 * 128
     assert halves - scores == tile * (1 + 2) and scores - values == tile * 2
+    assert replace(choose_config(program_of(Attention(**shape))), blocks=1) == WIDE
     chosen = choose_config(program_of(replace(NARROW, **shape)))
     assert chosen.stages == 4 and chosen.shared_bytes(program_of(replace(NARROW, **shape)).stream) <= SHARED_BYTES
 

@@ -177,7 +177,7 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
         few = isinstance(length, int) and length <= 2 * columns
         for consumers in (3, 2) if narrow and not few else (2,):
             turns = not few and (consumers == 3 or not narrow)
-            for stages, left_stages, own in ((4, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
+            for stages, left_stages, own in ((4, 2, True), (3, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
                 found.append(StreamConfig(columns, consumers, stages, left_stages, turns, MULTIPROCESSORS, own))
     return found
 
