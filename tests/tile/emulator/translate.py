@@ -55,6 +55,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "ptx::copy_tensor_to_shared(%0, %1, {{{at}}}, {barrier});",
     ),
     (
+        r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
+        "ptx::copy_to_shared(%0, %1, %2, %3);",
+    ),
+    (
         r"cp\.async\.bulk\.tensor\.\dd\.global\.shared::cta\.tile\.bulk_group "
         rf"\[%0, {_COPY_PLACE}\], \[(?P<source>%\d+)\];",
         "ptx::copy_tensor_to_global(%0, {{{at}}}, {source});",

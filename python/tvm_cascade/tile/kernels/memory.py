@@ -44,7 +44,7 @@ class MemoryKernel(ABC, Generic[C]):
             T.device_entry()
             self.tensors = Tensors(self.row, self.buffers, self.scalars)
             self.tensors.declare()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.resident}):
                 self._places()
                 self._body()
         return builder.get()

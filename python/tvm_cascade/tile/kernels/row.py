@@ -21,7 +21,9 @@ from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.staging import Staging
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.tile.row.written import WholeRows
@@ -57,18 +59,22 @@ class RowKernel(MemoryKernel[RowConfig]):
     def _one_row(self, pool: Any) -> None:
         config = self.config
         point, state = self._point(self.index), self._state()
-        shared, cluster = None, None
+        shared, cluster, staging = None, None, None
         if pool is not None:
             shared = SharedStates(pool, state, config.threads // WARP)
             if config.team is Team.GRID:
                 self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
             if config.team is Team.CLUSTER:
                 cluster = ClusterStates(pool, state, config.segments)
+            staging = self._staging(pool)
             pool.commit()
         if cluster is not None:
             cluster.start()
         state.clear()
-        self.sweep = Sweep(self.program, config, self.tensors, point, self._segment(), self._member())
+        segment = self._segment()
+        if staging is not None:
+            staging.start(self.tensors, point.at, segment.start, self.thread)
+        self.sweep = Sweep(self.program, config, self.tensors, point, segment, self._member(), staging)
         self.sweep.fold(state)
         self._merge(state, Lanes(self.lane), point)
         if shared is not None:
@@ -80,6 +86,15 @@ class RowKernel(MemoryKernel[RowConfig]):
         if cluster is not None:
             self._merge(state, cluster.exchange(state, self.part, self.thread, self.lane), point)
         self._store(state, point)
+
+    def _staging(self, pool: Any) -> Staging | None:
+        """Shared memory for the block's share; all shares are of one length."""
+        config, length = self.config, self.row.length
+        if not config.staged:
+            return None
+        if not isinstance(length, int) or length % config.segments:
+            raise Unfit(f"a row of {length} positions is no {config.segments} shares of one length")
+        return Staging(pool, self.row, length // config.segments, config.chunk)
 
     def _member(self) -> ir.Expr:
         """The thread's number among those that share the row."""

@@ -60,6 +60,7 @@ class ColumnConfig:
     vectors : positions that it has in flight.
     segments : blocks of the same rows, at most 32.
     kept : elements stay in registers until outputs are written; otherwise they are read again.
+    resident : blocks of a multiprocessor that registers have to do for.
     why : it was chosen, in words; empty where a caller did.
     """
 
@@ -69,6 +70,7 @@ class ColumnConfig:
     vectors: int
     segments: int = 1
     kept: bool = False
+    resident: int = 1
     why: str = field(default="", compare=False)
 
     @property

@@ -66,6 +66,8 @@ class RowConfig:
     vectors : how many of those it has in flight.
     segments : blocks of a row.
     kept : a row's elements stay in registers until its outputs are written; otherwise they are read again.
+    staged : bulk copies bring a row's own elements to shared memory, where they are read, once or again.
+    resident : blocks of a multiprocessor that registers have to do for.
     why : it was chosen, in words; empty where a caller did.
     """
 
@@ -75,6 +77,8 @@ class RowConfig:
     vectors: int
     segments: int = 1
     kept: bool = False
+    staged: bool = False
+    resident: int = 1
     why: str = field(default="", compare=False)
 
     @property
@@ -105,7 +109,7 @@ class RowConfig:
             Team.CLUSTER: "lanes, warps and the blocks of a cluster",
             Team.GRID: "lanes, warps and blocks",
         }
-        kept = ", kept in registers" if self.kept else ""
+        kept = ", kept in registers" if self.kept else ", brought to shared memory by bulk copies" if self.staged else ""
         because = f": {self.why}" if self.why else ""
         return (
             f"{who[self.team]} of {self.threads} threads, merged over {levels[self.team]}, "

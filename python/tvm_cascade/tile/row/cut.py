@@ -29,6 +29,10 @@ class Cut(Protocol):
         """Blocks that share a row."""
 
     @property
+    def resident(self) -> int:
+        """Blocks of a multiprocessor that registers have to do for."""
+
+    @property
     def sharing(self) -> int:
         """Threads of one block that share a row, or a segment of it."""
 

@@ -82,10 +82,14 @@ class Vectors:
 
     def _copy(self, stream: Access, held: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
-        start = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
-        flat = self.tensors.flat_of(stream.buffer)
+        source, first = self.source(stream, start, at)
         for part in range(0, size, width):
-            copy_vector(held, k * size + part, flat, start + part, width)
+            copy_vector(held, k * size + part, source, first + part, width)
+
+    def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
+        """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
+        first = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
+        return self.tensors.flat_of(stream.buffer), first
 
     def held(self, expression: ir.Expr, index: ir.Expr) -> ir.Expr:
         """An expression over the frame with what is held here in place of its loads, at a neighbour by its number."""

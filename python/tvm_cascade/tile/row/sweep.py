@@ -16,7 +16,9 @@ from tvm_cascade.tile.hopper.script import bind, put, registers, when
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.linear import Access
 from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.staging import StagedVectors, Staging
 from tvm_cascade.tile.state import State
 
 
@@ -58,15 +60,30 @@ class Sweep:
     point : the row.
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
+    staging : where bulk copies bring it to shared memory.
     """
 
     def __init__(
-        self, program: RowProgram, config: Cut, tensors: Tensors, point: Point, segment: Segment, member: ir.Expr
+        self,
+        program: RowProgram,
+        config: Cut,
+        tensors: Tensors,
+        point: Point,
+        segment: Segment,
+        member: ir.Expr,
+        staging: Staging | None = None,
     ) -> None:
         self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
         self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
-        self.vectors = Vectors(tensors, self.row.folded, config.vector, config.vectors)
+        self.staging = staging
+        self.vectors = self.registers_for(self.row.folded, config.vectors)
         self.length = length_of(program)
+
+    def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
+        """Registers for so many vectors of some streams."""
+        if self.staging is not None:
+            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count)
+        return Vectors(self.tensors, streams, self.config.vector, count)
 
     def fold(self, state: State) -> None:
         """Folds the thread's positions into a state."""
@@ -74,6 +91,8 @@ class Sweep:
 
         def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
             existing = self.existing(start, guarded)
+            if self.staging is not None:
+                self.staging.wait(start)
             self.load(self.vectors, start, guarded)
             with when(existing > 0) if guarded else nullcontext():
                 fold.fold(self.chunk(start, guarded, first, existing, lambda index: index))

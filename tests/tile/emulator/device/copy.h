@@ -76,6 +76,20 @@ struct BulkGroups {  // of one thread: stores that it has started, and those tha
 
 inline std::vector<BulkGroups> bulk_groups;
 
+inline void brought(uint32_t barrier, int64_t bytes) {
+  MemoryBarrier& b = memory_barrier(barrier, "a copy");
+  b.bytes -= bytes;
+  if (b.bytes < 0) fault("copies of %d bytes more than their barrier expects", int(-b.bytes));
+  b.advance();
+}
+
+inline void check_barrier(uint32_t barrier, const char* who) {
+  memory_barrier(barrier, who);
+  if (int thread = shared.unit(barrier).unfenced; thread >= 0) {
+    fault("a copy uses a barrier that thread %d initialised without a fence of the proxy", thread);
+  }
+}
+
 inline void land(const Box& box, uint32_t barrier) {
   box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
     shared.end_fill(address);
@@ -86,10 +100,7 @@ inline void land(const Box& box, uint32_t barrier) {
       source ? std::memcpy(target, source, size) : std::memset(target, 0, size);
     }
   });
-  MemoryBarrier& b = memory_barrier(barrier, "a copy");
-  b.bytes -= box.bytes();
-  if (b.bytes < 0) fault("copies of %d bytes more than their barrier expects", int(-b.bytes));
-  b.advance();
+  brought(barrier, box.bytes());
 }
 
 inline void store(const Box& box) {
@@ -111,12 +122,23 @@ void prefetch_tensormap(const void* map) { map_of(map, "prefetch.tensormap"); }
 
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier) {
   Box box(map, place, target, "cp.async.bulk.tensor");
-  memory_barrier(barrier, "cp.async.bulk.tensor");
-  if (int thread = shared.unit(barrier).unfenced; thread >= 0) {
-    fault("a copy uses a barrier that thread %d initialised without a fence of the proxy", thread);
-  }
+  check_barrier(barrier, "cp.async.bulk.tensor");
   box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_fill(address, "cp.async.bulk.tensor"); });
   scheduler.copies.push_back([box, barrier] { land(box, barrier); });
+}
+
+void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier) {
+  const char* who = "cp.async.bulk";
+  if (target % kUnit || reinterpret_cast<uintptr_t>(source) % kUnit || bytes % kUnit || !bytes) {
+    fault("%s: %u bytes from %p to shared address %u; all are multiples of %u", who, bytes, source, target, kUnit);
+  }
+  check_barrier(barrier, who);
+  for (uint32_t k = 0; k < bytes; k += kUnit) shared.start_fill(target + k, who);
+  scheduler.copies.push_back([=] {
+    for (uint32_t k = 0; k < bytes; k += kUnit) shared.end_fill(target + k);
+    std::memcpy(shared.at(target, bytes, who), source, bytes);
+    brought(barrier, bytes);
+  });
 }
 
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source) {

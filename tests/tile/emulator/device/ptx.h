@@ -34,6 +34,7 @@ void mbarrier_wait(uint32_t address, int parity);
 // Bulk copies. `rank` coordinates, the innermost dimension's first.
 void prefetch_tensormap(const void* map);
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier);
+void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier);
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source);
 void bulk_commit_group();
 void bulk_wait_group(int pending);

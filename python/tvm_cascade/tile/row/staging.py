@@ -1,0 +1,125 @@
+"""A block's share of a row in shared memory: bulk copies bring it, all of it under way at once, piece after piece.
+
+What waits there takes no registers: several blocks of a multiprocessor each have a whole share under way or at hand, so
+that some read memory while others merge their states or write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.script import bind, named, ptx, when
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.elements import Tensors, Vectors
+from tvm_cascade.tile.row.linear import INDEX, Access, itemsize
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.transform.printer import cast
+
+_UNIT_BYTES = 16
+"""Bulk copies start at multiples of this, and have multiples of it."""
+
+_COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+SHARED_BYTES = 227 * 1024
+"""Of a block; a multiprocessor has a KiB more for each of its blocks."""
+
+
+def staged_streams(row: Row) -> tuple[Access, ...]:
+    """What is brought to shared memory: all that a row alone reads along its axis."""
+    found: list[Access] = []
+    for stream in (*row.folded, *row.written):
+        if not stream.is_shared and not any(stream.beside(other) for other in found):
+            found.append(stream)
+    return tuple(found)
+
+
+def staged_bytes(row: Row, positions: int) -> int:
+    """Of shared memory, for so many positions."""
+    return sum(positions * s.stride * itemsize(s.dtype) for s in staged_streams(row))
+
+
+class Staging:
+    """The shared memory of a share, and a barrier for each of its pieces.
+
+    Parameters
+    ----------
+    pool : the block's shared memory.
+    positions, piece : of the share, and of a piece; the last piece has the rest.
+
+    Raises
+    ------
+    Unfit
+        Where bulk copies could not start at some row, or have its length.
+    """
+
+    def __init__(self, pool: Any, row: Row, positions: int, piece: int) -> None:
+        self.streams, self.positions, self.piece = staged_streams(row), positions, piece
+        for stream in self.streams:
+            size = itemsize(stream.dtype)
+            if any(n * stride % _UNIT_BYTES for n, stride in ((stream.alignment, size), *self._sizes(stream))):
+                raise Unfit(f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need")
+        self.buffers = [
+            named(f"{s.buffer.name}_staged", pool.alloc((positions * s.stride,), s.dtype, align=128))
+            for s in self.streams
+        ]
+        self.barriers = Barriers(pool, -(-positions // piece), 1)
+
+    def _sizes(self, stream: Access) -> list[tuple[int, int]]:
+        return [(count, stream.stride * itemsize(stream.dtype)) for count in (self.piece, self.positions)]
+
+    def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], first: ir.Expr, thread: ir.Expr) -> None:
+        """One thread starts all copies; all threads may wait for them after that.
+
+        Parameters
+        ----------
+        at, first : the variables of the row, and the position where the share starts.
+        """
+        self.first = first
+        full, rest = divmod(self.positions, self.piece)
+        with when(tirx.EQ(thread, tirx.const(0, "int32"))):
+            self.barriers.initialise()
+            ptx("fence.proxy.async.shared::cta")
+            with T.serial(full) as number:
+                self._copy(tensors, at, number, self.piece)
+            if rest:
+                self._copy(tensors, at, tirx.const(full, "int32"), rest)
+        T.evaluate(T.cuda.cta_sync())
+
+    def _copy(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], number: ir.Expr, count: int) -> None:
+        sizes = [count * s.stride * itemsize(s.dtype) for s in self.streams]
+        self.barriers.announce(number, sum(sizes))
+        for stream, buffer, size in zip(self.streams, self.buffers, sizes, strict=True):
+            place = number * (self.piece * stream.stride)
+            start = tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + cast(place, INDEX)
+            source = tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
+            ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
+
+    def wait(self, start: ir.Expr) -> None:
+        """Wait for the piece that starts at a position."""
+        self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)
+
+    def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
+        """Where the elements of a stream from a position on are in shared memory; None for one that is not there."""
+        for own, buffer in zip(self.streams, self.buffers, strict=True):
+            if stream.beside(own):
+                return buffer, (start - self.first) * stream.stride
+        return None
+
+
+class StagedVectors(Vectors):
+    """Registers for what a thread works on, from shared memory where it is there."""
+
+    def __init__(
+        self, staging: Staging, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int
+    ) -> None:
+        super().__init__(tensors, streams, vector, count)
+        self.staging = staging
+
+    def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
+        """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
+        return self.staging.source_of(stream, start) or super().source(stream, start, at)
