@@ -65,12 +65,16 @@ class MemoryKernel(ABC, Generic[C]):
 
     def _point(self, index: ir.Expr) -> Point:
         """The row of a number."""
+        return Point(self.program, self.tensors, self._at(index))
+
+    def _at(self, index: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+        """The variables of rows, of the row of a number."""
         rest, found = index, {}
         for var in reversed(self.row.rows):
             extent = whole(lookup(self.row.group.frame.extents, var))
             found[var] = bind(var.name, cast(rest % extent, dtype_of(var)))
             rest = rest // extent
-        return Point(self.program, self.tensors, found)
+        return found
 
     def _state(self) -> State:
         return State(self.row.fold, self.program.dtypes, self.program.reference_dtype)

@@ -44,33 +44,41 @@ class ClusterStates:
     ----------
     pool : the block's shared memory.
     blocks : of a cluster: a power of two, at most `LARGEST_CLUSTER`.
+    turns : places for states; who has merged all of one turn may leave its own of the next but one where they were.
     """
 
-    def __init__(self, pool: Any, state: State, blocks: int) -> None:
+    def __init__(self, pool: Any, state: State, blocks: int, turns: int = 1) -> None:
         self.blocks = blocks
-        self.parts = [named("blocks", pool.alloc((blocks,), dtype_of(part), align=8)) for part in state.parts]
+        self.parts = [named("blocks", pool.alloc((turns * blocks,), dtype_of(part), align=8)) for part in state.parts]
 
     def start(self) -> None:
         """Says that the block has started."""
         _call("cluster_arrive", _ARRIVE)
 
-    def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
+    def started(self) -> None:
+        """Waits until all blocks have."""
+        _call("cluster_wait", _WAIT)
+
+    def exchange(
+        self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr, turn: ir.Expr | int = 0
+    ) -> Lanes:
         """Every lane takes a block's state, each as many times as lanes there are; the exchange that merges them.
 
         Parameters
         ----------
         block : the block's own number in the cluster.
+        turn : the place for states.
         """
-        _call("cluster_wait", _WAIT)
+        first = turn * self.blocks
         with when(thread < self.blocks):
             for shared, own in zip(self.parts, state.parts, strict=True):
                 dtype = dtype_of(own)
                 text = _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype])
-                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([block]), thread, own[0])
+                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([first + block]), thread, own[0])
         _call("cluster_arrive", _ARRIVE)
         _call("cluster_wait", _WAIT)
         for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[lane % self.blocks])
+            put(own, 0, shared[first + lane % self.blocks])
         return Lanes(lane, self.blocks)
 
 

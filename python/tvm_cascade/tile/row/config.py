@@ -68,6 +68,8 @@ class RowConfig:
     kept : a row's elements stay in registers until its outputs are written; otherwise they are read again.
     staged : bulk copies bring a row's own elements to shared memory, where they are read, once or again.
     resident : blocks of a multiprocessor that registers have to do for.
+    rows : that a team goes through, one after the other, of those that are staged; what all rows share stays.
+    stages : rows of those that are at hand or under way at once.
     why : it was chosen, in words; empty where a caller did.
     """
 
@@ -79,6 +81,8 @@ class RowConfig:
     kept: bool = False
     staged: bool = False
     resident: int = 1
+    rows: int = 1
+    stages: int = 1
     why: str = field(default="", compare=False)
 
     @property

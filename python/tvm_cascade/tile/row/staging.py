@@ -38,18 +38,23 @@ def staged_streams(row: Row) -> tuple[Access, ...]:
     return tuple(found)
 
 
-def staged_bytes(row: Row, positions: int) -> int:
-    """Of shared memory, for so many positions."""
-    return sum(positions * s.stride * itemsize(s.dtype) for s in staged_streams(row))
+def shared_streams(row: Row) -> tuple[Access, ...]:
+    """What all rows read along the axis."""
+    found: list[Access] = []
+    for stream in (*row.folded, *row.written):
+        if stream.is_shared and not any(stream.beside(other) for other in found):
+            found.append(stream)
+    return tuple(found)
 
 
 class Staging:
-    """The shared memory of a share, and a barrier for each of its pieces.
+    """The shared memory of a share, or of the shares of several rows in turn, with a barrier for each piece.
 
     Parameters
     ----------
     pool : the block's shared memory.
     positions, piece : of the share, and of a piece; the last piece has the rest.
+    stages : rows that have a place; with several, what all rows share is brought once, and stays.
 
     Raises
     ------
@@ -57,58 +62,92 @@ class Staging:
         Where bulk copies could not start at some row, or have its length.
     """
 
-    def __init__(self, pool: Any, row: Row, positions: int, piece: int) -> None:
-        self.streams, self.positions, self.piece = staged_streams(row), positions, piece
-        for stream in self.streams:
+    def __init__(self, pool: Any, row: Row, positions: int, piece: int, stages: int, once: bool) -> None:
+        self.positions, self.piece, self.pieces = positions, piece, -(-positions // piece)
+        self.own, self.once = staged_streams(row), shared_streams(row) if once else ()
+        for stream in (*self.own, *self.once):
             size = itemsize(stream.dtype)
-            if any(n * stride % _UNIT_BYTES for n, stride in ((stream.alignment, size), *self._sizes(stream))):
+            if any(n * size % _UNIT_BYTES for n in (stream.alignment, piece * stream.stride, positions * stream.stride)):
                 raise Unfit(f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need")
         self.buffers = [
-            named(f"{s.buffer.name}_staged", pool.alloc((positions * s.stride,), s.dtype, align=128))
-            for s in self.streams
+            named(f"{s.buffer.name}_staged", pool.alloc((count * positions * s.stride,), s.dtype, align=128))
+            for count, streams in ((stages, self.own), (1, self.once))
+            for s in streams
         ]
-        self.barriers = Barriers(pool, -(-positions // piece), 1)
+        self.barriers = Barriers(pool, stages * self.pieces + bool(self.once), 1)
+        self.stages = stages
+        self.stage: ir.Expr | int = 0
+        self.parity: ir.Expr | int = 0
 
-    def _sizes(self, stream: Access) -> list[tuple[int, int]]:
-        return [(count, stream.stride * itemsize(stream.dtype)) for count in (self.piece, self.positions)]
-
-    def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], first: ir.Expr, thread: ir.Expr) -> None:
-        """One thread starts all copies; all threads may wait for them after that.
+    def prepare(self, tensors: Tensors, first: ir.Expr) -> None:
+        """Said by one thread, before any copy: what all rows share is under way after that.
 
         Parameters
         ----------
-        at, first : the variables of the row, and the position where the share starts.
+        first : the position where the share starts.
         """
-        self.first = first
-        full, rest = divmod(self.positions, self.piece)
-        with when(tirx.EQ(thread, tirx.const(0, "int32"))):
-            self.barriers.initialise()
-            ptx("fence.proxy.async.shared::cta")
-            with T.serial(full) as number:
-                self._copy(tensors, at, number, self.piece)
-            if rest:
-                self._copy(tensors, at, tirx.const(full, "int32"), rest)
-        T.evaluate(T.cuda.cta_sync())
+        self.tensors, self.first = tensors, first
+        self.barriers.initialise()
+        ptx("fence.proxy.async.shared::cta")
+        if self.once:
+            number = tirx.const(self.stages * self.pieces, "int32")
+            self._copy(self.once, {}, number, 0, 0, self.positions)
 
-    def _copy(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], number: ir.Expr, count: int) -> None:
-        sizes = [count * s.stride * itemsize(s.dtype) for s in self.streams]
-        self.barriers.announce(number, sum(sizes))
-        for stream, buffer, size in zip(self.streams, self.buffers, sizes, strict=True):
-            place = number * (self.piece * stream.stride)
-            start = tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + cast(place, INDEX)
-            source = tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
-            ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
+    def bring(self, at: Mapping[tirx.Var, ir.Expr], stage: ir.Expr | int) -> None:
+        """Said by one thread: starts all copies of a row to a stage that nobody reads any more.
+
+        Parameters
+        ----------
+        at : the variables of the row.
+        """
+        full, rest = divmod(self.positions, self.piece)
+        with T.serial(full) as number:
+            self._copy(self.own, at, stage * self.pieces + number, stage, number, self.piece)
+        if rest:
+            self._copy(self.own, at, stage * self.pieces + full, stage, full, rest)
+
+    def _copy(
+        self,
+        streams: tuple[Access, ...],
+        at: Mapping[tirx.Var, ir.Expr],
+        barrier: ir.Expr,
+        stage: ir.Expr | int,
+        piece: ir.Expr | int,
+        count: int,
+    ) -> None:
+        sizes = [count * s.stride * itemsize(s.dtype) for s in streams]
+        self.barriers.announce(barrier, sum(sizes))
+        for stream, size in zip(streams, sizes, strict=True):
+            place = piece * (self.piece * stream.stride)
+            start = self.tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + place
+            source = self.tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
+            target = self._buffer(stream).ptr_to([stage * (self.positions * stream.stride) + place])
+            ptx(_COPY, target, source, T.uint32(size), self.barriers.pointer(barrier))
+
+    def wait_for_shared(self) -> None:
+        """Wait for what all rows share."""
+        if self.once:
+            self.barriers.wait(self.stages * self.pieces, 0)
+
+    def turn(self, stage: ir.Expr, parity: ir.Expr) -> None:
+        """Which stage is read from here on, and the parity of its barriers' phase."""
+        self.stage, self.parity = stage, parity
 
     def wait(self, start: ir.Expr) -> None:
         """Wait for the piece that starts at a position."""
-        self.barriers.wait(bind("number", (start - self.first) // self.piece), 0)
+        number = bind("number", self.stage * self.pieces + (start - self.first) // self.piece)
+        self.barriers.wait(number, self.parity)
 
     def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
         """Where the elements of a stream from a position on are in shared memory; None for one that is not there."""
-        for own, buffer in zip(self.streams, self.buffers, strict=True):
-            if stream.beside(own):
-                return buffer, (start - self.first) * stream.stride
+        for streams, stage in ((self.own, self.stage), (self.once, 0)):
+            for own in streams:
+                if stream.beside(own):
+                    return self._buffer(own), (stage * self.positions + start - self.first) * stream.stride
         return None
+
+    def _buffer(self, stream: Access) -> Any:
+        return next(b for own, b in zip((*self.own, *self.once), self.buffers, strict=True) if stream.beside(own))
 
 
 class StagedVectors(Vectors):
