@@ -108,7 +108,7 @@ def test_our_rows_fill_an_output_that_held_nan() -> None:
         assert output.isnan().all()
         output.copy_(q)
 
-    prepared = tvm_peers._filling(job, add, lambda: "a kernel")
+    prepared = tvm_peers.filling(job, add, lambda: "a kernel")
     assert torch.equal(check.result(prepared), job.q)
     assert torch.equal(check.result(prepared), job.q)
 

@@ -10,16 +10,16 @@ from tvm_cascade.bench.gpu.flashinfer_peer import flashinfer
 from tvm_cascade.bench.gpu.prepared import Prepare
 from tvm_cascade.errors import OptionError
 
-OURS = "ours"
-OURS_CUDA_CORES = "ours-cuda-cores"
+OURS, OURS_CUDA_CORES, TVM_DEFAULT = tvm_peers.OURS, tvm_peers.OURS_CUDA_CORES, tvm_peers.TVM_DEFAULT
+INDUCTOR = "inductor"
 
 PEERS: Mapping[str, Prepare] = {
     "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
     "flash": partial(torch_peers.sdpa, "FLASH_ATTENTION"),
     "flex": torch_peers.flex,
-    "inductor": torch_peers.inductor,
+    INDUCTOR: torch_peers.inductor,
     "flashinfer": flashinfer,
-    "tvm-default": tvm_peers.tvm_default,
+    TVM_DEFAULT: tvm_peers.tvm_default,
     OURS_CUDA_CORES: tvm_peers.ours_scheduled,
     OURS: tvm_peers.ours,
 }
@@ -27,8 +27,8 @@ PEERS: Mapping[str, Prepare] = {
 
 ROW_PEERS: Mapping[str, Prepare] = {
     "eager": torch_peers.row_eager,
-    "inductor": torch_peers.row_inductor,
-    "tvm-default": tvm_peers.tvm_default,
+    INDUCTOR: torch_peers.row_inductor,
+    TVM_DEFAULT: tvm_peers.tvm_default,
     OURS_CUDA_CORES: tvm_peers.ours_scheduled,
     OURS: tvm_peers.ours,
 }

@@ -21,12 +21,14 @@ class Prepared:
     output : from that to the output; of attention as [batch, head, position, feature].
     poison : fills the output with NaN where it is known before the run.
     configuration : how the kernel is cut, or which one it is; empty where that is not known.
+    ahead_seconds : that the program took to compile ahead, in another process.
     """
 
     run: Callable[[], Any]
     output: Callable[[Any], Any]
     poison: Callable[[], object]
     configuration: Callable[[], str] = str
+    ahead_seconds: float = 0.0
 
 
 Prepare = Callable[[Any], Prepared | Absent]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
+from tvm_cascade.bench.gpu.ahead import compiled_ahead
 from tvm_cascade.bench.gpu.memory import measured
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.rows import Bench
@@ -22,7 +24,7 @@ JSON_FORMAT = 1
 """Version of what `--json` writes; a field that changes its meaning raises it."""
 
 _LEAST_ROUNDS = 4
-_OPTIONS = ("peers", "rounds", "markdown", "commit")
+_OPTIONS = ("peers", "rounds", "markdown", "commit", "jobs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = f"rows beside ours, of {names}; for {', '.join(suites.OF_ROWS)} of {of_rows} (default: all)"
     group.add_argument("--peers", nargs="+", metavar="NAME", help=told)
     group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {GpuPlan().rounds})")
+    told = "processes that compile ahead the programs of folds of rows (default: none)"
+    group.add_argument("--jobs", type=int, metavar="J", help=told)
     group.add_argument("--markdown", type=Path, metavar="PATH", help="write the suite's section of this file")
     group.add_argument("--commit", metavar="HASH", help="what is measured, where that is a copy without its repository")
 
@@ -67,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
     """
     plan = _plan(args)
     of_rows = args.suite in suites.OF_ROWS
+    if args.jobs is not None and (args.jobs < 1 or not of_rows):
+        hint = f"pass 1 or more, with --suite {' or '.join(suites.OF_ROWS)}"
+        raise OptionError("a number of processes, for a suite of rows", str(args.jobs), "--jobs", hint)
     rows = peers.chosen(args.peers, peers.ROW_PEERS if of_rows else peers.PEERS)
     entries = suites.entries(args.suite, args.only)
     for path in (args.json, args.markdown):
@@ -75,15 +82,17 @@ def run(args: argparse.Namespace) -> int:
     torch = device.torch_on_gpu(args.suite)
     clock, shown = DeviceClock(torch), console()
     memory = measured(torch, clock, device.DEVICE) if of_rows else None
+    torch.cuda.empty_cache()
     where = replace(device.describe(torch, args.commit), memory=memory)
     table.print_environment(shown, where)
-    bench = Bench(torch, device.DEVICE, rows, clock, plan, args.seed, memory)
     reports: list[GpuReport] = []
-    for entry in entries:
-        reports.append(bench.report(entry))
-        torch.cuda.empty_cache()
-        table.print_report(shown, reports[-1])
-        write(args, where, plan, reports)  # after every workload, so that a broken run leaves the rest
+    with compiled_ahead(rows, args.suite, entries, args.jobs) if args.jobs else nullcontext(rows) as prepared:
+        bench = Bench(torch, device.DEVICE, prepared, clock, plan, args.seed, memory)
+        for entry in entries:
+            reports.append(bench.report(entry))
+            torch.cuda.empty_cache()
+            table.print_report(shown, reports[-1])
+            write(args, where, plan, reports)  # after every workload, so that a broken run leaves the rest
     table.print_means(shown, means(reports))
     print_goals(shown, goals.evaluate(args.suite, reports))
     return 0 if all(report.sound for report in reports) else 1

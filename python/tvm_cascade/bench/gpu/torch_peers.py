@@ -65,7 +65,9 @@ def row_eager(problem: RowProblem) -> Prepared:
 
 def row_inductor(problem: RowProblem) -> Prepared:
     """`torch.compile` of the same."""
-    compiled = problem.torch.compile(partial(problem.formula, problem.torch), dynamic=False)
+    # Configurations that another process has found best, beside others on the same GPU, are not taken over.
+    options = {"autotune_local_cache": False}
+    compiled = problem.torch.compile(partial(problem.formula, problem.torch), dynamic=False, options=options)
     return allocating(problem, lambda: compiled(*problem.inputs))
 
 

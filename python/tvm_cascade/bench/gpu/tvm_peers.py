@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
+from tvm import tirx
 from tvm.s_tir import dlight
 
 from tvm_cascade.bench.gpu.prepared import Prepared
@@ -18,41 +21,70 @@ from tvm_cascade.lowering_cuda import cuda_compiler
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"
 
 
-def ours(problem: Problem | RowProblem) -> Prepared:
-    """`tvm_cascade.compile` for the GPU of this machine."""
-    return _compiled(problem, **dict.fromkeys(problem.workload.allowances, True))
+@dataclass(frozen=True)
+class Code:
+    """What came out of a compiler.
+
+    Attributes
+    ----------
+    executable : its `main` is the program.
+    configuration : see `Prepared`.
+    """
+
+    executable: Any
+    configuration: Callable[[], str]
 
 
-def ours_scheduled(problem: Problem | RowProblem) -> Prepared | Absent:
-    """The same without kernels of a skeleton: the fused loop under our S-TIR schedule."""
-    options = {"tensor_cores": False, "row_kernels": False}
-    return _compiled(problem, **options) if problem.smallest else Absent(_ONLY_SMALL)
-
-
-def tvm_default(problem: Problem | RowProblem) -> Prepared | Absent:
-    """The unfused program under dlight's rules, in the order of TVM's own pipeline for CUDA."""
-    if not problem.smallest:
-        return Absent(_ONLY_SMALL)
-    target, gpu = resolve_target("cuda"), dlight.gpu
-    rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
-    mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": problem.func})))
-    with target, cuda_compiler(fast_math=True):  # as TVM itself compiles
-        built = tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target)
-    return _filling(problem, built["main"], lambda: "dlight")
-
-
-def _compiled(problem: Problem | RowProblem, **options: bool) -> Prepared:
-    compiled = compile(problem.func, target="cuda", **options)
+def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
+    compiled = compile(func, target="cuda", **options)
     allowed = [name for name, value in options.items() if value]
 
     def lowering() -> str:
         return "; ".join([*(function.lowering for function in compiled.report.functions), *allowed])
 
     # The function itself: what `Compiled` asks of every argument takes the host longer than a short kernel the device.
-    return _filling(problem, compiled.runtime_module["main"], lowering)
+    return Code(compiled.runtime_module, lowering)
 
 
-def _filling(
+def _default(func: tirx.PrimFunc) -> Code:
+    target, gpu = resolve_target("cuda"), dlight.gpu
+    rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
+    mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func})))
+    with target, cuda_compiler(fast_math=True):  # as TVM itself compiles
+        return Code(tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target), lambda: "dlight")
+
+
+OURS, OURS_CUDA_CORES, TVM_DEFAULT = "ours", "ours-cuda-cores", "tvm-default"
+
+COMPILERS: Mapping[str, Callable[..., Code]] = {
+    TVM_DEFAULT: _default,
+    OURS_CUDA_CORES: partial(_fused, tensor_cores=False, row_kernels=False),
+    OURS: _fused,
+}
+"""The compilers by the names of their rows."""
+
+
+def ours(problem: Problem | RowProblem) -> Prepared:
+    """`tvm_cascade.compile` for the GPU of this machine."""
+    return _compiled(OURS, problem, **dict.fromkeys(problem.workload.allowances, True))
+
+
+def ours_scheduled(problem: Problem | RowProblem) -> Prepared | Absent:
+    """The same without kernels of a skeleton: the fused loop under our S-TIR schedule."""
+    return _compiled(OURS_CUDA_CORES, problem) if problem.smallest else Absent(_ONLY_SMALL)
+
+
+def tvm_default(problem: Problem | RowProblem) -> Prepared | Absent:
+    """The unfused program under dlight's rules, in the order of TVM's own pipeline for CUDA."""
+    return _compiled(TVM_DEFAULT, problem) if problem.smallest else Absent(_ONLY_SMALL)
+
+
+def _compiled(name: str, problem: Problem | RowProblem, **options: bool) -> Prepared:
+    code = COMPILERS[name](problem.func, **options)
+    return filling(problem, code.executable["main"], code.configuration)
+
+
+def filling(
     problem: Problem | RowProblem, function: Callable[..., object], configuration: Callable[[], str]
 ) -> Prepared:
     """A row whose runs fill one output."""

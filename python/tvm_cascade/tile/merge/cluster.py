@@ -59,9 +59,7 @@ class ClusterStates:
         """Waits until all blocks have."""
         _call("cluster_wait", _WAIT)
 
-    def exchange(
-        self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr, turn: ir.Expr | int = 0
-    ) -> Lanes:
+    def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr, turn: ir.Expr | int = 0) -> Lanes:
         """Every lane takes a block's state, each as many times as lanes there are; the exchange that merges them.
 
         Parameters

@@ -113,7 +113,11 @@ class RowConfig:
             Team.CLUSTER: "lanes, warps and the blocks of a cluster",
             Team.GRID: "lanes, warps and blocks",
         }
-        kept = ", kept in registers" if self.kept else ", brought to shared memory by bulk copies" if self.staged else ""
+        kept = ", kept in registers" if self.kept else ""
+        if self.staged:
+            kept = ", brought to shared memory by bulk copies"
+        if self.rows > 1:
+            kept += f", {self.rows} rows one after the other, {self.stages} at hand or under way"
         because = f": {self.why}" if self.why else ""
         return (
             f"{who[self.team]} of {self.threads} threads, merged over {levels[self.team]}, "

@@ -13,7 +13,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.script import bind, named, ptx, when
+from tvm_cascade.tile.hopper.script import bind, named, ptx
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import INDEX, Access, itemsize
@@ -66,8 +66,8 @@ class Staging:
         self.positions, self.piece, self.pieces = positions, piece, -(-positions // piece)
         self.own, self.once = staged_streams(row), shared_streams(row) if once else ()
         for stream in (*self.own, *self.once):
-            size = itemsize(stream.dtype)
-            if any(n * size % _UNIT_BYTES for n in (stream.alignment, piece * stream.stride, positions * stream.stride)):
+            starts = (stream.alignment, piece * stream.stride, positions * stream.stride)
+            if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
                 raise Unfit(f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need")
         self.buffers = [
             named(f"{s.buffer.name}_staged", pool.alloc((count * positions * s.stride,), s.dtype, align=128))

@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.row.elements import copy_vector
+from tvm_cascade.tile.row.elements import Vectors, copy_vector
 from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
 from tvm_cascade.tile.row.store import of_results
 from tvm_cascade.tile.row.sweep import Sweep

@@ -1,0 +1,119 @@
+"""Programs compiled ahead of a suite by several processes: TVM's as libraries, Inductor's in its own cache on disk.
+
+Nothing is timed meanwhile. What fails here is compiled again by the bench itself, whose row then says what is wrong.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tvm
+
+from tvm_cascade.bench.gpu import device, torch_peers, tvm_peers
+from tvm_cascade.bench.gpu.check import twin
+from tvm_cascade.bench.gpu.peers import INDUCTOR, OWN
+from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
+from tvm_cascade.bench.gpu.problems import AnyProblem
+from tvm_cascade.bench.gpu.row_problem import RowProblem
+from tvm_cascade.bench.gpu.suites import GpuEntry, entries
+from tvm_cascade.bench.peers import Absent
+from tvm_cascade.bench.workload import Workload
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a process has compiled.
+
+    Attributes
+    ----------
+    seconds : that it took, beside others.
+    path : of a library whose `main` is the program; None where a cache on disk has it.
+    configuration : see `Prepared`.
+    """
+
+    seconds: float
+    path: str | None = None
+    configuration: str = ""
+
+
+Key = tuple[object, ...]
+
+
+def _key(name: str, workload: Workload) -> Key:
+    return (name, workload.builder, *workload.shape.items(), workload.dtype)
+
+
+@contextmanager
+def compiled_ahead(
+    rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int
+) -> Iterator[Mapping[str, Prepare]]:
+    """The same rows, whose programs of a suite's workloads are compiled already.
+
+    Parameters
+    ----------
+    suite, chosen : one of folds along rows, and its entries.
+    jobs : processes.
+    """
+    with TemporaryDirectory() as folder:
+        ready = _compiled(rows, suite, chosen, jobs, Path(folder))
+        yield {name: _with(ready, name, prepare) for name, prepare in rows.items()}
+
+
+def _compiled(
+    rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int, folder: Path
+) -> dict[Key, Ready]:
+    context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
+    pool = ProcessPoolExecutor(jobs, context)
+    coming: dict[Key, Future[Ready]] = {}
+    for entry in chosen:
+        for name in rows:
+            for small in (False, True) if name in OWN else (False,):
+                key = _key(name, twin(entry.workload) if small else entry.workload)
+                if (name in tvm_peers.COMPILERS or name == INDUCTOR) and key not in coming:
+                    path = str(folder / f"{len(coming)}.so")
+                    coming[key] = pool.submit(_compile, suite, entry.label, name, small, path)
+    found = {}
+    for key, future in coming.items():
+        if future.exception() is None:
+            found[key] = future.result()
+    pool.shutdown()
+    return found
+
+
+def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready:
+    """What a process does."""
+    start = time.perf_counter()
+    (entry,) = entries(suite, [label])
+    workload = twin(entry.workload) if small else entry.workload
+    if name == INDUCTOR:
+        torch = device.torch_on_gpu(suite)
+        torch_peers.row_inductor(RowProblem.drawn(torch, workload, device.DEVICE, seed=0)).run()
+        torch.cuda.synchronize()
+        torch_peers.forget_compiled()
+        torch.cuda.empty_cache()
+        return Ready(time.perf_counter() - start)
+    code = tvm_peers.COMPILERS[name](workload.program.prim_func())
+    code.executable.export_library(path)
+    return Ready(time.perf_counter() - start, path, code.configuration())
+
+
+def _with(ready: Mapping[Key, Ready], name: str, prepare: Prepare) -> Prepare:
+    def prepared(problem: AnyProblem) -> Prepared | Absent:
+        found = ready.get(_key(name, problem.workload))
+        if found is None:
+            return prepare(problem)
+        if found.path is None:
+            own = prepare(problem)
+            return own if isinstance(own, Absent) else replace(own, ahead_seconds=found.seconds)
+        function = tvm.runtime.load_module(found.path)["main"]
+        own = tvm_peers.filling(problem, function, lambda: found.configuration)
+        return replace(own, ahead_seconds=found.seconds)
+
+    return prepared

@@ -1,0 +1,80 @@
+"""Programs compiled ahead without a GPU: libraries take the place of compilers, and what fails is left to the bench."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import tirx
+
+from tvm_cascade.bench.gpu import ahead, check, peers, suites, tvm_peers
+from tvm_cascade.bench.gpu import runner as gpu_runner
+from tvm_cascade.bench.gpu.peers import OURS
+from tvm_cascade.bench.gpu.prepared import Prepared
+from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
+from tvm_cascade.bench.gpu.row_problem import RowProblem
+from tvm_cascade.bench.gpu.suites import GpuEntry
+from tvm_cascade.errors import OptionError
+
+from .test_gpu_runner import parse
+
+torch = pytest.importorskip("torch")
+
+
+def small() -> GpuEntry:
+    (entry,) = suites.entries("variance", ["V1"])
+    return dataclasses.replace(entry, workload=check.twin(entry.workload))
+
+
+def refused(problem: AnyProblem) -> Prepared:
+    raise AssertionError(f"{problem.workload.name} was to be there already")
+
+
+def test_a_library_takes_the_place_of_the_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def for_the_cpu(func: tirx.PrimFunc) -> tvm_peers.Code:
+        return tvm_peers.Code(tvm.compile(func, target="llvm"), lambda: "a loop")
+
+    entry = small()
+    monkeypatch.setattr(tvm_peers, "COMPILERS", {OURS: for_the_cpu})
+    monkeypatch.setattr(ahead, "entries", lambda suite, only: [entry])
+    ready = ahead._compile("variance", "V1", OURS, small=False, path=str(tmp_path / "v.so"))
+    problem = problem_class(entry.workload).drawn(torch, entry.workload, "cpu", seed=0)
+    prepared = ahead._with({ahead._key(OURS, entry.workload): ready}, OURS, refused)(problem)
+    assert isinstance(prepared, Prepared)
+    assert prepared.configuration() == "a loop"
+    assert prepared.ahead_seconds > 0
+    assert check.Exact(problem).judge(check.result(prepared)).ok
+
+
+def test_other_shapes_are_not_taken_for_it() -> None:
+    entry = small()
+    other = problem_class(entry.workload).drawn(torch, entry.workload.with_shape(rows=3), "cpu", seed=0)
+    ready = {ahead._key(OURS, entry.workload): ahead.Ready(1.0, "there is none")}
+    with pytest.raises(AssertionError, match="to be there already"):
+        ahead._with(ready, OURS, refused)(other)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_what_fails_ahead_is_left_to_the_bench() -> None:
+    """There is no GPU: the process cannot compile, and the row is prepared as ever."""
+    entry = small()
+    seen: list[AnyProblem] = []
+
+    def prepare(problem: AnyProblem) -> Prepared:
+        seen.append(problem)
+        return Prepared(lambda: None, lambda output: output, lambda: None)
+
+    (listed,) = suites.entries("variance", ["V1"])
+    problem = RowProblem.drawn(torch, entry.workload, "cpu", seed=0)
+    with ahead.compiled_ahead({peers.INDUCTOR: prepare, OURS: prepare}, "variance", [listed], jobs=2) as rows:
+        for row in rows.values():
+            row(problem)
+    assert seen == [problem, problem]
+
+
+def test_jobs_are_for_suites_of_rows() -> None:
+    for arguments in (("--suite", "prefill", "--jobs", "2"), ("--suite", "row", "--jobs", "0")):
+        with pytest.raises(OptionError, match="--jobs"):
+            gpu_runner.run(parse(*arguments))
