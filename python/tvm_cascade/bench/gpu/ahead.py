@@ -6,6 +6,7 @@ Nothing is timed meanwhile. What fails here is compiled again by the bench itsel
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -25,6 +26,8 @@ from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.gpu.suites import GpuEntry, entries
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.workload import Workload
+
+_ONE_CORE = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def _compiled(
     rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int, folder: Path
 ) -> dict[Key, Ready]:
     context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
-    pool = ProcessPoolExecutor(jobs, context)
+    pool = ProcessPoolExecutor(jobs, context, initializer=os.environ.update, initargs=(_ONE_CORE,))
     coming: dict[Key, Future[Ready]] = {}
     for entry in chosen:
         for name in rows:
