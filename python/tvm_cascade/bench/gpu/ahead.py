@@ -10,7 +10,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ import tvm
 
 from tvm_cascade.bench.gpu import device, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.check import twin
-from tvm_cascade.bench.gpu.peers import INDUCTOR, OWN
+from tvm_cascade.bench.gpu.peers import INDUCTOR, OWN, TVM_DEFAULT
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.gpu.row_problem import RowProblem
@@ -73,21 +74,26 @@ def _compiled(
     rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int, folder: Path
 ) -> dict[Key, Ready]:
     context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
-    pool = ProcessPoolExecutor(jobs, context, initializer=os.environ.update, initargs=(_ONE_CORE,))
+    pool = ProcessPoolExecutor(jobs, context, initializer=_on_one_core)
     coming: dict[Key, Future[Ready]] = {}
-    for entry in chosen:
-        for name in rows:
-            for small in (False, True) if name in OWN else (False,):
-                key = _key(name, twin(entry.workload) if small else entry.workload)
-                if (name in tvm_peers.COMPILERS or name == INDUCTOR) and key not in coming:
-                    path = str(folder / f"{len(coming)}.so")
-                    coming[key] = pool.submit(_compile, suite, entry.label, name, small, path)
+    wanted = [(entry, name, small) for entry in chosen for name in rows for small in (False, True)]
+    with suppress(BrokenProcessPool):  # a process was killed: what is not compiled by then is not
+        for entry, name, small in wanted:
+            key = _key(name, twin(entry.workload) if small else entry.workload)
+            known = name in OWN or (not small and name in (TVM_DEFAULT, INDUCTOR))
+            if known and key not in coming:
+                path = str(folder / f"{len(coming)}.so")
+                coming[key] = pool.submit(_compile, suite, entry.label, name, small, path)
     found = {}
     for key, future in coming.items():
         if future.exception() is None:
             found[key] = future.result()
     pool.shutdown()
     return found
+
+
+def _on_one_core() -> None:
+    os.environ.update(_ONE_CORE)
 
 
 def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready:
