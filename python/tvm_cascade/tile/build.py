@@ -90,10 +90,10 @@ def build_row_kernel(
     """
     row_program = build_row_program(read_row(program, group))
     row = row_program.row
-    chosen = config or (choose_column_config(row) if row.is_columns else choose_row_config(row, clusters))
+    chosen = config or (choose_column_config(row, clusters) if row.is_columns else choose_row_config(row, clusters))
     if isinstance(chosen, ColumnConfig) is not row.is_columns:
         raise Unfit(f"{chosen} is of another layout")
-    if row.is_columns and row.whole_rows and chosen.segments > 1:
+    if isinstance(chosen, ColumnConfig) and row.whole_rows and not chosen.is_cluster(clusters):
         raise Unfit(f"{chosen}: no block has the results that outputs along the axis read")
     skeleton = ColumnKernel(row_program, chosen) if isinstance(chosen, ColumnConfig) else RowKernel(row_program, chosen)
     return Kernel(skeleton.build(name), row_program, chosen)

@@ -1,7 +1,8 @@
 """The row skeleton over columns of memory: lanes hold neighbouring rows, groups of threads split the positions.
 
     for chunk of positions: load a vector of rows at each; fold it, row by row      every thread by itself
-    leave the states; take those of one row from all groups; merge them             block, then the last of the grid
+    leave the states; take those of one row from all groups; merge them             block
+    the same of all blocks that share rows                                          a cluster's, or the last of the grid
     finish;  store what has one value a row
     for chunk of positions: store what has an element a position                    from registers, or read again
 
@@ -21,6 +22,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.hopper.script import bind, named, put, when, whole
 from tvm_cascade.tile.kernels.memory import MemoryKernel
 from tvm_cascade.tile.merge.blocks import GridStates
+from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
@@ -40,6 +42,9 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         self.rows = whole(self.row.count)
         tiles = (self.rows + (config.rows - 1)) // config.rows
         self.block = named("block", T.cta_id([tiles * config.segments]))
+        self.clustered = bool(self.row.whole_rows) and config.segments > 1
+        if self.clustered:  # every block has to know the whole for what it writes
+            self.part = named("part", T.cta_id_in_cluster([config.segments]))
         named("warp", T.warp_id([config.threads // WARP]))
         named("lane_of_warp", T.lane_id([WARP]))
         self.thread = named("thread", T.thread_id([config.threads]))
@@ -49,9 +54,12 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         states, pool = ThreadStates(state, config.vector), T.SMEMPool()
         shared = ColumnStates(pool, state, config.groups, config.lanes, config.vector)
         results = self._shared_results(pool)
-        if config.segments > 1:
+        cluster = ClusterStates(pool, state, config.segments, config.rows) if self.clustered else None
+        if config.segments > 1 and cluster is None:
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
         pool.commit()
+        if cluster is not None:
+            cluster.start()
         self.tile = bind("tile", self.block // config.segments)
         group, lane = bind("group", self.thread // config.lanes), bind("lane", self.thread % config.lanes)
         # Rows past the last are folded as the last are: all threads take part in what follows.
@@ -64,7 +72,11 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         sweep.fold_rows(states)
         shared.leave(states, group, lane)
         T.evaluate(T.cuda.cta_sync())
-        self._over_groups(state, shared, results)
+        if cluster is not None:
+            cluster.started()
+        self._over_groups(state, shared, results, cluster)
+        if cluster is not None:
+            self._over_cluster(state, cluster, results)
         if self.row.whole_rows:
             T.evaluate(T.cuda.cta_sync())
             with when(self._row(lane, 0) < self.rows):
@@ -80,8 +92,10 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         names = dict.fromkeys(member.result for member in read if member is not None)
         return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}
 
-    def _over_groups(self, state: State, shared: ColumnStates, results: dict[sp.Symbol, Any]) -> None:
-        """Merges and stores the rows of the block, one of each lane at a time."""
+    def _over_groups(
+        self, state: State, shared: ColumnStates, results: dict[sp.Symbol, Any], cluster: ClusterStates | None
+    ) -> None:
+        """Merges the rows of the block, one of each lane at a time; stores them where no other block shares them."""
         config, segment = self.config, self.block % self.config.segments
         member, lane = bind("member", self.thread % config.groups), bind("lane_of_row", self.thread // config.groups)
         is_first = tirx.EQ(member, tirx.const(0, "int32"))
@@ -90,20 +104,46 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
             row = bind("row_index", self._row(lane, number))
             point = self._point(tirx.min(row, self.rows - 1))
             self._merge(state, shared.exchange(state, number, lane, member), point)
-            with when(row < self.rows):
-                if grid is not None:
-                    with when(is_first):
-                        grid.put(state, segment, row)
-                else:
-                    stored = self._store(state, point, member, config.groups)
-                    for result, values in results.items():
-                        with when(is_first):
-                            put(values, number * config.lanes + lane, stored[result])
+            if cluster is not None:
+                cluster.leave(state, self.part, member, number * config.lanes + lane)
+            elif grid is not None:
+                with when(tirx.And(row < self.rows, is_first)):
+                    grid.put(state, segment, row)
+            else:
+                with when(row < self.rows):
+                    self._keep(self._store(state, point, member, config.groups), results, is_first, number, lane)
         if grid is not None:
             self._over_blocks(state, grid)
 
+    def _over_cluster(self, state: State, cluster: ClusterStates, results: dict[sp.Symbol, Any]) -> None:
+        """Every block merges the states of all, of each of its rows."""
+        config, blocks = self.config, self.config.segments
+        at_once = config.threads // blocks
+        cluster.meet()
+        member = bind("block_of_cluster", self.thread % blocks)
+        is_first = tirx.EQ(member, tirx.const(0, "int32"))
+        with T.serial(-(-config.rows // at_once)) as step:
+            place = bind("place_of_row", step * at_once + self.thread // blocks)
+            # Threads beyond the last row take part with it, as lanes of a warp have to.
+            known = bind("known_place", tirx.min(place, config.rows - 1))
+            number, lane = bind("number", known // config.lanes), bind("lane_of_place", known % config.lanes)
+            row = bind("row_index", self._row(lane, number))
+            point = self._point(tirx.min(row, self.rows - 1))
+            self._merge(state, cluster.take(state, member, known), point)
+            with when(tirx.And(place < config.rows, row < self.rows)):
+                self._keep(self._store(state, point, member, blocks), results, is_first, number, lane)
+
+    def _keep(
+        self, stored: dict[sp.Symbol, ir.Expr], results: dict[sp.Symbol, Any], is_first: ir.Expr, number: ir.Expr,
+        lane: ir.Expr,
+    ) -> None:  # fmt: skip
+        """Leaves the results of a row where outputs along the axis read them."""
+        for result, values in results.items():
+            with when(is_first):
+                put(values, number * self.config.lanes + lane, stored[result])
+
     def _grid(self, state: State) -> GridStates | None:
-        if self.config.segments == 1:
+        if self.config.segments == 1 or self.clustered:
             return None
         assert isinstance(self.row.count, int)
         return GridStates(self.name, self.config.segments, self.row.count, len(state.parts))

@@ -67,16 +67,27 @@ class ClusterStates:
         block : the block's own number in the cluster.
         turn : the place for states.
         """
-        first = turn * self.blocks
-        with when(thread < self.blocks):
+        self.leave(state, block, thread, turn)
+        self.meet()
+        return self.take(state, lane, turn)
+
+    def leave(self, state: State, block: ir.Expr, other: ir.Expr, turn: ir.Expr | int) -> None:
+        """Leaves the block's state with another block, if there is one of that number."""
+        with when(other < self.blocks):
             for shared, own in zip(self.parts, state.parts, strict=True):
                 dtype = dtype_of(own)
                 text = _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype])
-                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([first + block]), thread, own[0])
+                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([turn * self.blocks + block]), other, own[0])
+
+    def meet(self) -> None:
+        """All blocks have left what they leave."""
         _call("cluster_arrive", _ARRIVE)
         _call("cluster_wait", _WAIT)
+
+    def take(self, state: State, lane: ir.Expr, turn: ir.Expr | int) -> Lanes:
+        """The lane takes the state of a block; the exchange that merges those of neighbouring lanes."""
         for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[first + lane % self.blocks])
+            put(own, 0, shared[turn * self.blocks + lane % self.blocks])
         return Lanes(lane, self.blocks)
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from tvm_cascade.tile.config import MULTIPROCESSORS
+from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
@@ -58,7 +59,7 @@ class ColumnConfig:
     groups : of so many threads, that split the positions; a power of two, at most 32.
     vector : neighbouring rows that a thread reads at once, and folds.
     vectors : positions that it has in flight.
-    segments : blocks of the same rows, at most 32.
+    segments : blocks of the same rows, at most 32; of a cluster, where outputs along the axis read the whole.
     kept : elements stay in registers until outputs are written; otherwise they are read again.
     resident : blocks of a multiprocessor that registers have to do for.
     why : it was chosen, in words; empty where a caller did.
@@ -98,6 +99,11 @@ class ColumnConfig:
         """Positions that those threads have in flight together."""
         return self.groups * self.vectors
 
+    def is_cluster(self, clusters: bool) -> bool:
+        """Whether the blocks of the same rows can be one block, or a cluster, where there are clusters."""
+        count = self.segments
+        return count == 1 or (clusters and count & (count - 1) == 0 and count <= min(LARGEST_CLUSTER, self.groups))
+
     def __str__(self) -> str:
         blocks = f"{self.segments} blocks for" if self.segments > 1 else "a block for"
         levels = "groups and blocks" if self.segments > 1 else "groups"
@@ -110,8 +116,12 @@ class ColumnConfig:
         )
 
 
-def choose_column_config(row: Row) -> ColumnConfig:
+def choose_column_config(row: Row, clusters: bool = True) -> ColumnConfig:
     """The cut of columns, by bytes in flight: enough on each multiprocessor, and blocks for all of them.
+
+    Parameters
+    ----------
+    clusters : whether the GPU has clusters of blocks.
 
     Raises
     ------
@@ -123,15 +133,18 @@ def choose_column_config(row: Row) -> ColumnConfig:
         raise Unfit("the axis is empty")
     vector = _vector(row)
     lanes, groups = _team(row, vector)
-    while vector > 1 and _idle(row, lanes, groups, vector):
+    most_segments = WARP
+    if row.whole_rows:
+        most_segments = min(LARGEST_CLUSTER, groups) if clusters else 1
+    while vector > 1 and _idle(row, lanes, groups, vector, most_segments):
         vector //= 2
     most = max(1, min(IN_FLIGHT_BYTES // (vector * own_bytes(row)), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
     segments, kept = 1, False
     if isinstance(length, int):
-        share = -(-length // groups)
+        segments = _segments(row, length, _blocks(row, lanes * vector), groups, most_segments)
+        share = -(-length // (groups * segments))
         kept = bool(row.whole_rows) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
-        segments = _segments(row, length, _blocks(row, lanes * vector), groups)
-        most = share if kept else min(most, -(-share // segments))
+        most = share if kept else min(most, share)
     chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
     if not kept:
         chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen))
@@ -158,13 +171,13 @@ def _team(row: Row, vector: int) -> tuple[int, int]:
     return lanes, groups
 
 
-def _idle(row: Row, lanes: int, groups: int, vector: int) -> bool:
+def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int) -> bool:
     """Whether multiprocessors stay without work that narrower vectors would give them, of whole sectors still."""
     narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
     blocks = _blocks(row, lanes * vector)
     if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
         return False
-    return blocks * _segments(row, row.length, blocks, groups) < _BUSY_BLOCKS
+    return blocks * _segments(row, row.length, blocks, groups, most_segments) < _BUSY_BLOCKS
 
 
 def _blocks(row: Row, rows: int) -> int | None:
@@ -172,11 +185,12 @@ def _blocks(row: Row, rows: int) -> int | None:
     return -(-row.count // rows) if isinstance(row.count, int) else None
 
 
-def _segments(row: Row, length: int, blocks: int | None, groups: int) -> int:
-    """Blocks of the same rows: as many as give every multiprocessor two, where none has to wait for all."""
-    if row.whole_rows or blocks is None or blocks >= MULTIPROCESSORS:
+def _segments(row: Row, length: int, blocks: int | None, groups: int, most: int) -> int:
+    """Blocks of the same rows, up to so many: as give every multiprocessor two; clusters are of powers of two."""
+    if blocks is None or blocks >= MULTIPROCESSORS:
         return 1
-    return max(1, min(WARP, 2 * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
+    segments = max(1, min(most, 2 * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
+    return 1 << (segments.bit_length() - 1) if row.whole_rows else segments
 
 
 def _enough(row: Row, config: ColumnConfig) -> int:
