@@ -103,7 +103,7 @@ def test_lengths(length: int) -> None:
 def test_whole_rows_stay_in_registers() -> None:
     assert config_of(assert_right(softmax())).kept
     assert_right(softmax(), KEPT)
-    assert not config_of(assert_right(softmax(length=1100, rows=8, batch=1))).kept
+    assert not config_of(assert_right(softmax(length=9000, rows=8, batch=1))).kept
 
 
 @pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])
@@ -151,9 +151,17 @@ def test_outputs_with_an_axis_of_their_own(config: ColumnConfig | None) -> None:
     config_of(assert_right(transposed(FOLDS["routed"]()), config and dataclasses.replace(config, vector=1)))
 
 
-def test_blocks_that_share_rows_write_no_element_a_position() -> None:
+@pytest.mark.parametrize("name", ["softmax", "batch_norm"])
+def test_blocks_of_a_cluster_share_rows_whose_outputs_run_along_the_axis(name: str) -> None:
+    """Of eight segments of 72 positions each has nine, and rows end within the last block."""
+    assert_right(COLUMNS[name](), dataclasses.replace(FEW_LANES, segments=8))
+
+
+def test_blocks_of_the_grid_write_no_element_a_position() -> None:
     with pytest.raises(Unfit, match="no block has the results"):
         row_kernel(softmax(), GRID)
+    with pytest.raises(Unfit, match="no block has the results"):
+        row_kernel(softmax(), dataclasses.replace(FEW_LANES, segments=8), clusters=False)
 
 
 def test_a_cut_of_the_other_layout_is_refused() -> None:
@@ -165,7 +173,8 @@ def test_the_cut_gives_every_multiprocessor_work() -> None:
     few, many = config_of(row_kernel(variance(rows=512, length=2**17))), config_of(row_kernel(variance(rows=2**17)))
     assert few.segments > 1 and few.segments * 512 // few.rows >= 132
     assert many.segments == 1 and many.lanes == 32
-    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1))).segments == 1
+    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1))).segments == 8
+    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1), clusters=False)).segments == 1
 
 
 def test_explain_says_which_rows_a_block_has() -> None:

@@ -17,6 +17,7 @@ from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.build import Kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig, Team
 
 from .emulator.run import compiler, emulate
@@ -33,17 +34,17 @@ KEPT = RowConfig(Team.BLOCK, 128, 8, 1, kept=True)
 SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
-def row_kernel(func: tirx.PrimFunc, config: RowConfig | None = None) -> Kernel:
+def row_kernel(func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, clusters: bool = True) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
     assert isinstance(program, Program)
     groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
     try:
-        return build_row_kernel(program, groups[-1], "main", config)
+        return build_row_kernel(program, groups[-1], "main", config, clusters)
     except Unfit:
         if (joint := joint_reductions(program)) is None:
             raise
-        return build_row_kernel(program, joint, "main", config)
+        return build_row_kernel(program, joint, "main", config, clusters)
 
 
 def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]:
