@@ -25,8 +25,11 @@ _UNIT_BYTES = 16
 
 _COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 
-SHARED_BYTES = 227 * 1024
-"""Of a block; a multiprocessor has a KiB more for each of its blocks."""
+SHARED_BYTES, BLOCK_BYTES = 228 * 1024, 1024
+"""Of a multiprocessor, and what each of its blocks takes of that for itself."""
+
+_STATE_BYTES = 2 * 1024
+"""Of a block, beside shares: states of its warps and of other blocks, and barriers."""
 
 
 def staged_streams(row: Row) -> tuple[Access, ...]:
@@ -47,6 +50,25 @@ def shared_streams(row: Row) -> tuple[Access, ...]:
     return tuple(found)
 
 
+def staged_bytes(row: Row, positions: int, stages: int, once: bool) -> int:
+    """Of a block's shared memory, with what the multiprocessor takes for it; arguments as those of `Staging`."""
+    own, shared = (
+        sum(s.stride * itemsize(s.dtype) for s in streams) for streams in (staged_streams(row), shared_streams(row))
+    )
+    return positions * (own * stages + (shared if once else 0)) + _STATE_BYTES + BLOCK_BYTES
+
+
+def why_not_staged(row: Row, positions: int, piece: int, stages: int, once: bool) -> str:
+    """Why bulk copies cannot bring such shares, in words; empty where they can. Arguments as those of `Staging`."""
+    for stream in (*staged_streams(row), *(shared_streams(row) if once else ())):
+        starts = (stream.alignment, piece * stream.stride, positions * stream.stride)
+        if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
+            return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
+    if (needed := staged_bytes(row, positions, stages, once)) > SHARED_BYTES:
+        return f"{stages} shares of {positions} positions take {needed} of {SHARED_BYTES} bytes of shared memory"
+    return ""
+
+
 class Staging:
     """The shared memory of a share, or of the shares of several rows in turn, with a barrier for each piece.
 
@@ -65,10 +87,8 @@ class Staging:
     def __init__(self, pool: Any, row: Row, positions: int, piece: int, stages: int, once: bool) -> None:
         self.positions, self.piece, self.pieces = positions, piece, -(-positions // piece)
         self.own, self.once = staged_streams(row), shared_streams(row) if once else ()
-        for stream in (*self.own, *self.once):
-            starts = (stream.alignment, piece * stream.stride, positions * stream.stride)
-            if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
-                raise Unfit(f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need")
+        if reason := why_not_staged(row, positions, piece, stages, once):
+            raise Unfit(reason)
         self.buffers = [
             named(f"{s.buffer.name}_staged", pool.alloc((count * positions * s.stride,), s.dtype, align=128))
             for count, streams in ((stages, self.own), (1, self.once))
