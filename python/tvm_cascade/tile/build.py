@@ -14,8 +14,9 @@ from tvm_cascade.tile.kernels.row import RowKernel
 from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit, check_sums
 from tvm_cascade.tile.program import TileProgram, build_program
+from tvm_cascade.tile.row.choice import choose_row_config
 from tvm_cascade.tile.row.column_config import ColumnConfig, choose_column_config
-from tvm_cascade.tile.row.config import RowConfig, choose_row_config
+from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import read_row
 from tvm_cascade.tile.shape import read_stream

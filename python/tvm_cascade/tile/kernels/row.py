@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.hopper.script import bind, named, put, when, whole
@@ -36,7 +36,7 @@ class RowKernel(MemoryKernel[RowConfig]):
     def _places(self) -> None:
         config = self.config
         rows = whole(self.row.count)
-        per_block = config.threads // WARP if config.team is Team.WARP else config.rows
+        per_block = config.threads // WARP if config.team is Team.WARP else 1
         self.block = named("block", T.cta_id([(rows + (per_block - 1)) // per_block * config.segments]))
         if config.team is Team.CLUSTER:
             self.part = named("part", T.cta_id_in_cluster([config.segments]))
@@ -61,50 +61,26 @@ class RowKernel(MemoryKernel[RowConfig]):
         if config.team is Team.GRID:
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
         if config.team is Team.CLUSTER:
-            self.cluster = ClusterStates(pool, state, config.segments, min(2, config.rows))
+            self.cluster = ClusterStates(pool, state, config.segments)
         self.staging = self._staging(pool)
         pool.commit()
         if self.cluster is not None:
             self.cluster.start()
+        index = bind("row_index", self.block // config.segments)
         if self.staging is not None:
-            self._rows_in_turn(self.staging, state)
-        else:
-            self._one_row(bind("row_index", self.block // config.segments), state)
+            self.staging.start(self.tensors, self._at(index), self.segment.start, self.thread)
+        self._one_row(index, state)
 
     def _staging(self, pool: Any) -> Staging | None:
-        """Shared memory for the block's shares; all shares are of one length."""
+        """Shared memory for the block's share; all shares are of one length."""
         config, length = self.config, self.row.length
         if not config.staged:
             return None
         if not isinstance(length, int) or length % config.segments:
             raise Unfit(f"a row of {length} positions is no {config.segments} shares of one length")
-        return Staging(pool, self.row, length // config.segments, config.chunk, config.stages, config.rows > 1)
+        return Staging(pool, self.row, length // config.segments, config.chunk)
 
-    def _rows_in_turn(self, staging: Staging, state: State) -> None:
-        """Rows of the team, one after the other, the next ones already under way."""
-        config = self.config
-        first = bind("first_row", self.block // config.segments * config.rows)
-        count = bind("count_of_rows", tirx.min(self.rows - first, config.rows))
-        with when(self.thread == 0):
-            staging.prepare(self.tensors, self.segment.start)
-            with T.serial(tirx.min(count, config.stages)) as stage:
-                staging.bring(self._at(first + stage), stage)
-        T.evaluate(T.cuda.cta_sync())
-        if config.rows == 1:
-            self._one_row(first, state)
-            return
-        if self.cluster is not None:
-            self.cluster.started()
-        staging.wait_for_shared()
-        with T.serial(count) as number:
-            staging.turn(bind("stage", number % config.stages), bind("parity", number // config.stages % 2))
-            self._one_row(bind("row_index", first + number), state, number)
-            T.evaluate(T.cuda.cta_sync())  # nobody reads the stage any more, nor the states of the block's warps
-            with when(tirx.And(self.thread == 0, number + config.stages < count)):
-                staging.bring(self._at(first + number + config.stages), staging.stage)
-
-    def _one_row(self, index: ir.Expr, state: State, number: ir.Expr | None = None) -> None:
-        """A row; `number` is its place among those that a team goes through, where blocks have met before the first."""
+    def _one_row(self, index: ir.Expr, state: State) -> None:
         config, point = self.config, self._point(index)
         state.clear()
         self.sweep = Sweep(self.program, config, self.tensors, point, self.segment, self._member(), self.staging)
@@ -117,11 +93,7 @@ class RowKernel(MemoryKernel[RowConfig]):
             self._over_blocks(state, self.shared, index, point)
             return
         if self.cluster is not None:
-            if number is None:
-                self.cluster.started()
-            turn = 0 if number is None else number % 2
-            exchange = self.cluster.exchange(state, self.part, self.thread, self.lane, turn)
-            self._merge(state, exchange, point)
+            self._merge(state, self.cluster.exchange(state, self.part, self.thread, self.lane), point)
         self._store(state, point)
 
     def _member(self) -> ir.Expr:

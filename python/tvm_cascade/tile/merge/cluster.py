@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.domain import dtype_of
@@ -44,12 +44,12 @@ class ClusterStates:
     ----------
     pool : the block's shared memory.
     blocks : of a cluster: a power of two, at most `LARGEST_CLUSTER`.
-    turns : places for states; who has merged all of one turn may leave its own of the next but one where they were.
+    rows : of whose states a block has one each.
     """
 
-    def __init__(self, pool: Any, state: State, blocks: int, turns: int = 1) -> None:
+    def __init__(self, pool: Any, state: State, blocks: int, rows: int = 1) -> None:
         self.blocks = blocks
-        self.parts = [named("blocks", pool.alloc((turns * blocks,), dtype_of(part), align=8)) for part in state.parts]
+        self.parts = [named("blocks", pool.alloc((rows * blocks,), dtype_of(part), align=8)) for part in state.parts]
 
     def start(self) -> None:
         """Says that the block has started."""
@@ -59,35 +59,36 @@ class ClusterStates:
         """Waits until all blocks have."""
         _call("cluster_wait", _WAIT)
 
-    def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr, turn: ir.Expr | int = 0) -> Lanes:
-        """Every lane takes a block's state, each as many times as lanes there are; the exchange that merges them.
+    def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
+        """Every lane takes a block's state of the one row, each as many times as lanes there are; what merges them.
 
         Parameters
         ----------
         block : the block's own number in the cluster.
-        turn : the place for states.
         """
-        self.leave(state, block, thread, turn)
+        row = tirx.const(0, "int32")
+        self.started()
+        self.leave(state, block, thread, row)
         self.meet()
-        return self.take(state, lane, turn)
+        return self.take(state, lane, row)
 
-    def leave(self, state: State, block: ir.Expr, other: ir.Expr, turn: ir.Expr | int) -> None:
-        """Leaves the block's state with another block, if there is one of that number."""
+    def leave(self, state: State, block: ir.Expr, other: ir.Expr, row: ir.Expr) -> None:
+        """Leaves the block's state of a row with another block, if there is one of that number."""
         with when(other < self.blocks):
             for shared, own in zip(self.parts, state.parts, strict=True):
                 dtype = dtype_of(own)
                 text = _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype])
-                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([turn * self.blocks + block]), other, own[0])
+                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([row * self.blocks + block]), other, own[0])
 
     def meet(self) -> None:
-        """All blocks have left what they leave."""
+        """Waits until all blocks have left what they leave."""
         _call("cluster_arrive", _ARRIVE)
         _call("cluster_wait", _WAIT)
 
-    def take(self, state: State, lane: ir.Expr, turn: ir.Expr | int) -> Lanes:
-        """The lane takes the state of a block; the exchange that merges those of neighbouring lanes."""
+    def take(self, state: State, lane: ir.Expr, row: ir.Expr) -> Lanes:
+        """The lane takes a block's state of a row; the exchange that merges those of neighbouring lanes."""
         for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[turn * self.blocks + lane % self.blocks])
+            put(own, 0, shared[row * self.blocks + lane % self.blocks])
         return Lanes(lane, self.blocks)
 
 

@@ -15,8 +15,8 @@ from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
 from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
 
-LEAST_IN_FLIGHT_BYTES = 32 * 1024
-"""Of a multiprocessor, under way at once: what the memory's bandwidth times its latency asks for."""
+LEAST_IN_FLIGHT_BYTES, _WRITTEN_IN_FLIGHT_BYTES = 64 * 1024, 128 * 1024
+"""Of a multiprocessor, under way at once; twice as much where it writes as much as it reads."""
 
 _TEAMS = ((32, 8), (16, 16), (8, 32))
 """(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
@@ -24,7 +24,7 @@ _TEAMS = ((32, 8), (16, 16), (8, 32))
 _SHORT = (32, 4)
 """The same for axes shorter than the groups of another."""
 
-_STATE_REGISTERS = 64
+_STATE_REGISTERS = 20
 """Of a thread's states: fewer rows a thread where a state has many parts."""
 
 _SHARED_BYTES = 96 * 1024
@@ -186,10 +186,10 @@ def _blocks(row: Row, rows: int) -> int | None:
 
 
 def _segments(row: Row, length: int, blocks: int | None, groups: int, most: int) -> int:
-    """Blocks of the same rows, up to so many: as give every multiprocessor two; clusters are of powers of two."""
+    """Blocks of the same rows, up to so many: as give every multiprocessor some; clusters are of powers of two."""
     if blocks is None or blocks >= MULTIPROCESSORS:
         return 1
-    segments = max(1, min(most, 2 * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
+    segments = max(1, min(most, _RESIDENT * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
     return 1 << (segments.bit_length() - 1) if row.whole_rows else segments
 
 
@@ -198,7 +198,8 @@ def _enough(row: Row, config: ColumnConfig) -> int:
     blocks = _blocks(row, config.rows)
     resident = _RESIDENT if blocks is None else min(_RESIDENT, -(-blocks * config.segments // MULTIPROCESSORS))
     each = config.threads * config.vector * own_bytes(row) * resident
-    return max(1, min(config.vectors, -(-LEAST_IN_FLIGHT_BYTES // each)))
+    least = _WRITTEN_IN_FLIGHT_BYTES if row.whole_rows else LEAST_IN_FLIGHT_BYTES
+    return max(1, min(config.vectors, -(-least // each)))
 
 
 def _why(row: Row, config: ColumnConfig) -> str:

@@ -1,0 +1,217 @@
+"""Which cut a row gets, from its length, its dtypes and how many rows there are; a table by shape."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from tvm_cascade.tile.config import MULTIPROCESSORS
+from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, Team, own_bytes, widest_vector
+from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.row.staged_choice import OTHER_REGISTERS, REGISTERS, is_read_again, staged_config
+
+_IN_FLIGHT_POSITIONS = 32
+"""Of a thread, under way at once, besides `IN_FLIGHT_BYTES`."""
+
+_WIDE_IN_FLIGHT_BYTES = 64
+"""The same where a position has several elements, whose sums take registers too, and where rows are read again."""
+
+_KEPT_BYTES = {128: 128, 256: 64, 512: 128, 1024: 128}
+"""Of a row's own elements that a thread keeps in registers until its outputs are written, by threads that share it."""
+
+_SEVERAL_KEPT_BYTES = {128: 64, 256: 64, 512: 256, 1024: 128}
+"""The same of rows of several inputs: of a block of 512 threads, each has 128 registers."""
+
+_WARP_KEPT_BYTES = 128
+"""The same of the lanes of a warp."""
+
+_SHARE_KEPT_BYTES = {256: 128, 512: 256, 1024: 128}
+"""The same of the share of a cluster's block where rows are many: some blocks merge while others read."""
+
+_WARP_VECTORS, _WARP_KEPT_VECTORS = 8, 4
+"""Rows up to as many vectors a lane are a warp's; those that are kept for outputs are a block's sooner, if narrow."""
+
+_RESIDENT_OF_WARPS = 8
+"""Blocks of warps with many kept vectors."""
+
+_CLUSTER_BYTES = 16 * 1024
+"""Of a row that one block of a cluster reads at least, where rows are few; a merge over blocks takes about 1 µs."""
+
+_CLUSTER_KEPT_BYTES, _CLUSTER_SHARE_BYTES = 128 * 1024, 32 * 1024
+"""Of a row that one block of a cluster keeps: half of a multiprocessor's registers; less where rows are many."""
+
+_GRID_BYTES = 32 * 1024
+"""Of a row that one block of the grid reads at least; it may have many more blocks than a cluster."""
+
+_LEAST_SEGMENTS = 4
+"""Blocks below which to share a row gains less than their merge costs."""
+
+_FEW_ROWS = 2 * MULTIPROCESSORS
+"""Fewer rows than this leave multiprocessors idle."""
+
+
+def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
+    """The cut of a row, from its length, its dtypes and how many rows there are.
+
+    Parameters
+    ----------
+    clusters : whether the GPU has clusters of blocks, and bulk copies.
+
+    Raises
+    ------
+    Unfit
+        Where there is none for its shape.
+    """
+    length = row.length
+    if isinstance(length, int) and length == 0:
+        raise Unfit("the axis is empty")
+    vector = widest_vector(row)
+    if not isinstance(length, int):
+        chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
+        return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
+    chosen = _of_known_length(row, length, vector, clusters)
+    return dataclasses.replace(chosen, why=_why(row, length, chosen))
+
+
+def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowConfig:
+    vectors, rows = -(-length // vector), row.count
+    few = isinstance(rows, int) and rows < _FEW_ROWS
+    chosen = _of_a_warp(row, vector, vectors, few)
+    if chosen is None and isinstance(rows, int):
+        chosen = _of_several_blocks(row, length, rows, vector, clusters)
+    if chosen is None and row.whole_rows:
+        chosen = _of_many_whole_rows(row, length, vector, clusters)
+    return chosen or _of_a_block(row, vector, vectors, few)
+
+
+def _of_many_whole_rows(row: Row, length: int, vector: int, clusters: bool) -> RowConfig | None:
+    """From registers, or from shared memory where they are narrow: their conversions leave too few registers.
+
+    Wide rows leave registers where they are more than a block keeps, but for such as read again what all rows share.
+    """
+    staged = staged_config(row, length, vector) if clusters else None
+    if staged is not None and row.is_narrow:
+        return staged
+    kept = _kept_by_a_block(row, length, vector)
+    if kept is None and clusters and is_read_again(row):
+        blocks = min(LARGEST_CLUSTER, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
+        kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES)
+        if kept is not None:
+            held = kept.vectors * vector * _bytes_per_position(row) // 4
+            resident = REGISTERS // ((OTHER_REGISTERS + held) * kept.threads)
+            kept = dataclasses.replace(kept, resident=max(1, resident))
+    return kept or staged
+
+
+def _why(row: Row, length: int, chosen: RowConfig) -> str:
+    size = f"a row of {max(1, length * own_bytes(row) // 1024)} KiB"
+    rows = row.count
+    if chosen.staged:
+        return f"{size} waits in shared memory, of {chosen.resident} blocks a multiprocessor"
+    if chosen.segments > 1 and isinstance(rows, int) and rows < _FEW_ROWS:
+        return f"{rows} rows would leave most of {MULTIPROCESSORS} multiprocessors idle"
+    if chosen.team is Team.CLUSTER:
+        return f"{size} is more than the registers of one block keep"
+    if chosen.kept:
+        return f"{size} stays in the registers of {'a warp' if chosen.team is Team.WARP else 'a block'}"
+    if row.whole_rows:
+        return f"{size} does not stay in registers, and is read again for what is written"
+    return f"{size} is {'short' if chosen.team is Team.WARP else 'long enough for a block'}"
+
+
+def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | None:
+    """Short rows are a warp's, unless they are so few that a block each has a multiprocessor to itself."""
+    if vectors > WARP * _WARP_VECTORS or (few and vectors > WARP):
+        return None
+    each = -(-vectors // WARP)
+    if not row.whole_rows:
+        return RowConfig(Team.WARP, 128, vector, _in_flight(row, vector, each))
+    kept = each * vector * own_bytes(row) <= _WARP_KEPT_BYTES
+    if each <= _WARP_KEPT_VECTORS:
+        return RowConfig(Team.WARP, 128, vector, each if kept else _in_flight(row, vector, each), kept=kept)
+    if row.is_narrow or not kept:
+        return None
+    return RowConfig(Team.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
+
+
+def _of_several_blocks(row: Row, length: int, rows: int, vector: int, clusters: bool) -> RowConfig | None:
+    """Blocks share rows that are too few for the multiprocessors."""
+    nbytes = length * own_bytes(row)
+    spread = MULTIPROCESSORS // max(1, rows)
+    if row.whole_rows:
+        if spread < _LEAST_SEGMENTS or not clusters:
+            return None
+        blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(LARGEST_CLUSTER, spread, nbytes // _CLUSTER_BYTES))
+        most = {t: n for t, n in _kept_bytes(row).items() if t == 1024 or (t == 512 and blocks >= LARGEST_CLUSTER)}
+        return _kept_by_a_cluster(row, length, vector, 1 << max(0, blocks - 1).bit_length(), most)
+    if spread >= _LEAST_SEGMENTS * LARGEST_CLUSTER and nbytes >= _LEAST_SEGMENTS * LARGEST_CLUSTER * _GRID_BYTES:
+        return _shared(row, length, vector, Team.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
+    segments = min(LARGEST_CLUSTER, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
+    if segments < _LEAST_SEGMENTS:
+        return None
+    return _shared(row, length, vector, Team.CLUSTER if clusters else Team.GRID, 1 << (segments.bit_length() - 1))
+
+
+def _shared(row: Row, length: int, vector: int, team: Team, segments: int) -> RowConfig:
+    share = -(-length // (vector * segments))
+    threads = 128 if share <= 256 else 256
+    return RowConfig(team, threads, vector, _in_flight(row, vector, -(-share // threads), few=True), segments)
+
+
+def _kept_by_a_cluster(row: Row, length: int, vector: int, segments: int, most: Mapping[int, int]) -> RowConfig | None:
+    """Each block keeps its share; all shares are of one length."""
+    if not 1 < segments <= LARGEST_CLUSTER or length % (segments * vector):
+        return None
+    return _kept(row, vector, length // (segments * vector), Team.CLUSTER, most, segments)
+
+
+def _kept_by_a_block(row: Row, length: int, vector: int) -> RowConfig | None:
+    return _kept(row, vector, -(-length // vector), Team.BLOCK, _kept_bytes(row))
+
+
+def _kept_bytes(row: Row) -> Mapping[int, int]:
+    return _SEVERAL_KEPT_BYTES if sum(not stream.is_shared for stream in row.folded) > 1 else _KEPT_BYTES
+
+
+def _kept(
+    row: Row, vector: int, vectors: int, team: Team, most: Mapping[int, int], segments: int = 1
+) -> RowConfig | None:
+    """The fewest threads that can keep so many vectors: fewer wait for each other less.
+
+    Parameters
+    ----------
+    most : threads -> bytes of a row's own elements that each of them keeps.
+    """
+    for threads, own in most.items():
+        each = -(-vectors // threads)
+        # What all rows share is held too, and halves beside what they are widened to.
+        held = own if row.is_narrow else own * 3 // 2
+        if each * vector * own_bytes(row) <= own and each * vector * _bytes_per_position(row) <= held:
+            return RowConfig(team, threads, vector, each, segments, kept=True)
+    return None
+
+
+def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
+    if row.whole_rows:
+        threads = next((t for t in (128, 256, 512) if vectors <= t), 1024)
+    elif few:
+        threads = next((t for t in (128, 256) if vectors <= 8 * t), 512)
+    else:
+        threads = 128 if vectors <= 512 else 256
+    return RowConfig(Team.BLOCK, threads, vector, _in_flight(row, vector, -(-vectors // threads), few))
+
+
+def _in_flight(row: Row, vector: int, share: int, few: bool = False) -> int:
+    """Vectors of a thread that are under way at once, of those that it has to read."""
+    wide = (len(row.folded) > 1 and not few) or bool(row.whole_rows)
+    most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (vector * own_bytes(row))
+    return max(1, min(most, _IN_FLIGHT_POSITIONS // vector, share))
+
+
+def _bytes_per_position(row: Row) -> int:
+    """Bytes that a fold reads of a position."""
+    return max(1, sum(stream.stride * itemsize(stream.dtype) for stream in row.folded))

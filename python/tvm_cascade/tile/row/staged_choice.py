@@ -1,0 +1,64 @@
+"""Which shares of a row bulk copies bring: small enough that several blocks of a multiprocessor have one each."""
+
+from __future__ import annotations
+
+from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
+from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.row.staging import SHARED_BYTES, staged_bytes, why_not_staged
+
+REGISTERS = 64 * 1024
+"""Of a multiprocessor."""
+
+_SHARE_BYTES = 64 * 1024
+"""Of a block: three of a multiprocessor have room, so that one reads while another merges and a third writes."""
+
+_LONE_SHARE_BYTES = 128 * 1024
+"""The same where what all rows share is read twice: the cache beside one such share holds it."""
+
+_LEAST_BYTES = 16 * 1024
+"""Of a row: shorter ones are kept in registers."""
+
+_POSITIONS, _POSITION_BYTES = 16, 64
+"""That a thread works on at once."""
+
+_THREAD_POSITIONS, _THREAD_BYTES, _THREADS, _LONE_THREADS = 64, 64, 256, 512
+"""Of a share, for each thread: of many positions, or of many bytes up to so many threads; a block alone has more."""
+
+OTHER_REGISTERS = 16
+"""Of a thread, besides the elements that it works on."""
+
+
+def staged_config(row: Row, length: int, vector: int) -> RowConfig | None:
+    """The cut of rows that outputs are written from, on a GPU with bulk copies; None for such as these cannot bring.
+
+    Short rows have none either.
+    """
+    own = own_bytes(row)
+    if length * own < _LEAST_BYTES:
+        return None
+    segments, largest = 1, _LONE_SHARE_BYTES if is_read_again(row) else _SHARE_BYTES
+    while length * own > largest * segments and segments < LARGEST_CLUSTER:
+        segments, largest = 2 * segments, _SHARE_BYTES
+    positions = length // segments
+    vectors = max(1, min(_POSITIONS // vector, _POSITION_BYTES // (vector * own)))
+    threads = _threads(positions, own)
+    room = SHARED_BYTES // staged_bytes(row, positions)
+    if room == 1:
+        threads = max(threads, _LONE_THREADS)
+    registers = OTHER_REGISTERS + vectors * vector * len(row.folded)
+    resident = max(1, min(room, REGISTERS // (registers * threads)))
+    team = Team.CLUSTER if segments > 1 else Team.BLOCK
+    chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
+    fits = length % (segments * vector) == 0 and not why_not_staged(row, positions, chosen.chunk)
+    return chosen if fits else None
+
+
+def is_read_again(row: Row) -> bool:
+    """Whether what all rows share is read for the fold and again for outputs."""
+    return any(s.is_shared and any(s.beside(other) for other in row.written) for s in row.folded)
+
+
+def _threads(positions: int, own: int) -> int:
+    needed = max(positions // _THREAD_POSITIONS, min(_THREADS, positions * own // _THREAD_BYTES))
+    return min(1024, max(128, 1 << (needed - 1).bit_length()))
