@@ -33,7 +33,7 @@ _SHARED_BYTES = 96 * 1024
 _KEPT_BYTES = 128
 """Of a row's own elements that a thread keeps in registers until its outputs are written."""
 
-_IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 16
+_IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 32
 """Of a thread: what is computed from them takes registers too."""
 
 _BUSY_BLOCKS = MULTIPROCESSORS * 2 // 3
