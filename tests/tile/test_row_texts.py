@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm_cascade.bench.gpu import suites
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.row.config import RowConfig
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
@@ -64,7 +65,7 @@ def test_registers_hold_what_they_are_meant_to(suite: str, label: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "rows", "bits"),
-    [("variance", "float16", 8192, 128), ("softmax", "float32", 4096, 128), ("slope", "float16", 8192, 64)],
+    [("variance", "float16", 8192, 64), ("softmax", "float32", 4096, 128), ("slope", "float16", 8192, 64)],
 )
 def test_registers_hold_the_states_of_neighbouring_rows(
     name: str, dtype: str, rows: int, bits: int, tmp_path: Path
@@ -79,5 +80,7 @@ def assert_in_registers(kernel: Kernel, bits: int, folder: Path) -> None:
     math = ["--use_fast_math"] if kernel.fast_math else []
     messages = nvcc("-cubin", "-O3", *math, "-diag-suppress=177", "-Xptxas=-v", source, "-o", cubin)
     assert set(re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", messages)) == {"0"}
-    loads = [name for name in instructions(cubin) if name.startswith("LDG")]
+    is_staged = isinstance(kernel.config, RowConfig) and kernel.config.staged
+    # Bulk copies have no registers: what they bring is read from shared memory.
+    loads = [name for name in instructions(cubin) if name.startswith("LDS" if is_staged else "LDG")]
     assert any(f".{bits}" in name for name in loads), f"no load of {bits} bits among {loads}"

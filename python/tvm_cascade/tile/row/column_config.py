@@ -24,8 +24,11 @@ _TEAMS = ((32, 8), (16, 16), (8, 32))
 _SHORT = (32, 4)
 """The same for axes shorter than the groups of another."""
 
-_STATE_REGISTERS = 20
-"""Of a thread's states: fewer rows a thread where a state has many parts."""
+_STATE_REGISTERS, _MOST_STATE_REGISTERS = 20, 64
+"""Of a thread's states: fewer rows a thread where a state has many parts, but for narrow loads up to so many."""
+
+_NARROW_BYTES = 8
+"""Loads that are no wider take more of the memory's time than registers for more states do."""
 
 _SHARED_BYTES = 96 * 1024
 """Of a block, for the states of all its threads."""
@@ -158,7 +161,11 @@ def _vector(row: Row) -> int:
     registers = sum(max(1, itemsize(dtype) // 4) for dtype in parts)
     vector = widest_vector(row)
     threads = max(lanes * groups for lanes, groups in _TEAMS)
-    while vector > 1 and (vector * registers > _STATE_REGISTERS or vector * registers * 4 * threads > _SHARED_BYTES):
+    narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
+    while vector > 1:
+        most = _MOST_STATE_REGISTERS if vector * narrowest <= _NARROW_BYTES else _STATE_REGISTERS
+        if vector * registers <= most and vector * registers * 4 * threads <= _SHARED_BYTES:
+            break
         vector //= 2
     return vector
 
