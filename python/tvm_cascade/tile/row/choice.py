@@ -42,7 +42,7 @@ _CLUSTER_BYTES = 16 * 1024
 """Of a row that one block of a cluster reads at least, where rows are few; a merge over blocks takes about 1 µs."""
 
 _CLUSTER_KEPT_BYTES, _CLUSTER_SHARE_BYTES = 128 * 1024, 32 * 1024
-"""Of a row that one block of a cluster keeps: half of a multiprocessor's registers; less where rows are many."""
+"""Of a row that a cluster's block keeps: half of a multiprocessor's registers where rows are few; where they are many."""
 
 _GRID_BYTES = 32 * 1024
 """Of a row that one block of the grid reads at least; it may have many more blocks than a cluster."""
@@ -89,9 +89,10 @@ def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowC
 
 
 def _of_many_whole_rows(row: Row, length: int, vector: int, clusters: bool) -> RowConfig | None:
-    """From registers, or from shared memory where they are narrow: their conversions leave too few registers.
+    """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
-    Wide rows leave registers where they are more than a block keeps, but for such as read again what all rows share.
+    Narrow ones wait in shared memory: their conversions leave too few registers. So do wide ones that are more than a
+    block keeps, unless they would read again what all rows share.
     """
     staged = staged_config(row, length, vector) if clusters else None
     if staged is not None and row.is_narrow:

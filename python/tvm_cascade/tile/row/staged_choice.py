@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staging import SHARED_BYTES, staged_bytes, why_not_staged
+from tvm_cascade.tile.row.staging import SHARED_BYTES, staged_bytes, staged_streams, why_not_staged
 
 REGISTERS = 64 * 1024
 """Of a multiprocessor."""
@@ -30,12 +30,12 @@ OTHER_REGISTERS = 16
 
 
 def staged_config(row: Row, length: int, vector: int) -> RowConfig | None:
-    """The cut of rows that outputs are written from, on a GPU with bulk copies; None for such as these cannot bring.
+    """The cut of rows that outputs are written from, on a GPU with bulk copies.
 
-    Short rows have none either.
+    None for such as these cannot bring, and for short ones.
     """
     own = own_bytes(row)
-    if length * own < _LEAST_BYTES:
+    if length * own < _LEAST_BYTES or not staged_streams(row):
         return None
     segments, largest = 1, _LONE_SHARE_BYTES if is_read_again(row) else _SHARE_BYTES
     while length * own > largest * segments and segments < LARGEST_CLUSTER:
