@@ -6,13 +6,14 @@ import dataclasses
 import re
 
 import pytest
+from tvm import te
 
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
 
 from .emulator.run import EmulationError, compiler, emulate
 from .gradient_programs import TE_GRADIENTS
-from .row_programs import PROGRAMS
+from .row_programs import PROGRAMS, rms_norm
 from .test_row_kernels import assert_right, drawn, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -67,10 +68,12 @@ def test_the_choice_between_registers_and_shared_memory() -> None:
 
 
 def test_rows_in_the_cut_of_their_own_choice() -> None:
-    """Rows that are neither few nor short."""
-    kernel = assert_right(PROGRAMS["rms_norm"](dtype="float16", rows=34, length=8192))
-    assert isinstance(kernel.config, RowConfig)
-    assert kernel.config.staged
+    """How many they are is known at the launch alone; those of the second are a cluster's."""
+    for rows, length in ((3, 8192), (2, 65536)):
+        compiled = rms_norm(rows=te.var("n", "int64"), length=length)
+        kernel = assert_right(rms_norm(rows=rows, length=length), compiled=compiled)
+        assert isinstance(kernel.config, RowConfig)
+        assert kernel.config.staged and kernel.config.segments == max(1, length // 32768)
 
 
 FAULTS = {

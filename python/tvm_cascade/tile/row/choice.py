@@ -42,7 +42,7 @@ _CLUSTER_BYTES = 16 * 1024
 """Of a row that one block of a cluster reads at least, where rows are few; a merge over blocks takes about 1 µs."""
 
 _CLUSTER_KEPT_BYTES, _CLUSTER_SHARE_BYTES = 128 * 1024, 32 * 1024
-"""Of a row that a cluster's block keeps: half of a multiprocessor's registers where rows are few; where they are many."""
+"""Of a row that a block of a cluster keeps where rows are few, half of a multiprocessor's registers, and where many."""
 
 _GRID_BYTES = 32 * 1024
 """Of a row that one block of the grid reads at least; it may have many more blocks than a cluster."""
@@ -84,18 +84,18 @@ def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowC
     if chosen is None and isinstance(rows, int):
         chosen = _of_several_blocks(row, length, rows, vector, clusters)
     if chosen is None and row.whole_rows:
-        chosen = _of_many_whole_rows(row, length, vector, clusters)
+        chosen = _of_whole_rows(row, length, vector, few, clusters)
     return chosen or _of_a_block(row, vector, vectors, few)
 
 
-def _of_many_whole_rows(row: Row, length: int, vector: int, clusters: bool) -> RowConfig | None:
+def _of_whole_rows(row: Row, length: int, vector: int, few: bool, clusters: bool) -> RowConfig | None:
     """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
-    Narrow ones wait in shared memory: their conversions leave too few registers. So do wide ones that are more than a
-    block keeps, unless they would read again what all rows share.
+    Narrow ones wait in shared memory, where they are many: their conversions leave too few registers. So do wide ones
+    that are more than a block keeps, unless they would read again what all rows share.
     """
     staged = staged_config(row, length, vector) if clusters else None
-    if staged is not None and row.is_narrow:
+    if staged is not None and row.is_narrow and not few:
         return staged
     kept = _kept_by_a_block(row, length, vector)
     if kept is None and clusters and is_read_again(row):
