@@ -41,9 +41,15 @@ def test_a_gpu_declines_nothing_and_splits_rows_by_its_threads() -> None:
 
 
 def test_programs_in_float32_are_compiled_without_fast_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TVM_CUDA_NVCC_NO_FAST_MATH", raising=False)
+    names = "TVM_CUDA_NVCC_NO_FAST_MATH", "TVM_CUDA_NVRTC_EXTRA_OPTS", "TVM_CUDA_COMPILE_MODE"
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("shutil.which", lambda _: "/a/toolkit/bin/nvcc")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())  # NVRTC is there too
     with cuda_compiler(fast_math=False):
         assert os.environ["TVM_CUDA_NVCC_NO_FAST_MATH"] == "1"
-    assert "TVM_CUDA_NVCC_NO_FAST_MATH" not in os.environ
+        assert "--prec-div=true" in os.environ["TVM_CUDA_NVRTC_EXTRA_OPTS"]
+        assert os.environ["TVM_CUDA_COMPILE_MODE"] == "nvcc"
+    assert not any(name in os.environ for name in names)
     with cuda_compiler(fast_math=True):
-        assert "TVM_CUDA_NVCC_NO_FAST_MATH" not in os.environ
+        assert not any(name in os.environ for name in names)
