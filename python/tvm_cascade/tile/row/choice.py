@@ -91,11 +91,11 @@ def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowC
 def _of_whole_rows(row: Row, length: int, vector: int, few: bool, clusters: bool) -> RowConfig | None:
     """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
-    Narrow ones wait in shared memory, where they are many: their conversions leave too few registers. So do wide ones
-    that are more than a block keeps, unless they would read again what all rows share.
+    Many rows wait in shared memory: narrow ones, whose conversions leave too few registers, and wide ones of which a
+    block has room for several, where they share nothing that is read twice. Others do where a block cannot keep them.
     """
     staged = staged_config(row, length, vector) if clusters else None
-    if staged is not None and row.is_narrow and not few:
+    if staged is not None and not few and (row.is_narrow or (staged.segments == 1 and not is_read_again(row))):
         return staged
     kept = _kept_by_a_block(row, length, vector)
     if kept is None and clusters and is_read_again(row):

@@ -27,8 +27,12 @@ _SHORT = (32, 4)
 _STATE_REGISTERS, _MOST_STATE_REGISTERS = 20, 64
 """Of a thread's states: fewer rows a thread where a state has many parts, but for narrow loads up to so many."""
 
-_NARROW_BYTES = 8
-"""Loads that are no wider take more of the memory's time than registers for more states do."""
+_NARROW_BYTES, _NARROW_BYTES_OF_HALVES = 8, 16
+"""Loads that are no wider take more of the memory's time than registers for more states do; those of halves bring twice
+as many rows, where no outputs along the axis take registers too."""
+
+_HALF = 2
+"""Bytes of a half-precision number."""
 
 _SHARED_BYTES = 96 * 1024
 """Of a block, for the states of all its threads."""
@@ -162,8 +166,9 @@ def _vector(row: Row) -> int:
     vector = widest_vector(row)
     threads = max(lanes * groups for lanes, groups in _TEAMS)
     narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
+    narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.whole_rows else _NARROW_BYTES
     while vector > 1:
-        most = _MOST_STATE_REGISTERS if vector * narrowest <= _NARROW_BYTES else _STATE_REGISTERS
+        most = _MOST_STATE_REGISTERS if vector * narrowest <= narrow else _STATE_REGISTERS
         if vector * registers <= most and vector * registers * 4 * threads <= _SHARED_BYTES:
             break
         vector //= 2
