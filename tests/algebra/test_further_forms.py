@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import mpmath
+import numpy as np
 import pytest
 import sympy as sp
 
@@ -105,3 +106,15 @@ def test_what_its_own_mask_excludes_is_not_held() -> None:
     fold = derive(LAWFUL["a mask under itself"])
     assert isinstance(fold, Fold)
     assert not any(step.lift.has(sp.exp) for step in fold.components)
+
+
+def test_exponentials_that_go_opposite_ways_meet_before_they_overflow() -> None:
+    """Σ (1 − p)²·log p: among its functions is (1 − exp(m − x))·exp(2·x − 2·m), inf·0 far below the maximum."""
+    source = cascade(MAXIMUM, (s, SUM, exp(x - m)), (o, SUM, (1 - exp(x - m) / s) ** 2 * (x - m - log(s))))
+    fold = derive(source)
+    assert isinstance(fold, Fold)
+    for step in fold.components:
+        symbols = sorted(step.lift.free_symbols, key=str)
+        far_below = [-1000.0 if symbol == x else 1.0 for symbol in symbols]
+        with np.errstate(over="ignore"):
+            assert np.isfinite(sp.lambdify(symbols, step.lift, "numpy")(*map(np.float64, far_below))), step.lift

@@ -34,6 +34,7 @@ from tvm_cascade.algebra.gauge import (
     tracking_gauge,
     translations,
 )
+from tvm_cascade.algebra.opposed import joined_where_opposed
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.separate import (
@@ -115,7 +116,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
         raise derivation.refuse(reduction, "separation_unknown", held.function)
     fixed = {r.symbol: sp.Integer(0) for r in references if r.gauge is Gauge.DEFERRED}
     old = {u: fixed.get(r.symbol, r.symbol) for u, r in zip(symbols, references, strict=True)}
-    lifts = [f.subs(old, simultaneous=True) for f in (held.lift, *basis.functions[1:])]
+    functions = [joined_where_opposed(f, derivation.elements) for f in (held.lift, *basis.functions[1:])]
+    lifts = [f.subs(old, simultaneous=True) for f in functions]
     unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
     state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
     final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
