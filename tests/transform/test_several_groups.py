@@ -112,6 +112,14 @@ def one_in_the_middle_cannot_be_fused() -> tirx.PrimFunc:
     return program(x, odd, out, fold("scaled", lambda i, j: x[i, j] * odd[i]))
 
 
+def a_result_of_results_is_read_outside() -> tirx.PrimFunc:
+    """`again` is row_max as it stands, and what cannot be fused reads it."""
+    x = array("x")
+    row_max = fold("row_max", lambda i, j: x[i, j], maximum)
+    again = fold("again", lambda i, j: te.max(x[i, j], row_max[i]), maximum)
+    return program(x, fold("odd", lambda i, j: tirx.sigmoid(x[i, j] - again[i])))
+
+
 GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
     "independent": (independent_groups, [("row_max", "row_sum"), ("s", "moment")]),
     "shared_input": (groups_that_share_an_input, [("row_max", "row_sum"), ("s", "moment")]),
@@ -122,6 +130,7 @@ GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
     "earlier_results": (earlier_results_are_outputs, [("row_max", "row_sum", "out")]),
     "four_loops": (inside_four_loops, [("top", "out")]),
     "last_odd": (the_last_cannot_be_fused, [("row_max", "row_sum")]),
+    "result_of_results": (a_result_of_results_is_read_outside, [("row_max", "again")]),
     "middle_odd": (one_in_the_middle_cannot_be_fused, [("row_max", "row_sum", "out"), ("odd", "scaled")]),
 }
 

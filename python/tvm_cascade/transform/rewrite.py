@@ -124,16 +124,20 @@ def _group_piece(
 
 
 def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
-    """Results of the program's own that are components as they stand: the component lives in their buffer."""
+    """Results of the program's own that are components as they stand: the component lives in their buffer.
+
+    One that is another result as it stands (max of what is never above it) has none: finish copies it.
+    """
     homes: dict[object, Slot] = {}
+    components = {component.symbol for component in slots.group.fold.components}
     for member in slots.group.members:
         component = slots.group.fold.finish.get(member.result)
-        if component is None or member.is_slice:
+        if component not in components or member.is_slice:
             continue
         dims, buffer = slots.dims.of(component), member.stage.buffer
         plain = len(dims) == len(member.dims) and all(d.same_as(v) for d, v in zip(member.dims, dims, strict=True))
         same_dtype = accumulator_dtype(dtype_of(buffer)) == dtype_of(buffer)
-        if component.is_Symbol and plain and same_dtype and not slots.tiling.segmented and not program.is_param(buffer):
+        if plain and same_dtype and not slots.tiling.segmented and not program.is_param(buffer):
             homes.setdefault(component, Slot(buffer, dims, per_segment=False))
     return homes
 
