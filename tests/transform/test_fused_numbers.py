@@ -6,11 +6,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tvm import te
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.inputs import adversarial_lengths
 
+from ..analysis.programs import LENGTH as COLUMNS
+from ..analysis.programs import ROWS, array, fold, maximum, program, softmax_stages
 from .running import Arrays, Unfused, read
 
 LENGTH, TILE = 23, 4
@@ -58,6 +61,16 @@ def test_every_dtype_is_right(name: str, dtype: str) -> None:
     unfused(name, dtype=dtype).check(inputs(name, dtype=dtype), tile=5, segments=2)
 
 
+def test_segments_merge_an_exact_maximum_beside_a_reference_that_moves() -> None:
+    """A maximum that is a result stays in float16; references move in float32, whatever is merged beside them."""
+    x, y = (array(name, dtype="float16") for name in "xy")
+    row_max, row_sum = softmax_stages(x)
+    peak = fold("peak", lambda i, j: y[i, j], maximum)
+    out = fold("out", lambda i, j: te.exp(x[i, j] - row_max[i]) / row_sum[i] * y[i, j] / peak[i])
+    given = [np.random.default_rng(seed).random((ROWS, COLUMNS)).astype("float16") for seed in (0, 1)]
+    read(program(x, y, row_sum, peak, out)).check(given, tile=4, segments=3)
+
+
 @pytest.mark.parametrize("kind", ["large_offset", "rising", "falling", "late_spike", "ties", "zeros"])
 @pytest.mark.parametrize("name", UNKIND)
 def test_unkind_data_costs_no_digits_that_the_unfused_program_keeps(name: str, kind: str) -> None:
@@ -73,10 +86,10 @@ def test_partial_results_in_lanes_are_right(name: str, lanes: int) -> None:
 
 @pytest.mark.parametrize("name", ["attention", "kl_divergence", "inertia", "layernorm_gemm"])
 def test_a_rerun_gives_the_same_bits(name: str) -> None:
-    given, program = inputs(name), unfused(name)
-    first = program.fused_results(given, tile=4, segments=2)
+    given, pair = inputs(name), unfused(name)
+    first = pair.fused_results(given, tile=4, segments=2)
     for _ in range(3):
-        again = program.fused_results(given, tile=4, segments=2)
+        again = pair.fused_results(given, tile=4, segments=2)
         for output, values in first.items():
             np.testing.assert_array_equal(values.view(np.uint8), again[output].view(np.uint8))
 

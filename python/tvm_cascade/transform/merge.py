@@ -7,7 +7,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.analysis.domain import identity_of
+from tvm_cascade.analysis.domain import dtype_of, identity_of
 from tvm_cascade.transform.loop import COMBINE, as_number, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
@@ -89,7 +89,7 @@ class MergeEmitter:
                 new = load(final.buffer, self.slots.indices(final, at))
                 values[reference.moved] = new
                 step = ir.prim.Sub(new, self.slots.read(reference.symbol, at))
-                values[reference.step] = cut_off(step, self.decay.get(reference.symbol), dtype)
+                values[reference.step] = cut_off(step, self.decay.get(reference.symbol), dtype_of(final.buffer))
         return values
 
     def _reference(self, reference: Reference) -> None:
