@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tvm import te, tirx, topi
 from tvm.ir import Expr
+from tvm.script import tirx as T
 
 from tvm_cascade.algebra.verdict import Verdict
 
@@ -116,6 +117,33 @@ def needs_another_axis_between() -> tirx.PrimFunc:
     across = te.reduce_axis((0, ROWS), "r")
     shared = te.compute((1,), lambda _: te.sum(s[across], axis=across), name="shared")
     return program(x, fold("out", lambda i, j: (x[i, j] - s[i]) * shared[0]))
+
+
+@T.prim_func(s_tir=True)
+def _reads_a_shifted_copy(x: T.Buffer((ROWS, LENGTH), "float32"), out: T.Buffer((ROWS,), "float32")) -> None:
+    s = T.sblock_alloc_buffer((ROWS,), "float32")
+    copy = T.sblock_alloc_buffer((ROWS + 1,), "float32")
+    for i, j in T.grid(ROWS, LENGTH):
+        with T.sblock("s"):
+            row, at = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[row] = T.float32(0)
+            s[row] = s[row] + x[row, at]
+    for i in range(ROWS):
+        with T.sblock("copy"):
+            row = T.axis.spatial(ROWS, i)
+            copy[row + 1] = s[row]
+    for i, j in T.grid(ROWS, LENGTH):
+        with T.sblock("out"):
+            row, at = T.axis.remap("SR", [i, j])
+            with T.init():
+                out[row] = T.float32(0)
+            out[row] = out[row] + x[row, at] * s[row] * copy[row + 1]
+
+
+def reads_a_shifted_copy() -> tirx.PrimFunc:
+    """A stage that is no function of its own indices stays a loop of its own, which needs s whole."""
+    return _reads_a_shifted_copy
 
 
 def selection(element: Callable[[Expr, Expr], Expr], select: Callable[..., te.Tensor] = topi.argmax) -> Program:
@@ -327,6 +355,7 @@ CATALOGUE: dict[str, Refused] = {
     "axes of unequal length": Refused(unequal_lengths, "axis_mismatch", "largest"),
     "one axis, then two": Refused(one_axis_then_two, "axis_mismatch", "first"),
     "another axis between": Refused(needs_another_axis_between, "dependence_cycle", "shared"),
+    "a shifted copy between": Refused(reads_a_shifted_copy, "dependence_cycle", "reads all of s"),
     "another row's result": Refused(reversed_row, "result_index", "largest", verdict=Verdict.UNKNOWN),
     "the next row's result": Refused(next_rows_result, "result_index", "m", verdict=Verdict.UNKNOWN),
     "a gathered row's result": Refused(gathered_rows_result, "result_index", "m", verdict=Verdict.UNKNOWN),

@@ -120,6 +120,15 @@ def a_result_of_results_is_read_outside() -> tirx.PrimFunc:
     return program(x, fold("odd", lambda i, j: tirx.sigmoid(x[i, j] - again[i])))
 
 
+def each_needs_the_other() -> tirx.PrimFunc:
+    """Two cascades that each read the other's first result: as two loops neither could come first."""
+    x, y = array("x"), array("y", ROWS, LENGTH + 2)
+    s = fold("s", lambda i, j: x[i, j])
+    t = fold("t", lambda i, j: y[i, j], length=LENGTH + 2)
+    first = fold("first", lambda i, j: y[i, j] * t[i] * s[i], length=LENGTH + 2)
+    return program(x, y, first, fold("second", lambda i, j: x[i, j] * s[i] * t[i]))
+
+
 GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
     "independent": (independent_groups, [("row_max", "row_sum"), ("s", "moment")]),
     "shared_input": (groups_that_share_an_input, [("row_max", "row_sum"), ("s", "moment")]),
@@ -131,6 +140,7 @@ GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
     "four_loops": (inside_four_loops, [("top", "out")]),
     "last_odd": (the_last_cannot_be_fused, [("row_max", "row_sum")]),
     "result_of_results": (a_result_of_results_is_read_outside, [("row_max", "again")]),
+    "crossed": (each_needs_the_other, [("t", "first")]),
     "middle_odd": (one_in_the_middle_cannot_be_fused, [("row_max", "row_sum", "out"), ("odd", "scaled")]),
 }
 

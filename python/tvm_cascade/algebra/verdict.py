@@ -137,8 +137,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "dependence_cycle": (
         Verdict.REFUSED,
-        "a value between the reductions needs a reduction over another axis first",
-        "move that other reduction before or after the cascade",
+        "a value that the loop reads needs one of its results whole, so neither can come first",
+        "compute that value before or after the cascade",
     ),
     "scheduled": (
         Verdict.UNKNOWN,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import sympy as sp
-from tvm import ir
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
@@ -124,14 +124,15 @@ class _Search:
     ) -> None:
         self.reference = reference
         self.program, self.rescalable_casts = program, rescalable_casts
-        inline = Inliner(program)
+        self.inline = Inliner(program)
         self.reductions = [
-            InlinedReduction(stage, inline(stage.value, stage.extents))
+            InlinedReduction(stage, self.inline(stage.value, stage.extents))
             for stage in program.stages
             if stage.reducer is not None
         ]
         self.considered = [only is None or r.stage.name in only for r in self.reductions]
         self.reads = [self._reads(r) for r in self.reductions]
+        self.behind = [self._behind(r) for r in self.reductions]
         self.group_of: dict[int, tuple[int, ...]] = {k: self._parts(k) for k in range(len(self.reductions))}
         self.groups: dict[tuple[int, ...], Group] = {}
         self.refusals: list[Candidate] = []
@@ -161,6 +162,21 @@ class _Search:
             for k, other in enumerate(self.reductions):
                 if other.stage.buffer.same_as(load.source):
                     found.setdefault(k, []).append(load)
+        return found
+
+    def _behind(self, reduction: InlinedReduction) -> set[int]:
+        """Reductions that an element reads through stages kept as they stand: those stages need them whole."""
+        found: set[int] = set()
+        pending, seen = [load.source for load in loads_of(reduction.element)], list[tirx.Var]()
+        while pending:
+            buffer = pending.pop()
+            stage = self.program.writer(buffer)
+            if stage is None or stage.reducer is not None or any(buffer.same_as(other) for other in seen):
+                continue
+            seen.append(buffer)
+            sources = [load.source for load in loads_of(self.inline(stage.value, stage.extents))]
+            found |= {k for k, r in enumerate(self.reductions) if any(r.stage.buffer.same_as(b) for b in sources)}
+            pending += sources
         return found
 
     def _chained(self, later: int) -> list[int]:
@@ -198,13 +214,13 @@ class _Search:
         """A value that a member needs whole before the loop starts must not need a member itself."""
         members = set(indices)
         for k in indices:
-            for other in self.reads[k]:
+            name = self.reductions[k].stage.buffer.name
+            for other in (*self.reads[k], *self.behind[k]):
+                needed = self.reductions[other].stage.buffer.name
                 if other not in members and self._closure(other) & members:
-                    outside = self.reductions[other].stage.buffer.name
-                    return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads {outside}")
-                if other in members and other not in self._chained(k):
-                    whole = self.reductions[other].stage.buffer.name
-                    return Reason("dependence_cycle", f"{self.reductions[k].stage.buffer.name} reads all of {whole}")
+                    return Reason("dependence_cycle", f"{name} reads {needed}")
+                if other in members and (other in self.behind[k] or other not in self._chained(k)):
+                    return Reason("dependence_cycle", f"{name} reads all of {needed}")
         return None
 
     def _beside_opaque(self, indices: tuple[int, ...]) -> Reason | None:
@@ -223,12 +239,13 @@ class _Search:
         return None
 
     def _closure(self, reduction: int) -> set[int]:
+        """All that is computed by the time a reduction is: what it reads, and whole groups, which are one loop each."""
         found, pending = set(), [reduction]
         while pending:
             k = pending.pop()
             if k not in found:
                 found.add(k)
-                pending += self.reads[k]
+                pending += (*self.reads[k], *self.behind[k], *self.group_of[k])
         return found
 
     def share_axis(self) -> bool:
