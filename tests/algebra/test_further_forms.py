@@ -44,6 +44,9 @@ LAWFUL: dict[str, Cascade] = {
         (t, SUM, r), (o, SUM, w * exp(x - t) * exp((v - t) / 8) / t)
     ),
     "exponentials of two results": cascade(MAXIMUM, (s, SUM, v), (o, SUM, w * exp(x - m) * exp(v - s))),
+    "exponentials of two quantities in one factor of a product": cascade(
+        (t, SUM, r), (o, SUM, (exp(x - log(t) * t / (t + 1)) + w / t) * exp(absolute(x) - t / 2) / t)
+    ),
     "powers of the length and of a parameter that are long numbers": cascade(
         (t, SUM, r), (o, SUM, (N / temperature) ** LOG2_E * exp(LOG2_E * (x / 16 - t)))
     ),
@@ -118,3 +121,9 @@ def test_exponentials_that_go_opposite_ways_meet_before_they_overflow() -> None:
         far_below = [-1000.0 if symbol == x else 1.0 for symbol in symbols]
         with np.errstate(over="ignore"):
             assert np.isfinite(sp.lambdify(symbols, step.lift, "numpy")(*map(np.float64, far_below))), step.lift
+
+
+def test_an_exponent_of_two_quantities_apart_by_a_rounding_is_refused() -> None:
+    # The largest of x − log t − s would have to be known at partial log t.
+    outcome = derive(cascade((t, SUM, r), (s, SUM, v), (o, SUM, exp(Round(x - log(t) / 2, HALF) - s))))
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "separation_unknown"

@@ -37,7 +37,10 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         exponent = unbounded.pop()
         if unbounded or sp.diff(exponent, handle.symbol) != -1:
             raise derivation.refuse(reduction, "separation_unknown", exponent)
-        largest = derivation.component(reduction, MAX, exponent.subs(handle.symbol, 0))
+        part = exponent.subs(handle.symbol, 0)
+        if part.has(*(h.symbol for h in derivation.handles)):
+            raise derivation.refuse(reduction, "separation_unknown", exponent)  # its largest is not known in one pass
+        largest = derivation.component(reduction, MAX, part)
         # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
         return derivation.refer(
             (handle, "bound", largest),

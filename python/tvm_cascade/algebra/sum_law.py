@@ -151,14 +151,18 @@ def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: R
 
 
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
-    """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds."""
+    """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds.
+
+    SymPy writes such a product as exp(x + y − u − v) by itself.
+    """
     values = {h.symbol: h.value for h in derivation.handles}
     reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values)]
-    if len(reading) < 2:
+    exponent = sp.Add(*(f.args[0] for f in reading))
+    several = len(exponent.free_symbols & values.keys()) > 1
+    if len(reading) < 2 and not several:
         return term
     rest = [f for f in sp.Mul.make_args(term) if f not in reading]
-    exponent = sp.Add(*(f.args[0] for f in reading))
-    if len(exponent.free_symbols & values.keys()) > 1:
+    if several:
         exponent = derivation.extracted(sp.expand(exponent.xreplace(values)))
     return sp.Mul(*rest, sp.exp(exponent))
 
