@@ -15,6 +15,7 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import determinant
 from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.algebra.work import simplified
 
 x, v, w, r = (*element("x v w"), element("r", positive=True))
 keep = element("keep", nonnegative=True)
@@ -34,6 +35,14 @@ def test_a_ratio_of_both_signs_is_not_simplified() -> None:
     second = Reduction(b, MIN, v * (1 - keep) / 8 - 1 / (LENGTH * sp.sqrt(a)))
     third = Reduction(c, SUM, v * (1 - keep) * sp.exp(w * sp.log(sp.sqrt(r)) - sp.Abs(b)) / a)
     assert isinstance(derive(Cascade([first, second, third], [v, w, r, keep])), Fold)
+
+
+def test_a_quotient_by_a_sign_is_not_written_as_cases_that_divide_by_zero() -> None:
+    # SymPy's logcombine raises a KeyError on those.
+    first = Reduction(a, SUM, LENGTH * (1 - keep) * (Round(sp.Abs(w * x), HALF) - 1) + keep * w)
+    second = Reduction(b, SUM, sp.exp(w * x * sp.log(r) - sp.Abs(a)))
+    assert isinstance(derive(Cascade([first, second], [x, w, r, keep])), Fold)
+    assert not simplified(x * sp.log(r) / sp.sign(a)).has(sp.zoo, sp.nan)
 
 
 def test_an_element_that_rounds_out_of_every_range_is_refused() -> None:

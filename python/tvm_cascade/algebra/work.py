@@ -114,6 +114,8 @@ def _is_simple(expression: sp.Expr) -> bool:
 
 
 def _simpler(expression: sp.Expr) -> sp.Expr:
+    # SymPy writes a sign as cases of which one is 0, and loses itself where that is divided by.
+    expression = expression.replace(_is_reciprocal_sign, lambda power: 1 / power)
     met = expression.atoms(TrigonometricFunction, HyperbolicFunction)
     if len(met) == 1 and not expression.has(sp.exp):  # no law of waves applies, and SymPy would try them all
         (wave,) = met
@@ -123,6 +125,10 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
     return sp.powsimp(expression) if waves else found
+
+
+def _is_reciprocal_sign(expression: sp.Expr) -> bool:
+    return isinstance(expression, sp.Pow) and isinstance(expression.base, sp.sign) and expression.exp.is_negative
 
 
 def tidied(expression: sp.Expr) -> sp.Expr:
