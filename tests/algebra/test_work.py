@@ -89,6 +89,22 @@ def test_one_wave_is_simplified_as_a_symbol(monkeypatch: pytest.MonkeyPatch) -> 
     assert given and not any(e.has(sp.tanh) for e in given)
 
 
+def test_a_wave_is_a_symbol_beside_exponentials_of_other_quantities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No law relates them; SymPy factors over complex numbers, without end. So it is once they have cancelled."""
+    given, plain = list[sp.Expr](), sp.simplify
+    masked = truth("live") * (x * b + 10000) - 10000
+    element = v * sp.exp(v / 2 - a) * sp.tanh(masked - a)
+    monkeypatch.setattr(sp, "simplify", lambda e: given.append(e) or plain(e))
+    rate = simplified(sp.diff(element, a) / element)
+    assert given and not any(e.has(sp.tanh) for e in given)
+    assert rate.has(sp.tanh) and not rate.has(sp.exp)
+    related = v * sp.exp(masked / 2 - a) * sp.tanh(masked - a)
+    assert not simplified(sp.diff(related, a) / related).has(sp.exp)
+    assert simplified(sp.diff(related, a)).has(sp.tanh, sp.exp)
+    assert not any(e.has(sp.tanh) for e in given)
+    assert simplified(sp.exp(x) * (sp.cosh(x) - sp.sinh(x))) == 1
+
+
 def test_a_logarithm_of_parameters_is_a_symbol_until_the_fold_is_made() -> None:
     fixed, varying = sp.log((temperature + 1) / sp.sqrt(temperature)), sp.log(temperature * LENGTH)
     constants = NamedConstants()

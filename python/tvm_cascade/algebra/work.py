@@ -32,8 +32,10 @@ WORK = 3000
 
 SIMPLIFIED_OPS = 250
 WAVES_OPS = 60
+MIXED_OPS = 20
 FACTORED_OPS = 120
-"""Operations up to which SymPy's simplify, that of waves, and factoring and cancelling, end soon."""
+"""Operations up to which SymPy's simplify, that of waves, that of a hyperbolic one beside exponentials of the same
+quantities, and factoring and cancelling, end soon."""
 
 
 class ExhaustedError(Exception):
@@ -117,10 +119,14 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
     # SymPy writes a sign as cases of which one is 0, and loses itself where that is divided by.
     expression = expression.replace(_is_reciprocal_sign, lambda power: 1 / power)
     met = expression.atoms(TrigonometricFunction, HyperbolicFunction)
-    if len(met) == 1 and not expression.has(sp.exp):  # no law of waves applies, and SymPy would try them all
+    if len(met) == 1:
         (wave,) = met
         symbol = sp.Symbol("_wave", real=wave.is_real)
-        return sp.simplify(expression.xreplace({wave: symbol})).xreplace({symbol: wave})
+        beside = sp.simplify(expression.xreplace({wave: symbol}))
+        if _is_apart(wave, beside):  # no law of waves applies, and SymPy would try them all
+            return beside.xreplace({symbol: wave})
+        if isinstance(wave, HyperbolicFunction) and _operations(expression) > MIXED_OPS:
+            return sp.Integer(0) if vanishes(expression) else beside.xreplace({symbol: wave})
     found = sp.simplify(expression)
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
@@ -129,6 +135,12 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
 
 def _is_reciprocal_sign(expression: sp.Expr) -> bool:
     return isinstance(expression, sp.Pow) and isinstance(expression.base, sp.sign) and expression.exp.is_negative
+
+
+def _is_apart(wave: sp.Expr, beside: sp.Expr) -> bool:
+    """Whether a wave varies with a symbol that no exponential beside it reads: then no law relates them."""
+    read = set().union(*(e.free_symbols for e in beside.atoms(sp.exp)))
+    return not read or not wave.free_symbols <= read
 
 
 def tidied(expression: sp.Expr) -> sp.Expr:
