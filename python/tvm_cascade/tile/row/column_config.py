@@ -49,8 +49,8 @@ _BUSY_BLOCKS = MULTIPROCESSORS * 2 // 3
 _SECTOR_BYTES = 32
 """That memory moves at least."""
 
-_RESIDENT = 4
-"""Blocks of 256 threads of a multiprocessor, at 64 registers a thread."""
+_RESIDENT, _RESIDENT_OF_WIDE_STATES = 4, 2
+"""Blocks of 256 threads of a multiprocessor, at 64 registers a thread; and where states take more than their usual."""
 
 _LEAST_CHUNKS = 2
 """Of a segment: shorter ones cost more in their merge than they gain."""
@@ -148,7 +148,7 @@ def choose_column_config(row: Row, clusters: bool = True) -> ColumnConfig:
     most = max(1, min(IN_FLIGHT_BYTES // (vector * own_bytes(row)), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
     segments, kept = 1, False
     if isinstance(length, int):
-        segments = _segments(row, length, _blocks(row, lanes * vector), groups, most_segments)
+        segments = _segments(row, length, lanes, groups, vector, most_segments)
         share = -(-length // (groups * segments))
         kept = bool(row.whole_rows) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
         most = share if kept else min(most, share)
@@ -160,12 +160,10 @@ def choose_column_config(row: Row, clusters: bool = True) -> ColumnConfig:
 
 def _vector(row: Row) -> int:
     """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
-    parts = [accumulator_dtype(component_dtype(row.group, c)) for c in row.fold.components]
-    parts += ["float32" for _ in row.fold.references] + [COUNTER]
-    registers = sum(max(1, itemsize(dtype) // 4) for dtype in parts)
+    registers = _state_registers(row)
     vector = widest_vector(row)
     threads = max(lanes * groups for lanes, groups in _TEAMS)
-    narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
+    narrowest = _narrowest(row)
     narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.whole_rows else _NARROW_BYTES
     while vector > 1:
         most = _MOST_STATE_REGISTERS if vector * narrowest <= narrow else _STATE_REGISTERS
@@ -173,6 +171,24 @@ def _vector(row: Row) -> int:
             break
         vector //= 2
     return vector
+
+
+def _narrowest(row: Row) -> int:
+    """Bytes of an element of the narrowest input."""
+    return min((itemsize(s.dtype) for s in row.folded), default=4)
+
+
+def _state_registers(row: Row) -> int:
+    """Of one row's state."""
+    parts = [accumulator_dtype(component_dtype(row.group, c)) for c in row.fold.components]
+    parts += ["float32" for _ in row.fold.references] + [COUNTER]
+    return sum(max(1, itemsize(dtype) // 4) for dtype in parts)
+
+
+def _resident(row: Row, vector: int) -> int:
+    """Blocks of a multiprocessor, of so many rows a thread."""
+    wide = vector * _narrowest(row) > _NARROW_BYTES and vector * _state_registers(row) > _STATE_REGISTERS
+    return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
 
 
 def _team(row: Row, vector: int) -> tuple[int, int]:
@@ -185,11 +201,11 @@ def _team(row: Row, vector: int) -> tuple[int, int]:
 
 def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int) -> bool:
     """Whether multiprocessors stay without work that narrower vectors would give them, of whole sectors still."""
-    narrowest = min((itemsize(s.dtype) for s in row.folded), default=4)
+    narrowest = _narrowest(row)
     blocks = _blocks(row, lanes * vector)
     if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
         return False
-    return blocks * _segments(row, row.length, blocks, groups, most_segments) < _BUSY_BLOCKS
+    return blocks * _segments(row, row.length, lanes, groups, vector, most_segments) < _BUSY_BLOCKS
 
 
 def _blocks(row: Row, rows: int) -> int | None:
@@ -197,18 +213,22 @@ def _blocks(row: Row, rows: int) -> int | None:
     return -(-row.count // rows) if isinstance(row.count, int) else None
 
 
-def _segments(row: Row, length: int, blocks: int | None, groups: int, most: int) -> int:
+def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most: int) -> int:
     """Blocks of the same rows, up to so many: as give every multiprocessor some; clusters are of powers of two."""
+    blocks = _blocks(row, lanes * vector)
     if blocks is None or blocks >= MULTIPROCESSORS:
         return 1
-    segments = max(1, min(most, _RESIDENT * MULTIPROCESSORS // blocks, length // (groups * _LEAST_CHUNKS)))
+    enough = _resident(row, vector) * MULTIPROCESSORS // blocks
+    segments = max(1, min(most, enough, length // (groups * _LEAST_CHUNKS)))
     return 1 << (segments.bit_length() - 1) if row.whole_rows else segments
 
 
 def _enough(row: Row, config: ColumnConfig) -> int:
     """Vectors in flight, no more than there have to be."""
     blocks = _blocks(row, config.rows)
-    resident = _RESIDENT if blocks is None else min(_RESIDENT, -(-blocks * config.segments // MULTIPROCESSORS))
+    resident = _resident(row, config.vector)
+    if blocks is not None:
+        resident = min(resident, -(-blocks * config.segments // MULTIPROCESSORS))
     each = config.threads * config.vector * own_bytes(row) * resident
     least = _WRITTEN_IN_FLIGHT_BYTES if row.whole_rows else LEAST_IN_FLIGHT_BYTES
     return max(1, min(config.vectors, -(-least // each)))
