@@ -34,23 +34,7 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         e for e in exponents(function, handle.symbol, derivation.elements) if not bounded_by_results(e, handle, done)
     }
     if unbounded:
-        exponent = unbounded.pop()
-        if unbounded or sp.diff(exponent, handle.symbol) != -1:
-            raise derivation.refuse(reduction, "separation_unknown", exponent)
-        part = exponent.subs(handle.symbol, 0)
-        if part.has(*(h.symbol for h in derivation.handles)):
-            raise derivation.refuse(reduction, "separation_unknown", exponent)  # its largest is not known in one pass
-        largest = derivation.component(reduction, MAX, part)
-        # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
-        return derivation.refer(
-            (handle, "bound", largest),
-            handle.value,
-            Gauge.RUNNING,
-            largest,
-            auxiliary=True,
-            guarded=True,
-            range=Range.LARGEST,
-        )
+        return _at_the_largest(derivation, reduction, handle, unbounded)
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value, Range.WAVES)
     if _line(derivation, handle, function) is not None and sp.diff(function, handle.symbol, 2) == 0:
@@ -88,6 +72,27 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         scale=scale,
         move=move,
         range=_range(derivation, handle, function, move, scale),
+    )
+
+
+def _at_the_largest(derivation: Derivation, reduction: Reduction, handle: Handle, unbounded: set[sp.Expr]) -> Reference:
+    """Exponentials that the quantity does not bound are held at the largest exponent so far."""
+    exponent = unbounded.pop()
+    if unbounded or sp.diff(exponent, handle.symbol) != -1:
+        raise derivation.refuse(reduction, "separation_unknown", exponent)
+    part = exponent.subs(handle.symbol, 0)
+    if part.has(*(h.symbol for h in derivation.handles)):
+        raise derivation.refuse(reduction, "separation_unknown", exponent)  # its largest is not known in one pass
+    largest = derivation.component(reduction, MAX, part)
+    # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
+    return derivation.refer(
+        (handle, "bound", largest),
+        handle.value,
+        Gauge.RUNNING,
+        largest,
+        auxiliary=True,
+        guarded=True,
+        range=Range.LARGEST,
     )
 
 
