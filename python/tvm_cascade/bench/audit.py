@@ -13,7 +13,6 @@ What is refused for a rounding that does not commute is checked a second time un
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.domain import loads_of
 from tvm_cascade.analysis.passes import along_axis
 from tvm_cascade.bench import workloads as registry
+from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
@@ -50,7 +50,6 @@ _LIMITS: Mapping[str, int] = {
     "columns": 64,
     "rows": 4,
 }
-_ONE_CORE = {name: "1" for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 _LENGTHS = {"PF_WINDOWED": 8192}  # Neptune's lengths are 2^8 to 2^15, and a window of 4096 masks nothing at 4096
 
 
@@ -147,15 +146,11 @@ def _checking(jobs: int) -> Iterator[Callable[[Callable[[], Rows]], Callable[[],
         yield cache
         return
     context = multiprocessing.get_context("spawn")  # TVM's threads and compilers do not survive a fork
-    pool = ProcessPoolExecutor(jobs, context, initializer=_on_one_core)
+    pool = ProcessPoolExecutor(jobs, context, initializer=on_one_core)
     try:
         yield lambda rows: pool.submit(rows).result
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _on_one_core() -> None:
-    os.environ.update(_ONE_CORE)
 
 
 def _rows(name: str, small: bool, kinds: Sequence[str], seed: int) -> Rows:

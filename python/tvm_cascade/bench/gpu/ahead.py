@@ -6,7 +6,6 @@ Nothing is timed meanwhile. What fails here is compiled again by the bench itsel
 from __future__ import annotations
 
 import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -25,10 +24,9 @@ from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.gpu.suites import GpuEntry, entries
+from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.workload import Workload
-
-_ONE_CORE = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def _compiled(
     rows: Mapping[str, Prepare], suite: str, chosen: Sequence[GpuEntry], jobs: int, folder: Path
 ) -> dict[Key, Ready]:
     context = multiprocessing.get_context("spawn")  # neither TVM's threads nor CUDA survive a fork
-    pool = ProcessPoolExecutor(jobs, context, initializer=_on_one_core)
+    pool = ProcessPoolExecutor(jobs, context, initializer=on_one_core)
     coming: dict[Key, Future[Ready]] = {}
     wanted = [(entry, name, small) for entry in chosen for name in rows for small in (False, True)]
     with suppress(BrokenProcessPool):  # a process was killed: what is not compiled by then is not
@@ -90,10 +88,6 @@ def _compiled(
             found[key] = future.result()
     pool.shutdown()
     return found
-
-
-def _on_one_core() -> None:
-    os.environ.update(_ONE_CORE)
 
 
 def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from tvm_cascade.tile.config import MULTIPROCESSORS
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, Team, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.shape import Row
@@ -60,16 +59,8 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     Parameters
     ----------
     clusters : whether the GPU has clusters of blocks, and bulk copies.
-
-    Raises
-    ------
-    Unfit
-        Where there is none for its shape.
     """
-    length = row.length
-    if isinstance(length, int) and length == 0:
-        raise Unfit("the axis is empty")
-    vector = widest_vector(row)
+    length, vector = row.length, widest_vector(row)
     if not isinstance(length, int):
         chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")

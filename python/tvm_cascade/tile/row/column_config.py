@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from tvm_cascade.tile.config import MULTIPROCESSORS
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.shape import Row
@@ -129,15 +128,8 @@ def choose_column_config(row: Row, clusters: bool = True) -> ColumnConfig:
     Parameters
     ----------
     clusters : whether the GPU has clusters of blocks.
-
-    Raises
-    ------
-    Unfit
-        Where there is none for its shape.
     """
     length = row.length
-    if isinstance(length, int) and length == 0:
-        raise Unfit("the axis is empty")
     vector = _vector(row)
     lanes, groups = _team(row, vector)
     most_segments = WARP

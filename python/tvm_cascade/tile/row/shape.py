@@ -121,7 +121,10 @@ def read_row(program: Program, group: Group) -> Row:
     lanes = read_lanes([*elements, *inputs], axis, {v: lookup(frame.extents, v) for v in rows})
     rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
     folded, written = (streams_of(loads, axis, lanes, frame.extents) for loads in (elements, inputs))
-    return Row(program, group, dims, rows, axis, lanes, outputs, folded, written)
+    row = Row(program, group, dims, rows, axis, lanes, outputs, folded, written)
+    if row.length == 0:
+        raise Unfit("the axis is empty")
+    return row
 
 
 def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.Var, ...]:

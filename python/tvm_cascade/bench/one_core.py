@@ -1,0 +1,12 @@
+"""For processes beside which others run: every library in one takes one core."""
+
+from __future__ import annotations
+
+import os
+
+_LIBRARIES = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def on_one_core() -> None:
+    """What a process does first."""
+    os.environ.update(dict.fromkeys(_LIBRARIES, "1"))
