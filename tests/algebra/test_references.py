@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.cascade import LENGTH, TRUTH, Cascade, Reduction, element, result, truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
@@ -116,3 +116,28 @@ def test_no_exponential_of_elements_stays_without_its_reference() -> None:
     parameter = sp.Symbol("parameter", real=True)
     moment = [Reduction(a, MAX, x), Reduction(b, SUM, (x - a) ** 2 * sp.exp(x - a) / parameter)]
     assert held(*moment) == [Range.BOUNDED]
+
+
+@pytest.mark.parametrize("holds", [1, 0])
+def test_the_largest_exponent_is_that_of_the_positions_that_a_condition_keeps(holds: int) -> None:
+    keep = truth("keep")
+    kept = keep if holds else 1 - keep
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, kept * sp.exp(x**2 - a))], [x, keep]))
+    assert isinstance(fold, Fold)
+    (largest,) = [component.lift for component in fold.components if component.reducer is MAX]
+    assert largest.subs({x: 3, keep: holds}) == 9 and largest.subs({x: 3, keep: 1 - holds}) == MAX.neutral
+
+
+def test_a_maximum_of_what_a_condition_keeps_bounds_the_exponents_there() -> None:
+    keep = truth("keep")
+    largest = Reduction(a, MAX, keep * x - 10000 * (1 - keep))
+    fold = derive(Cascade([largest, Reduction(b, SUM, keep * sp.exp(x - a))], [x, keep]))
+    assert isinstance(fold, Fold)
+    assert [reference.range for reference in fold.references] == [Range.BOUNDED]
+
+
+def test_a_factor_that_is_0_or_1_drops_nothing() -> None:
+    given = sp.Symbol("given", real=True, **TRUTH)
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, given * sp.exp(x**2 - a))], [x, given]))
+    assert isinstance(fold, Fold)
+    assert [component.lift for component in fold.components if component.reducer is MAX] == [x**2]

@@ -69,6 +69,12 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
         "rounding_rank",
         "t",
     ),
+    "rounded at an unrelated scale": (
+        lambda: cascade((s, SUM, x**2), (t, SUM, Round(r / s, HALF) * w)),
+        "rounding_range",
+        "t",
+    ),
+    "rounded at a product": (lambda: cascade((s, PROD, r), (t, SUM, Round(x / s, HALF))), "rounding_range", "t"),
     "two parts under a maximum": (lambda: cascade(MEAN_SUM, (o, MAX, q * (x - s))), "not_monotone", "o"),
     "sixth moment": (lambda: cascade(MEAN_SUM, (d, SUM, (x - s / N) ** 6)), "rank_limit", "d"),
 }

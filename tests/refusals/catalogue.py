@@ -216,6 +216,12 @@ def two_inputs_under_a_maximum() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: w[i, j] * (x[i, j] - s[i]), maximum))
 
 
+def rounded_at_a_scale_of_another_array() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: x[i, j] * x[i, j])
+    return program(x, y, fold("out", lambda i, j: cast(y[i, j] / s[i], "float16")))
+
+
 def two_differences_under_a_maximum() -> tirx.PrimFunc:
     x, w = array("x"), array("w")
     s = fold("s", lambda i, j: x[i, j])
@@ -349,6 +355,7 @@ CATALOGUE: dict[str, Refused] = {
         after_sum(lambda x, s: cast(centred(x, s), "float16") * cast(centred(x, s), "float16")), "rounding_rank"
     ),
     "bfloat16 about a mean": rounding(after_sum(lambda x, s: cast(centred(x, s), "bfloat16")), "rounding_rank"),
+    "float16 at a scale of another array": rounding(rounded_at_a_scale_of_another_array, "rounding_range"),
     "conjunction of comparisons": Refused(predicate, "logical_dependence"),
     "other axis of a square": Refused(other_axis, "axis_mismatch", "rows"),
     "column of a square": Refused(column_of_a_square, "axis_mismatch", "rows"),

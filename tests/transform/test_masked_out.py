@@ -72,6 +72,28 @@ def test_what_is_masked_out_has_no_part_in_a_centre(name: str) -> None:
         unfused.check(given("garbage"), tile=tile, segments=segments)
 
 
+def exponentials(holds: bool) -> tirx.PrimFunc:
+    """x, keep -> Σ exp(x/2 − mean x/2) over the positions where keep is as said; the mean does not bound exponents."""
+    x, keep = array("x"), array("keep", ROWS, LENGTH, dtype="bool")
+    s = fold("s", lambda i, j: te.tanh(x[i, j]) / number(LENGTH))
+
+    def element(i: Expr, j: Expr) -> Expr:
+        value, zero = te.exp(x[i, j] * number(0.5) - s[i]), number(0)
+        return tirx.if_then_else(keep[i, j], value, zero) if holds else tirx.if_then_else(keep[i, j], zero, value)
+
+    return program(x, keep, fold("out", element))
+
+
+@pytest.mark.parametrize("kept", ["some", "none"])
+@pytest.mark.parametrize("size", [300.0, 1e12])
+@pytest.mark.parametrize("holds", [True, False])
+def test_what_is_masked_out_does_not_underflow_what_is_kept(holds: bool, size: float, kept: str) -> None:
+    unfused, (x, _, keep) = read(exponentials(holds)), given(kept)
+    arrays = [np.where(keep, x, np.float32(size)), keep if holds else ~keep]
+    for tile, segments in TILINGS:
+        unfused.check(arrays, tile=tile, segments=segments)
+
+
 def test_what_has_no_weight_has_no_part_in_a_centre() -> None:
     mass, x = array("mass"), array("x")
     s = fold("s", lambda i, j: mass[i, j])

@@ -179,9 +179,16 @@ def element(names: str, **assumptions: bool) -> tuple[sp.Symbol, ...] | sp.Symbo
     return sp.symbols(names, **{"real": True, **assumptions})
 
 
-def truth(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:
+class Condition(sp.Symbol):
+    """A truth value that selects: a product with it is 0 where it is 0, whatever stands beside it.
+
+    A truth value of any other kind is a number that multiplies: 0·∞ is NaN there, as it is unfused.
+    """
+
+
+def truth(names: str) -> tuple[Condition, ...] | Condition:
     """Symbols of conditions on the position: 1 where they hold, 0 elsewhere."""
-    return sp.symbols(names, **TRUTH)
+    return sp.symbols(names, cls=Condition, **TRUTH)
 
 
 def is_truth(symbol: sp.Expr) -> bool:
@@ -200,6 +207,12 @@ def masks_that_keep(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> dict[
     """The masks that are factors of the expression, with the values at which they keep a position."""
     masks = masks_in(expression, elements)
     return {mask: 1 - zero for mask in masks for zero in (0, 1) if expression.subs(mask, zero) == 0}
+
+
+def conditions_that_keep(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> dict[sp.Symbol, int]:
+    """Those masks alone that select: what they drop has no part in anything, and may be out of range."""
+    kept = masks_that_keep(expression, elements)
+    return {mask: holds for mask, holds in kept.items() if isinstance(mask, Condition)}
 
 
 def indicator(kept: Mapping[sp.Symbol, int]) -> sp.Expr:

@@ -5,6 +5,7 @@
 | infinite_rank, prod_dependence        | values at which F(x, d) (log F of a product) has a rank above RANK_LIMIT   |
 | not_monotone, not_order_preserving    | positions each of which alone decides the result at some d                |
 | rounding, rounding_rank               | an element that rounds to another value at another scale                  |
+| rounding_range                        | one that leaves its dtype's range at the scale of a part (`rounded_range`) |
 
 Values of earlier results are those of data, which are shown too: what no data reach breaks no law (see `reached`).
 """
@@ -173,13 +174,13 @@ def _rounds_elsewhere(question: Question) -> Counterexample | None:
     inner, dtype = rounded[0].args
     earlier = question.earlier
     value = earlier.plain(strip_rounding(inner).xreplace(dict(question.handles)))
-    varying, read, indexed = earlier.for_function(value)
+    _, read, indexed = earlier.for_function(value)
     for attempt in range(ROUNDED_ATTEMPTS if read else 0):
         source = random.Random(attempt)
         fixed = earlier.parameters(value, source, indexed)
         row, other = (earlier.row(source, reach) for reach in (REACHES[attempt % 3], 2.0))
         data = [earlier.draw(source, reach, fixed, [row], indexed) for reach in (3.0, 300.0)]
-        values = _evaluated(earlier, value, (row, other), data)
+        values = evaluated(earlier, value, (row, other), data)
         if values is None:
             continue
         (before, after), elsewhere = values
@@ -189,24 +190,33 @@ def _rounds_elsewhere(question: Question) -> Counterexample | None:
         kept, wanted = round_to(before, str(dtype)), round_to(after, str(dtype))
         moved = kept * (after / before) if scales else kept + after - before
         if math.isfinite(moved) and abs(moved - wanted) > ROUNDS_APART * max(abs(wanted), 1e-6):
-            at: Numbers = tuple((str(e), (row[e],)) for e in varying)
-            at += tuple((question.name(d), tuple(r.results[d] for r in data if r)) for d in read)
-            elements, first, second = (
-                ", ".join(f"{n} = {v[0]:g}" for n, v in at[: len(varying)]),
-                *(", ".join(f"{n} = {v[k]:g}" for n, v in at[len(varying) :]) for k in (0, 1)),
-            )
-            claim = (
-                f"{elements}: rounded to {dtype} at {first} and moved to {second} it is {moved:.6g}, "
-                f"rounded there it is {wanted:.6g}"
-            )
-            return Counterexample(claim, at, (moved, wanted), tuple(_data(earlier, r) for r in data if r))
+            return rounded_otherwise(question, value, str(dtype), row, [r for r in data if r], (moved, wanted))
     return None
 
 
-def _evaluated(
-    earlier: Earlier, value: sp.Expr, rows: tuple[Point, Point], data: Sequence[Reached | None]
+def rounded_otherwise(
+    question: Question, value: sp.Expr, dtype: str, row: Point, data: Sequence[Reached], outcomes: tuple[float, float]
+) -> Counterexample:
+    """A value that is another one when it is rounded at the results of the first data and moved to the second."""
+    earlier = question.earlier
+    varying, read, _ = earlier.for_function(value)
+    at: Numbers = tuple((str(e), (row[e],)) for e in varying)
+    at += tuple((question.name(d), tuple(r.results[d] for r in data)) for d in read)
+    elements, first, second = (
+        ", ".join(f"{n} = {v[0]:g}" for n, v in at[: len(varying)]),
+        *(", ".join(f"{n} = {v[k]:g}" for n, v in at[len(varying) :]) for k in (0, 1)),
+    )
+    claim = (
+        f"{elements}: rounded to {dtype} at {first} and moved to {second} it is {outcomes[0]:.6g}, "
+        f"rounded there it is {outcomes[1]:.6g}"
+    )
+    return Counterexample(claim, at, outcomes, tuple(_data(earlier, r) for r in data))
+
+
+def evaluated(
+    earlier: Earlier, value: sp.Expr, rows: Sequence[Point], data: Sequence[Reached | None]
 ) -> list[list[float]] | None:
-    """A value of each of two rows at the results of each of the data; None where it is out of range."""
+    """A value of each row at the results of each of the data; None where it is out of range."""
     try:
         found = [[earlier.value(value, {**d.results, POSITION: 0.0, **row}) for d in data if d] for row in rows]
     except NO_VALUE:

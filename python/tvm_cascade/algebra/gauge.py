@@ -195,13 +195,19 @@ def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
     return found + [p.exp * sp.log(p.base) for p in powers]
 
 
-def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> bool:
+def bounded_by_results(
+    exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction], kept: Mapping[sp.Symbol, int]
+) -> bool:
     """Whether the exponent, with the handle at the partial results, is bounded above for every position folded so far.
 
     True where the handle's value is a function of one max (min) over the same elements, the exponent falls (rises)
     in it, and is free of position at x = max (min).
+
+    Parameters
+    ----------
+    kept : conditions, with their values at the positions that count (`conditions_that_keep`).
     """
-    full = exponent.subs(handle.symbol, handle.value)
+    full = exponent.subs(handle.symbol, handle.value).subs(kept)
     for reduction in reductions:
         if reduction.result not in handle.value.free_symbols or not reduction.reducer.ordered:
             continue
@@ -211,7 +217,7 @@ def bounded_by_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[R
         right_way = (
             slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
         )
-        at_bound = full.subs(reduction.result, reduction.element)
+        at_bound = full.subs(reduction.result, reduction.element.subs(kept))
         if not right_way or varies_numerically(at_bound, list(at_bound.free_symbols)):
             continue
         at_bound = simplified(at_bound)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, PowerOfTwo, Reduction, indicator, masks_that_keep
+from tvm_cascade.algebra.cascade import (
+    COUNT,
+    LENGTH,
+    PowerOfTwo,
+    Reduction,
+    conditions_that_keep,
+    indicator,
+    masks_that_keep,
+)
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
@@ -29,12 +37,14 @@ from tvm_cascade.algebra.separate import Step, in_steps
 
 def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
     """Where the handle's quantity is held: by range analysis (see `gauge`)."""
-    done = derivation.done
-    unbounded = {
-        e for e in exponents(function, handle.symbol, derivation.elements) if not bounded_by_results(e, handle, done)
-    }
+    done, elements = derivation.done, derivation.elements
+    kept = conditions_that_keep(function, elements)
+    read = exponents(function, handle.symbol, elements)
+    unbounded = {e for e in read if not bounded_by_results(e, handle, done, kept)}
     if unbounded:
-        return _at_the_largest(derivation, reduction, handle, unbounded)
+        counted = sp.And(derivation.where, *(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in kept.items()))
+        with derivation.over(counted):  # beside a larger exponent that a condition drops, all others may come out 0
+            return _at_the_largest(derivation, reduction, handle, unbounded)
     if only_in_waves(function, handle.symbol):
         return derivation.constant(handle.value, Range.WAVES)
     if _line(derivation, handle, function) is not None and sp.diff(function, handle.symbol, 2) == 0:

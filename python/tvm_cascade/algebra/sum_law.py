@@ -13,6 +13,7 @@ from tvm_cascade.algebra.cascade import (
     Reduction,
     Round,
     Settled,
+    conditions_that_keep,
     indicator,
     masks_in,
     masks_that_keep,
@@ -37,6 +38,7 @@ from tvm_cascade.algebra.gauge import (
 from tvm_cascade.algebra.opposed import joined_where_opposed
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
+from tvm_cascade.algebra.rounded_range import leaves_range_in_part
 from tvm_cascade.algebra.separate import (
     RANK_LIMIT,
     Basis,
@@ -173,7 +175,10 @@ def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: li
     later: list[Handle] = []
     for handle in used:
         weight = factor_in(held.function, handle.symbol, derivation.elements)
-        if weight is None or _leaves_range(held.lift, handle.symbol) or _kept_in_scale(derivation, handle):
+        in_scale = weight is not None and _leaves_range(held.lift, handle.symbol)
+        if in_scale and (shown := leaves_range_in_part(derivation.question(reduction, held.lift))):
+            raise derivation.refuse(reduction, "rounding_range", held.lift, shown=shown)
+        if weight is None or in_scale or _kept_in_scale(derivation, handle):
             held.tracked.append(handle)
             continue
         later.append(handle)
@@ -215,9 +220,10 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
 
 def in_exponent_units(derivation: Derivation, held: Held) -> Held:
     """exp(s·x − s·u), not known to be bounded by u: held at w = s·u instead, so that no reference divides by s."""
+    kept = conditions_that_keep(held.function, derivation.elements)
     for handle in list(held.tracked):
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if bounded_by_results(exponent, handle, derivation.done):
+            if bounded_by_results(exponent, handle, derivation.done, kept):
                 continue
             slope = sp.diff(exponent, handle.symbol)
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
@@ -228,8 +234,8 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
                 function=_in_unit(held.function, exponent, slope * handle.symbol, unit.symbol),
                 lift=_in_unit(held.lift, exponent, slope * handle.symbol, unit.symbol),
             )
-            kept = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
-            held = dataclasses.replace(held, tracked=[*kept, unit])
+            others = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
+            held = dataclasses.replace(held, tracked=[*others, unit])
     return held
 
 
@@ -243,7 +249,8 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
     split = held
     for handle in held.tracked:
         in_exponents = exponents(split.function, handle.symbol, elements)
-        if any(bounded_by_results(exponent, handle, derivation.done) for exponent in in_exponents):
+        kept = conditions_that_keep(split.function, elements)
+        if any(bounded_by_results(exponent, handle, derivation.done, kept) for exponent in in_exponents):
             continue
         bare, hidden = _without_exponentials(split.function, handle)
         parts = translations(bare, handle.symbol, elements) or {}
@@ -404,9 +411,10 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
     (component,), factor = state, final / state[0]
     infinite: list[sp.Symbol] = []
     unbounded = False
+    kept = conditions_that_keep(held.function, derivation.elements)
     for handle in held.tracked:
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if not bounded_by_results(exponent, handle, derivation.done):
+            if not bounded_by_results(exponent, handle, derivation.done, kept):
                 unbounded = True
                 infinite += cancelled_results(exponent, handle, derivation.done)
     if not (unbounded and factor.has(sp.exp)):

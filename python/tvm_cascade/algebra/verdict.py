@@ -82,6 +82,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "rounding commutes with a change of scale, but not with the shift that this element needs",
         "cast the result of the reduction instead of its element",
     ),
+    "rounding_range": (
+        Verdict.REFUSED,
+        "a part of the data gives a scale at which elements leave the range of the dtype that they are rounded to",
+        "scale by a bound of the elements, as their largest magnitude is, or cast the result of the reduction",
+    ),
     "logical_dependence": (
         Verdict.REFUSED,
         "a conjunction or disjunction of a predicate on an earlier result keeps no finite state",

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Round, WholePower, is_truth
+from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Condition, Round, WholePower, is_truth
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -137,7 +137,8 @@ class AtomTable:
         if form not in self.atoms:
             facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
             facts = TRUTH if is_truth(form) else facts
-            symbol = form if form == POSITION else sp.Symbol(self._name(expression), real=True, **facts)
+            kind = Condition if indicator else sp.Symbol
+            symbol = form if form == POSITION else kind(self._name(expression), real=True, **facts)
             self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)
         return self.atoms[form]
 
