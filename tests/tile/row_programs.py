@@ -114,6 +114,21 @@ def columns(dtype: str = "float16", rows: int = 64, length: int = 64) -> tirx.Pr
     return te.create_prim_func([x, te.compute((rows,), lambda i: te.sum(_wide(x[j, i]), axis=j), name="out")])
 
 
+def kurtosis(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tirx.PrimFunc:
+    """x -> Σ ((x − mean)/deviation)⁴ and the largest |x|, of which Σ (x/largest)² is the third output."""
+    x, j, k, m = te.placeholder((rows, length), dtype, name="x"), *(_axis(length) for _ in range(3))
+    total, centred = _centred(x, rows, length)
+
+    def fourth(i: Expr) -> Expr:
+        z = (_wide(x[i, j]) - total[i] / _number(length)) / te.sqrt(centred[i])
+        return te.sum(z * z * z * z, axis=j)
+
+    largest = te.compute((rows,), lambda i: te.max(te.abs(_wide(x[i, k])), axis=k), name="largest")
+    shares = lambda i: te.sum(_wide(x[i, m]) / largest[i] * (_wide(x[i, m]) / largest[i]), axis=m)  # noqa: E731
+    norm = te.compute((rows,), shares, name="norm")
+    return te.create_prim_func([x, te.compute((rows,), fourth, name="out"), largest, norm])
+
+
 PROGRAMS: dict[str, Build] = {
     "softmax": of_named_bench(softmax.softmax),
     "softmax_stats": of_named_bench(softmax.softmax_stats),
@@ -129,6 +144,7 @@ PROGRAMS: dict[str, Build] = {
     "argmax_of_softmax": argmax_of_softmax,
     "weighted_slope": weighted_slope,
     "masked_sum_exp": masked_sum_exp,
+    "kurtosis": kurtosis,
 }
 
 

@@ -159,3 +159,8 @@ def test_compile_and_explain_say_what_was_chosen() -> None:
         assert "merge" not in report.tile_program and "move" in report.tile_program
     off = tvm_cascade.explain(PROGRAMS["softmax"](), target={"kind": "cuda", "arch": "sm_90a"}, row_kernels=False)
     assert "the option row_kernels is off" in str(off)
+
+
+def test_powers_are_held_in_range() -> None:
+    x = np.random.default_rng(2).standard_normal((2, 300)) * np.logspace(-15, 15, 300)
+    assert_right(PROGRAMS["kurtosis"](dtype="float32", rows=2, length=300), BLOCK, inputs=[x.astype("float32")])

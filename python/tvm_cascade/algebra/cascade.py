@@ -99,6 +99,40 @@ class Settled(sp.Function):
         return str(printer.doprint(self.args[0] * self.args[1]))
 
 
+class Rescaled(sp.Function):
+    """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
+
+    nargs = 4
+
+    @classmethod
+    def eval(cls, value: sp.Expr, _above: sp.Expr, _below: sp.Expr, power: sp.Integer) -> sp.Expr | None:
+        """The value itself where the power is 0, and 0 of 0; nothing else is known."""
+        return value if power == 0 or value == 0 else None
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers."""
+        return True
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """T·(p/q)^k as SymPy writes it."""
+        value, above, below, power = self.args
+        return value * (above / below) ** power
+
+    @staticmethod
+    def _imp_(value: Any, above: Any, below: Any, power: Any) -> Any:
+        for _ in range(int(power)):  # for lambdify
+            value = value * (above / below)
+        return value
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
+
+
 @dataclass(frozen=True)
 class Reduction:
     """d = ⊕ over l of F(x[l], earlier results).

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import (
-    COUNT,
     LENGTH,
     Reduction,
     Round,
@@ -21,7 +20,6 @@ from tvm_cascade.algebra.cascade import (
 )
 from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
@@ -35,7 +33,9 @@ from tvm_cascade.algebra.gauge import (
     tracking_gauge,
     translations,
 )
+from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.opposed import joined_where_opposed
+from tvm_cascade.algebra.powers import Powers, powers_in_range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.rounded_range import leaves_range_in_part
@@ -48,7 +48,7 @@ from tvm_cascade.algebra.separate import (
     shift_matrix,
     strip_rounding,
 )
-from tvm_cascade.algebra.work import expanded, simplified
+from tvm_cascade.algebra.work import simplified
 
 NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
@@ -102,7 +102,13 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     term = _joined_exponentials(derivation, term)
     held = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
     if not held.tracked:
-        return _where_kept(derivation, held, held.factor * derivation.component(reduction, SUM, held.lift), reduction)
+        powers = _powers(derivation, held)
+        if powers is None:
+            total = held.factor * derivation.component(reduction, SUM, held.lift)
+        else:
+            state = MovedState(derivation, reduction, (held.lift,), sp.eye(1), [], [])
+            total = powers.rest * state.final_in_units(powers)
+        return _where_kept(derivation, held, total, reduction)
     held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
@@ -112,19 +118,27 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
         return _where_kept(derivation, held, held.factor * _by_mask(derivation, reduction, held), reduction)
     if basis.pivots is None:
         return _where_kept(derivation, held, held.factor * _apart(derivation, reduction, held), reduction)
+    return _where_kept(derivation, held, _at_references(derivation, reduction, held, basis), reduction)
+
+
+def _at_references(derivation: Derivation, reduction: Reduction, held: Held, basis: Basis) -> sp.Expr:
+    """The term from a state of the basis's functions, held at references of its handles."""
     references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
+    symbols = [handle.symbol for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
-    fixed = {r.symbol: sp.Integer(0) for r in references if r.gauge is Gauge.DEFERRED}
-    old = {u: fixed.get(r.symbol, r.symbol) for u, r in zip(symbols, references, strict=True)}
-    functions = [joined_where_opposed(f, derivation.elements) for f in (held.lift, *basis.functions[1:])]
-    lifts = [f.subs(old, simultaneous=True) for f in functions]
-    unmoved = {s: sp.Integer(0) for r in references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
-    state = _add_state(derivation, reduction, lifts, shift.subs(unmoved))
-    final = _at_results(shift, state, references, held.tracked).xreplace(fixed)
-    total = _settled(derivation, held, state, final) if len(state) == 1 else held.factor * final
-    return _where_kept(derivation, held, total, reduction)
+    functions = tuple(joined_where_opposed(f, derivation.elements) for f in (held.lift, *basis.functions[1:]))
+    state = MovedState(derivation, reduction, functions, shift, held.tracked, references)
+    powers = _powers(derivation, held)
+    if powers is not None:
+        return powers.rest * state.final_in_units(powers)
+    final = state.final()
+    return _settled(derivation, held, state.components, final) if len(functions) == 1 else held.factor * final
+
+
+def _powers(derivation: Derivation, held: Held) -> Powers | None:
+    return powers_in_range(derivation, held.function, held.factor) if held.lift == held.function else None
 
 
 def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: Reduction) -> sp.Expr:
@@ -337,70 +351,6 @@ def _is_bare(term: sp.Expr, held: Held, elements: Sequence[sp.Symbol]) -> bool:
     """Whether exp(x) stands apart from the exp(−u) that it came with: then it is not bounded."""
     came_with = {h.symbol for h in held.tracked if exponents(held.function, h.symbol, elements)}
     return bool(came_with) and any(e.has(*elements) and not e.has(*came_with) for e in term.atoms(sp.exp))
-
-
-def _add_state(derivation: Derivation, reduction: Reduction, lifts: list[sp.Expr], shift: sp.Matrix) -> list[sp.Expr]:
-    """The component of each lift: the count for one that does not vary, an earlier component with the same lift."""
-    state: list[sp.Expr] = []
-    new: list[int] = []
-    for k, lift in enumerate(lifts):
-        known = derivation.known(SUM, lift)
-        if not lift.has(*derivation.elements):
-            state.append(COUNT * lift)
-        elif known is not None:
-            state.append(known)
-        else:
-            state.append(derivation.unused(reduction, ahead=len(new)))
-            new.append(k)
-    for k in new:
-        moved = sum((shift[k, j] * state[j] for j in range(len(lifts))), sp.Integer(0))
-        derivation.add(reduction, SUM, lifts[k], sp.powsimp(expanded(moved)) if moved.has(sp.exp) else moved)
-    return state
-
-
-def _at_results(shift: sp.Matrix, state: list[sp.Expr], references: list[Reference], tracked: list[Handle]) -> sp.Expr:
-    """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift."""
-    terms = [(entry, symbol.subs(COUNT, LENGTH)) for entry, symbol in zip(shift.row(0), state, strict=True)]
-    final = _nested(terms, [r.step for r in references if r.free or r.gauge is Gauge.DEFERRED])
-    for reference, handle in zip(references, tracked, strict=True):
-        if reference.free or reference.gauge is Gauge.DEFERRED:
-            final = final.xreplace({reference.step: handle.value - reference.symbol, reference.moved: handle.value})
-        else:
-            final = final.subs({reference.moved: reference.symbol, reference.step: 0})
-    return final
-
-
-def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """Σ entry·T as E·(a + Δ·(b + Δ·c)), E the exponential.
-
-    Where Δ is out of range the highest power decides, not ∞ − ∞. Differences of references that multiply a component
-    stay whole: written out, N·c·(c − e) is N·c² − N·c·e, of which nothing need be left.
-    """
-    final = sp.Add(*(entry * component for entry, component in terms))
-    if not steps:
-        return final
-    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps)))
-    found: dict[tuple[int, ...], sp.Expr] = {}
-    for entry, component in terms:
-        for term in sp.Add.make_args(entry):
-            weight, moving = term.as_independent(*steps, as_Add=False)
-            moving = sp.powsimp(moving / exponential)
-            if moving.has(sp.exp) or not moving.is_polynomial(*steps):
-                return final
-            for powers, coefficient in sp.Poly(moving, *steps).terms():
-                found[powers] = found.get(powers, sp.Integer(0)) + weight * coefficient * component
-    return exponential * _horner(found, steps) if len(terms) > 1 else final
-
-
-def _horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
-    if not steps:
-        return terms.get((), sp.Integer(0))
-    total = sp.Integer(0)
-    for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
-        rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
-        total = total * steps[0] + _horner(rest, steps[1:])
-    return total
 
 
 def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:

@@ -230,10 +230,13 @@ class ElementReader:
     ----------
     atoms : the table that the atoms go to.
     result_of : the symbol of a load that reads an earlier result of the cascade; None for any other load.
+    powers : x·x beside a result is x² with an atom x, not an atom x·x: a sum may hold x in units of the result.
     """
 
-    def __init__(self, atoms: AtomTable, result_of: Callable[[ir.TensorLoad], sp.Symbol | None]) -> None:
-        self.atoms, self.result_of = atoms, result_of
+    def __init__(
+        self, atoms: AtomTable, result_of: Callable[[ir.TensorLoad], sp.Symbol | None], powers: bool = False
+    ) -> None:
+        self.atoms, self.result_of, self.powers = atoms, result_of, powers
         self._holding: list[ir.Expr] = []
 
     def __call__(self, expression: ir.Expr) -> sp.Expr:
@@ -312,10 +315,14 @@ class ElementReader:
         terms = _chain(expression, additive)
         total = sp.Integer(0) if additive else sp.Integer(1)
         alone: ir.Expr | None = None
+        repeated = [] if additive or not self.powers else _repeated([term for term, inverse in terms if not inverse])
         for term, inverse in terms:
             free = not self._reads_result(term)
             if free and uses(term, self.atoms.axis):
-                alone = _joined(alone, term, inverse, additive)
+                if not inverse and any(tvm_ffi.structural_equal(term, other) for other in repeated):
+                    total = total * self._atom(term)
+                else:
+                    alone = _joined(alone, term, inverse, additive)
             else:
                 value = self(term)
                 total = (
@@ -383,6 +390,12 @@ def _chain(expression: ir.Expr, additive: bool, inverse: bool = False) -> list[t
         return [(expression, inverse)]
     turned = inverse != isinstance(expression, kinds[1])
     return _chain(expression.a, additive, inverse) + _chain(expression.b, additive, turned)
+
+
+def _repeated(terms: list[ir.Expr]) -> list[ir.Expr]:
+    """The terms that are there more than once."""
+    counts = [sum(bool(tvm_ffi.structural_equal(term, other)) for other in terms) for term in terms]
+    return [term for term, count in zip(terms, counts, strict=True) if count > 1]
 
 
 def _joined(left: ir.Expr | None, term: ir.Expr, inverse: bool, additive: bool) -> ir.Expr:

@@ -13,6 +13,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, substitute, uses
@@ -284,7 +285,8 @@ class _Search:
             element = substitute(variant.element, dict(frame.variables[position]))
             known = list(zip(variants[:position], symbols, strict=False))
             try:
-                form = ElementReader(atoms, partial(_result_symbol, known))(element)
+                powers = variant.stage.reducer is SUM
+                form = ElementReader(atoms, partial(_result_symbol, known), powers)(element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None

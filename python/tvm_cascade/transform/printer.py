@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Round, Settled, WholePower
+from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Rescaled, Round, Settled, WholePower
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
@@ -43,6 +43,15 @@ _RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     sp.Equality: tirx.EQ,
     sp.Unequality: tirx.NE,
 }
+
+
+_EXPONENTS = {
+    "float16": ("int16", -(1 << 10)),
+    "bfloat16": ("int16", -(1 << 7)),
+    "float32": ("int32", -(1 << 23)),
+    "float64": ("int64", -(1 << 52)),
+}
+"""The integers of a float's width, and the mask of its sign and exponent."""
 
 
 def cast(expression: ir.Expr, dtype: str) -> ir.Expr:
@@ -104,6 +113,8 @@ class Printer:
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
         if isinstance(expression, Settled):
             return self._settled(*expression.args)
+        if isinstance(expression, Rescaled):
+            return self._rescaled(*expression.args)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
@@ -167,6 +178,13 @@ class Printer:
             finite = tirx.LE(tirx.abs(self(result)), largest)
             settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
         return settled
+
+    def _rescaled(self, value: sp.Expr, above: sp.Expr, below: sp.Expr, power: sp.Integer) -> ir.Expr:
+        ratio = self(above) if below == 1 else prim.Div(self(above), self(below))
+        total = ratio if value == 1 else prim.Mul(self(value), ratio)
+        for _ in range(int(power) - 1):
+            total = prim.Mul(total, ratio)
+        return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
@@ -246,7 +264,7 @@ def _is_reciprocal(factor: sp.Expr) -> bool:
 
 def power_of_two(value: ir.Expr, dtype: str) -> ir.Expr:
     """±2^k with 2^k ≤ |value| < 2^(k+1), from the sign and the exponent bits; 0 and infinity stay what they are."""
-    bits, mask = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}[dtype]
+    bits, mask = _EXPONENTS[dtype]
     return tirx.reinterpret(dtype, tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits)))
 
 

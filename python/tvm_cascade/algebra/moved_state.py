@@ -1,0 +1,153 @@
+"""The components of a term whose references move: how they are added to the fold, and brought to the final results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Handle
+from tvm_cascade.algebra.powers import Powers
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.work import expanded
+
+
+@dataclass
+class MovedState:
+    """Σ of functions B(x, u) over handles, of which the term is the first.
+
+    Attributes
+    ----------
+    shift : A(old, new) with B(x, new) = A·B(x, old), in the symbols of the references.
+    handles : each u.
+    references : where each u is held.
+    components : what each function is in the state, once they are added.
+    """
+
+    derivation: Derivation
+    reduction: Reduction
+    functions: tuple[sp.Expr, ...]
+    shift: sp.Matrix
+    handles: list[Handle]
+    references: list[Reference]
+    components: list[sp.Expr] = field(default_factory=list)
+
+    def final(self) -> sp.Expr:
+        """The first function summed, at the final results."""
+        moving = self._moving
+        self._add(self._lifts, lambda k, j, component: moving[k, j] * component)
+        return self._at_results(self.shift, sp.S.One)
+
+    def final_in_units(self, powers: Powers) -> sp.Expr:
+        """The same where powers of elements are held in units of a result."""
+        functions, moving = [powers.oriented(f) for f in self.functions], self._moving
+        # What is summed without units anyway, as Σ (x − c)² is for a variance, needs no second component.
+        has = [
+            0 if self._known(lift) else powers.exponent_in(f) for f, lift in zip(functions, self._lifts, strict=True)
+        ]
+        lifts = [powers.lift(f, e, self._old) for f, e in zip(functions, has, strict=True)]
+        steps = [r.step for r in self.references]
+        self._add(lifts, lambda k, j, component: powers.moved(moving[k, j], component, has[k], has[j], steps))
+        entries = [powers.at_the_end(entry, e, steps) for entry, e in zip(self.shift.row(0), has, strict=True)]
+        return powers.finished(self._at_results(sp.Matrix([entries]), powers.held.symbol))
+
+    @property
+    def _fixed(self) -> dict[sp.Symbol, sp.Expr]:
+        return {r.symbol: sp.Integer(0) for r in self.references if r.gauge is Gauge.DEFERRED}
+
+    @property
+    def _old(self) -> dict[sp.Symbol, sp.Expr]:
+        pairs = zip(self.handles, self.references, strict=True)
+        return {handle.symbol: self._fixed.get(r.symbol, r.symbol) for handle, r in pairs}
+
+    @property
+    def _lifts(self) -> list[sp.Expr]:
+        return [function.subs(self._old, simultaneous=True) for function in self.functions]
+
+    @property
+    def _moving(self) -> sp.Matrix:
+        """The shift, in which references that are fixed take no step."""
+        fixed = self._fixed
+        return self.shift.subs(
+            {s: 0 for r in self.references if r.symbol in fixed for s in (r.symbol, r.moved, r.step)}
+        )
+
+    def _known(self, lift: sp.Expr) -> sp.Symbol | None:
+        return self.derivation.known(SUM, lift)
+
+    def _add(self, lifts: list[sp.Expr], part: Callable[[int, int, sp.Expr], sp.Expr]) -> None:
+        """The component of each lift: the count for one that does not vary, an earlier component with the same lift.
+
+        Parameters
+        ----------
+        part : what becomes of the j-th component T in the k-th one, from k, j and T.
+        """
+        new: list[int] = []
+        for k, lift in enumerate(lifts):
+            known = self._known(lift)
+            if not lift.has(*self.derivation.elements):
+                self.components.append(COUNT * lift)
+            elif known is not None:
+                self.components.append(known)
+            else:
+                self.components.append(self.derivation.unused(self.reduction, ahead=len(new)))
+                new.append(k)
+        for k in new:
+            moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
+            written = sp.powsimp(expanded(moved)) if moved.has(sp.exp) else moved
+            self.derivation.add(self.reduction, SUM, lifts[k], written)
+
+    def _at_results(self, shift: sp.Matrix, unit: sp.Expr) -> sp.Expr:
+        """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift.
+
+        Parameters
+        ----------
+        unit : of which the steps in the matrix are multiples.
+        """
+        pairs = zip(shift.row(0), self.components, strict=True)
+        terms = [(entry, component.subs(COUNT, LENGTH)) for entry, component in pairs]
+        final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
+        for reference, handle in zip(self.references, self.handles, strict=True):
+            if reference.free or reference.gauge is Gauge.DEFERRED:
+                step = unit * (handle.value - reference.symbol)
+                final = final.xreplace({reference.step: step, reference.moved: handle.value})
+            else:
+                final = final.subs({reference.moved: reference.symbol, reference.step: 0})
+        return final.xreplace(self._fixed)
+
+
+def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """Σ entry·T as E·(a + Δ·(b + Δ·c)), E the exponential.
+
+    Where Δ is out of range the highest power decides, not ∞ − ∞. Differences of references that multiply a component
+    stay whole: written out, N·c·(c − e) is N·c² − N·c·e, of which nothing need be left.
+    """
+    final = sp.Add(*(entry * component for entry, component in terms))
+    if not steps:
+        return final
+    exponential = sp.Mul(*(e for e in final.atoms(sp.exp) if e.has(*steps)))
+    found: dict[tuple[int, ...], sp.Expr] = {}
+    for entry, component in terms:
+        for term in sp.Add.make_args(entry):
+            weight, moving = term.as_independent(*steps, as_Add=False)
+            moving = sp.powsimp(moving / exponential)
+            if moving.has(sp.exp) or not moving.is_polynomial(*steps):
+                return final
+            for powers, coefficient in sp.Poly(moving, *steps).terms():
+                found[powers] = found.get(powers, sp.Integer(0)) + weight * coefficient * component
+    return exponential * _horner(found, steps) if len(terms) > 1 else final
+
+
+def _horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
+    if not steps:
+        return terms.get((), sp.Integer(0))
+    total = sp.Integer(0)
+    for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
+        rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
+        total = total * steps[0] + _horner(rest, steps[1:])
+    return total

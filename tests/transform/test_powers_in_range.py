@@ -1,0 +1,85 @@
+"""(b(x)·h)^k where b^k and h^k are out of range: the scaled norm of BLAS, standardised moments, residues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.evaluate import oracle
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
+from .running import Array, Unfused, read
+
+TILINGS = [(5, 1), (4, 3)]
+
+
+def power(value: Expr, degree: int) -> Expr:
+    return value if degree == 1 else power(value, degree - 1) * value
+
+
+def scaled_norm(degree: int = 2) -> tirx.PrimFunc:
+    """m = max |x|, Σ (x/m)^k."""
+    x = array("x")
+    m = fold("m", lambda i, j: te.abs(x[i, j]), maximum)
+    return program(x, m, fold("out", lambda i, j: power(x[i, j] / m[i], degree)))
+
+
+def weighted_scaled_norm() -> tirx.PrimFunc:
+    x, weight = array("x"), array("weight")
+    m = fold("m", lambda i, j: te.abs(x[i, j]), maximum)
+    return program(x, weight, m, fold("out", lambda i, j: x[i, j] * x[i, j] / m[i] / m[i] * weight[i, j]))
+
+
+def standardised_moment(degree: int) -> tirx.PrimFunc:
+    """mean, variance, Σ ((x − mean)/deviation)^k."""
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j] / number(LENGTH))
+    v = fold("v", lambda i, j: (x[i, j] - s[i]) * (x[i, j] - s[i]) / number(LENGTH))
+    return program(x, s, v, fold("out", lambda i, j: power((x[i, j] - s[i]) / te.sqrt(v[i]), degree)))
+
+
+def residue_over_a_total() -> tirx.PrimFunc:
+    """s = Σ w, Σ ((x − s)/s)²: s is far from every x."""
+    x, w = array("x"), array("w")
+    s = fold("s", lambda i, j: te.abs(x[i, j]))
+    return program(x, w, fold("out", lambda i, j: (w[i, j] - s[i]) / s[i] * ((w[i, j] - s[i]) / s[i])))
+
+
+BUILDS: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "scaled norm": scaled_norm,
+    "scaled fifth power": lambda: scaled_norm(5),
+    "weighted scaled norm": weighted_scaled_norm,
+    "skewness": lambda: standardised_moment(3),
+    "kurtosis": lambda: standardised_moment(4),
+    "residue over a total": residue_over_a_total,
+}
+
+SIZES: dict[str, Callable[[int], Array]] = {
+    "ordinary": lambda length: np.ones(length),
+    "large": lambda length: np.full(length, 1e17),
+    "small": lambda length: np.full(length, 1e-17),
+    "growing": lambda length: np.logspace(-15, 15, length),
+    "shrinking": lambda length: np.logspace(15, -15, length),
+    "zeros first": lambda length: np.where(np.arange(length) < length // 2, 0, 1e-17),
+}
+
+
+@cache
+def unfused(name: str) -> Unfused:
+    return read(BUILDS[name]())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", BUILDS)
+def test_powers_stay_in_range_where_those_of_the_program_do(name: str, size: str) -> None:
+    rng = np.random.default_rng(3)
+    x = (rng.standard_normal((ROWS, LENGTH)) * SIZES[size](LENGTH)).astype("float32")
+    others = len(oracle.signature(unfused(name).func).inputs) - 1
+    given = [x, *(rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(others))]
+    for tile, segments in TILINGS:
+        unfused(name).check(given, tile=tile, segments=segments)
