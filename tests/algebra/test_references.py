@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, TRUTH, Cascade, Reduction, element, result, truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Reduction, element, result, truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
@@ -141,3 +143,20 @@ def test_a_factor_that_is_0_or_1_drops_nothing() -> None:
     fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, given * sp.exp(x**2 - a))], [x, given]))
     assert isinstance(fold, Fold)
     assert [component.lift for component in fold.components if component.reducer is MAX] == [x**2]
+
+
+def test_a_product_is_held_at_the_geometric_mean_of_what_is_multiplied() -> None:
+    fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, PROD, y / a)], [x, y]), meaning={LENGTH: sp.Integer(40)})
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    logarithms = next(c for c in fold.components if c.lift == sp.log(sp.Abs(y)))
+    assert reference.range is Range.GEOMETRIC
+    assert reference.value.subs({logarithms.symbol: 30 * math.log(2**5), COUNT: 30}) == -5
+
+
+def test_a_product_of_what_is_kept_takes_the_factor_as_often_as_that_is() -> None:
+    keep = truth("keep")
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, PROD, keep / a + 1 - keep)], [x, keep]))
+    assert isinstance(fold, Fold)
+    (dropped,) = [component.symbol for component in fold.components if component.lift == 1 - keep]
+    assert fold.finish[b] == (1 / a) ** (LENGTH - dropped)

@@ -1,4 +1,4 @@
-"""(b(x)·h)^k where b^k and h^k are out of range: the scaled norm of BLAS, standardised moments, residues."""
+"""(b(x)·h)^k and Π b(x)·h where b^k and h^k are out of range: the scaled norm of BLAS, standardised moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm.ir import Expr
 
 from tvm_cascade.evaluate import oracle
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
 from .running import Array, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
@@ -83,3 +83,42 @@ def test_powers_stay_in_range_where_those_of_the_program_do(name: str, size: str
     given = [x, *(rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(others))]
     for tile, segments in TILINGS:
         unfused(name).check(given, tile=tile, segments=segments)
+
+
+def product_over_a_maximum() -> tirx.PrimFunc:
+    x = array("x")
+    m = fold("m", lambda i, j: te.abs(x[i, j]), maximum)
+    return program(x, m, fold("out", lambda i, j: x[i, j] / m[i], product))
+
+
+def product_over_a_total_where_kept() -> tirx.PrimFunc:
+    """Π (keep ? x/(−Σ |x|/N) : 1): the divisor is negative."""
+    x, keep = array("x"), array("keep", dtype="bool")
+    s = fold("s", lambda i, j: te.abs(x[i, j]) / number(-LENGTH))
+    return program(
+        x, keep, s, fold("out", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j] / s[i], number(1)), product)
+    )
+
+
+@pytest.mark.parametrize("size", [1.0, 1e20, 1e-20])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "where kept"])
+def test_products_stay_in_range_where_those_of_the_program_do(masked: bool, size: float) -> None:
+    func = read(product_over_a_total_where_kept() if masked else product_over_a_maximum())
+    rng = np.random.default_rng(4)
+    x = (rng.uniform(0.2, 1, (ROWS, LENGTH)) * rng.choice([-1, 1], (ROWS, LENGTH)) * size).astype("float32")
+    keep = rng.random((ROWS, LENGTH)) < 0.6
+    keep[0] = False
+    for tile, segments in TILINGS:
+        func.check([x, keep] if masked else [x], tile=tile, segments=segments)
+
+
+def test_a_product_is_not_lost_where_partial_results_are_far_from_the_final_one() -> None:
+    """Π r/t, t = Σ exp(x − s)/N, s = Σ x/9: partial sums of falling numbers make t small at first."""
+    x, r = array("x"), array("r")
+    s = fold("s", lambda i, j: x[i, j] / number(9))
+    t = fold("t", lambda i, j: te.exp(x[i, j] - s[i]) / number(LENGTH))
+    func = read(program(x, r, fold("out", lambda i, j: r[i, j] / t[i], product)))
+    falling = np.broadcast_to(np.linspace(4, -4, LENGTH, dtype="float32"), (ROWS, LENGTH)).copy()
+    sizes = np.exp(falling).mean(1, keepdims=True) * np.random.default_rng(5).uniform(0.5, 1.5, (ROWS, LENGTH))
+    for tile, segments in TILINGS:
+        func.check([falling, sizes.astype("float32")], tile=tile, segments=segments)

@@ -10,6 +10,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
 | centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
 | centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
+| centred  | Π of G(x)·H(u)                                         | −log₂ of the geometric mean of |G(x)|         |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
@@ -81,6 +82,7 @@ class Range(str, Enum):
     POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
     LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
     MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
+    GEOMETRIC = "Π G(x)·2^c is near 1, for c is the mean of −log₂ |G(x)|"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "elements at c are as they are at u, as far as partial results tell u"

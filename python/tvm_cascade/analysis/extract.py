@@ -13,7 +13,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, substitute, uses
@@ -290,7 +290,7 @@ class _Search:
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
-            if variant.stage.reducer.ordered:  # a maximum is taken apart by conditions: not both sides may hold
+            if variant.stage.reducer in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
                 form = atoms.exclusive(form)
             reductions.append(Reduction(symbols[position], variant.stage.reducer, form))
             dims = frame.dims(position, variant.stage)

@@ -107,6 +107,8 @@ class Printer:
             return power_of_two(self(expression.args[0]), self.dtype)
         if isinstance(expression, sp.Mul):
             return self._product(expression)
+        if isinstance(expression, sp.Pow) and expression.base == 2:
+            return tirx.exp2(self(expression.exp))
         if isinstance(expression, sp.Pow):
             return self._power(self(expression.base), expression.exp)
         if isinstance(expression, Round):

@@ -1,0 +1,130 @@
+"""Π of elements G(x)·H(d): factors of every position are applied at the end, as powers of how many there are."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, LN2, Reduction, indicator, masks_in
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Handle, Range, factor_in
+from tvm_cascade.algebra.reducer import PROD, SUM
+from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.sum_law import sum_law
+
+MOST_STEPS, LENGTH_IN_RANGE = 64, 200
+"""c is a multiple of 1/steps, so that Π G(x)·2^c of n positions is within 2^(n/(2·steps)) of 1. Whole ones are exact;
+up to so many positions they are in range."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is multiplied where masks have certain values.
+
+    Attributes
+    ----------
+    kept : the masks, with their values.
+    factor : H(d).
+    rest : G(x).
+    """
+
+    kept: dict[sp.Symbol, int]
+    factor: sp.Expr
+    rest: sp.Expr
+
+
+def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """Π of G(x)·H(d), held at Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n); Π exp(E) = exp(Σ E)."""
+    final, function = _without_exponentials(derivation, reduction, strip_rounding(held), used)
+    parts = _factors_where(derivation, reduction, function, used)
+    counts = _counts(derivation, reduction, parts)
+    bare = sp.Add(*(indicator(part.kept) * part.rest for part in parts))
+    scaled = [part for part in parts if part.factor != 1]
+    if bare == 1 or not scaled:
+        symbol = derivation.component(reduction, PROD, bare) if bare != 1 else sp.S.One
+        return symbol * final * sp.Mul(*(p.factor**n for p, n in zip(parts, counts, strict=True)))
+    count = sp.Add(*(n for part, n in zip(parts, counts, strict=True) if part in scaled)).subs(LENGTH, COUNT)
+    reference = _geometric_mean(derivation, reduction, scaled, count)
+    symbol, unit = derivation.unused(reduction), sp.Integer(2) ** reference.symbol
+    lift = sp.Add(*(indicator(p.kept) * p.rest * (unit if p in scaled else 1) for p in parts))
+    derivation.add(reduction, PROD, lift, symbol * 2 ** (reference.step * count))
+    factors = [part.factor / unit if part in scaled else sp.S.One for part in parts]
+    return symbol * final * sp.Mul(*(factor**n for factor, n in zip(factors, counts, strict=True)))
+
+
+def _without_exponentials(
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]
+) -> tuple[sp.Expr, sp.Expr]:
+    """(Π of the exponentials that read a handle, what is left of the function)."""
+    exponent, function = _exponent_and_rest(function, [h.symbol for h in used])
+    if exponent == 0:
+        return sp.S.One, function
+    # Positive factors join the exponent: apart, one may overflow and the other be zero.
+    fixed, function = function.as_independent(*derivation.elements, *(h.symbol for h in used), as_Add=False)
+    size = sp.Abs(fixed) if fixed.is_number else sp.Mul(*(f for f in sp.Mul.make_args(fixed) if f.is_positive))
+    function *= fixed / size
+    for handle in used:
+        weight = factor_in(function, handle.symbol, derivation.elements)
+        if weight is not None and weight.is_positive and function.has(handle.symbol):
+            size *= weight.subs(handle.symbol, handle.value)
+            function = function.subs(handle.symbol, 1)
+    return sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(size)), function
+
+
+def _counts(derivation: Derivation, reduction: Reduction, parts: list[Part]) -> list[sp.Expr]:
+    """How many positions each part has; all are those of the first that are not of another."""
+    others = [derivation.component(reduction, SUM, indicator(part.kept)) for part in parts[1:]]
+    return [LENGTH - sp.Add(*others), *others]
+
+
+def _factors_where(derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]) -> list[Part]:
+    """G(x)·H(d) by the values of masks: keep·x/d + (1 − keep) is x·(1/d) where kept and 1 elsewhere."""
+    read = [h for h in used if h.symbol in function.free_symbols]
+    if all(factor_in(function, h.symbol, derivation.elements) is not None for h in read):
+        masks: list[sp.Symbol] = []
+    else:
+        masks = masks_in(function, derivation.elements)
+    parts = []
+    for values in itertools.product((1, 0), repeat=len(masks)):
+        kept = dict(zip(masks, values, strict=True))
+        rest, factor = function.subs(kept), sp.Integer(1)
+        for handle in read:
+            weight = factor_in(rest, handle.symbol, derivation.elements) if rest.has(handle.symbol) else sp.S.One
+            if weight is None:
+                raise derivation.refuse(reduction, "prod_dependence", function)
+            factor *= weight.subs(handle.symbol, handle.value)
+            rest = rest.subs(handle.symbol, 1)
+        parts.append(Part(kept, factor, rest))
+    return parts
+
+
+def _geometric_mean(derivation: Derivation, reduction: Reduction, parts: list[Part], count: sp.Expr) -> Reference:
+    """c = −log₂ of the mean size of what is multiplied, so that Π G(x)·2^c stays near 1.
+
+    The factor of the partial results may be far from the final one, and Π G(x)·H out of range there. With a whole c
+    nothing is rounded by it; were it H's own size, H(c′)/H(c) would be off by n roundings of itself in the end.
+    """
+    length = derivation.meaning.get(LENGTH)
+    steps = MOST_STEPS if length is None else 1 << max(0, int(length) // LENGTH_IN_RANGE).bit_length()
+    sizes = sp.Add(*(indicator(part.kept) * sp.log(sp.Abs(part.rest)) for part in parts))
+    total = derivation.component(reduction, SUM, sizes)
+    value = -sp.floor(total * steps / (count * LN2) + sp.Rational(1, 2)) / steps
+    return derivation.refer(
+        (sizes, "geometric mean"),
+        sp.Mul(*(part.factor for part in parts)),
+        Gauge.CENTRED,
+        value,
+        auxiliary=True,
+        guarded=True,
+        range=Range.GEOMETRIC,
+    )
+
+
+def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.Expr, sp.Expr]:
+    """(E, R) with function = exp(E)·R, where E is all that stands under exponentials that read a handle."""
+    factors = sp.Mul.make_args(sp.powsimp(function))
+    reading = [f for f in factors if isinstance(f, sp.exp) and f.has(*handles)]
+    return sp.Add(*(f.args[0] for f in reading)), sp.Mul(*(f for f in factors if f not in reading))
