@@ -28,7 +28,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 UNOPTIMISED = {"kind": "llvm", "opt-level": 0}
-"""LLVM's optimiser would be most of a test's time; test_fused_numbers.py holds that it changes no bit of what is run."""
+"""LLVM's optimiser would be most of a test's time. test_fused_numbers.py holds that it changes no bit of results."""
 
 
 def build(func: tirx.PrimFunc, target: Any = UNOPTIMISED) -> tvm.runtime.Module:

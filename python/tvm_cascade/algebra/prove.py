@@ -102,7 +102,7 @@ class State:
 
 
 class Compiled:
-    """Expressions as functions of numbers, each compiled once for all data, without the text that SymPy adds as help."""
+    """Expressions as functions of numbers, each compiled once for all data, without the help text that SymPy adds."""
 
     def __init__(self) -> None:
         self._functions: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
