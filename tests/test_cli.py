@@ -91,10 +91,10 @@ def test_run_of_a_program_that_does_not_fuse_says_why_and_is_no_failure(capsys: 
     assert "refused: absmax, product" in printed and "[rounding]" in printed and "nothing to compare" in printed
 
 
-def test_explain_prints_a_workloads_explanation() -> None:
-    done = command("explain", "variance", "--small", "--force")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("variance: fused: mean_sum, moment") and "merge" in done.stdout
+def test_explain_prints_a_workloads_explanation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "variance", "--small", "--force"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("variance: fused: mean_sum, moment") and "merge" in printed
 
 
 def test_explain_reads_every_function_of_a_python_file(program: Path) -> None:
@@ -121,11 +121,12 @@ def test_explain_writes_html(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == ""
 
 
-def test_env_prints_versions_target_and_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_env_prints_versions_target_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("TVM_CASCADE_TILE", "64")
-    done = command("env")
-    assert done.returncode == 0, done.stderr
-    lines = {line.strip().split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert cli.main(["env"]) == 0
+    lines = {line.strip().split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
     assert "0.27" in lines["apache-tvm"] and "llvm" in lines["target"]
     assert "64" in lines["option tile"] and "TVM_CASCADE_TILE" in lines["option tile"]
 

@@ -26,6 +26,7 @@ from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
+from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
@@ -217,17 +218,12 @@ def _scheduled(
     func = round_float8(func)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
-        schedule = s_tir.Schedule(_private_copy(func))
+        schedule = s_tir.Schedule(private_copy(func))
         (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
         lowered = schedule.mod["main"]
     lowered = skip_dead_tiles(lowered)
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return vectorise_math(lowered) if options.vector_math else (lowered, ())
-
-
-def _private_copy(func: tirx.PrimFunc) -> tvm.IRModule:
-    """A module that shares no node with the function: a Schedule may write into the function that it was given."""
-    return tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func})))
 
 
 def _is_scheduled(func: tirx.PrimFunc) -> bool:

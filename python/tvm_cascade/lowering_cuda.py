@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Iterator
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
@@ -16,6 +15,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_opaque
+from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import select_kernel
 from tvm_cascade.transform.fuse_function import Outcome
@@ -37,8 +37,7 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
     chosen = select_kernel(outcome, name, str(target.attrs["arch"]), options)
     if isinstance(chosen, Kernel):
         return round_float8(chosen.func), chosen
-    mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": round_float8(outcome.func)})))
-    schedule = s_tir.Schedule(mod)  # over a copy: a Schedule may write into the function that it was given
+    schedule = s_tir.Schedule(private_copy(round_float8(outcome.func)))
     schedule_gpu(schedule, target)
     return launch_opaque(schedule.mod["main"]), chosen
 

@@ -1,10 +1,9 @@
-"""The fuzz campaigns: what a seed stands for, trials within a fixed time, and states that survive being killed."""
+"""The fuzz campaigns: what a seed stands for, the first trials, and states that survive being killed."""
 
 from __future__ import annotations
 
 import json
 import operator
-import time
 from pathlib import Path
 
 import pytest
@@ -37,12 +36,9 @@ def test_the_grammar_reaches_every_operation_reducer_dtype_and_depth() -> None:
     assert {case.segments for case in cases} >= {1, 2, 5}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seconds"), [("algebra", 10.0), ("program", 12.0)])
-def test_trials_within_a_fixed_time_find_nothing(kind: str, seconds: float) -> None:
-    until, records = time.monotonic() + seconds, []
-    while time.monotonic() < until:
-        records.append(run_trial((kind, len(records))))
+@pytest.mark.parametrize(("kind", "trials"), [("algebra", 32), ("program", 14)])
+def test_the_first_trials_find_nothing(kind: str, trials: int) -> None:
+    records = [run_trial((kind, seed)) for seed in range(trials)]
     assert not findings(records), [str(record) for record in findings(records)]
     assert any(record.verdict == "fused" for record in records)
 

@@ -70,6 +70,12 @@ def test_every_design_and_sample_of_the_default_space_is_right(
 def test_tune_tir_measures_our_designs(attention: tvm.tirx.PrimFunc, fused: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     from tvm.s_tir import meta_schedule
 
+    def no_tensor_intrinsics() -> None:  # as in conftest.py, for the processes that build
+        import sys
+        from types import ModuleType
+
+        sys.modules["tvm.s_tir.tensor_intrin"] = ModuleType("tvm.s_tir.tensor_intrin")
+
     database = meta_schedule.tune_tir(
         fused,
         TARGET,
@@ -78,7 +84,10 @@ def test_tune_tir_measures_our_designs(attention: tvm.tirx.PrimFunc, fused: tvm.
         num_trials_per_iter=1,
         seed=1,
         cost_model="random",
-        builder=meta_schedule.builder.LocalBuilder(timeout_sec=200),
+        strategy=meta_schedule.search_strategy.EvolutionarySearch(
+            population_size=8, init_min_unmeasured=4, genetic_num_iters=1
+        ),
+        builder=meta_schedule.builder.LocalBuilder(timeout_sec=200, initializer=no_tensor_intrinsics),
         runner=meta_schedule.runner.LocalRunner(timeout_sec=200),
     )
     assert len(database.get_all_tuning_records()) >= 1

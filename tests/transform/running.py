@@ -27,8 +27,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
-def build(func: tirx.PrimFunc) -> tvm.runtime.Module:
-    return tvm.compile(func, target="llvm")
+UNOPTIMISED = {"kind": "llvm", "opt-level": 0}
+"""LLVM's optimiser would be most of a test's time. test_fused_numbers.py holds that it changes no bit of results."""
+
+
+def build(func: tirx.PrimFunc, target: Any = UNOPTIMISED) -> tvm.runtime.Module:
+    return tvm.compile(func, target=target)
 
 
 def poison(buffer: tirx.Var) -> Array:

@@ -14,7 +14,7 @@ from tvm_cascade.evaluate.inputs import adversarial_lengths
 
 from ..analysis.programs import LENGTH as COLUMNS
 from ..analysis.programs import ROWS, array, fold, maximum, program, softmax_stages
-from .running import Arrays, Unfused, read
+from .running import UNOPTIMISED, Arrays, Unfused, build, read, run
 
 LENGTH, TILE = 23, 4
 SMALL = {
@@ -92,6 +92,19 @@ def test_a_rerun_gives_the_same_bits(name: str) -> None:
         again = pair.fused_results(given, tile=4, segments=2)
         for output, values in first.items():
             np.testing.assert_array_equal(values.view(np.uint8), again[output].view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("attention", "float32"), ("variance", "float16"), ("kl_divergence", "float64"), ("layernorm_gemm", "float16")],
+)
+def test_llvm_s_optimiser_changes_no_bit(name: str, dtype: str) -> None:
+    """The tests here run what LLVM did not optimise; what users run, it did."""
+    given, pair = inputs(name, dtype=dtype), unfused(name, dtype=dtype)
+    for func in (pair.func, pair.fuse(tile=5, segments=2)):
+        plain, optimised = (run(build(func, target), func, given) for target in (UNOPTIMISED, "llvm"))
+        for output, values in plain.items():
+            np.testing.assert_array_equal(values.view(np.uint8), optimised[output].view(np.uint8))
 
 
 def test_the_default_options_are_right_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, number, program
-from .running import Arrays, read
+from .running import Arrays, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
 Element = Callable[[Expr, Expr, Expr], Expr]
@@ -42,6 +43,11 @@ PROGRAMS = {
 }
 
 
+@cache
+def unfused_of(name: str) -> Unfused:
+    return read(PROGRAMS[name]())
+
+
 def given(kept: str) -> Arrays:
     rng = np.random.default_rng(5)
     x, w = (rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(2))
@@ -54,20 +60,20 @@ def given(kept: str) -> Arrays:
 @pytest.mark.parametrize("kept", ["some", "none"])
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "about an exponential"])
 def test_sums_over_what_is_kept(name: str, kept: str) -> None:
-    unfused = read(PROGRAMS[name]())
+    unfused = unfused_of(name)
     for tile, segments in TILINGS:
         unfused.check(given(kept), tile=tile, segments=segments)
 
 
 def test_nothing_kept_times_an_infinite_factor_is_nothing() -> None:
-    unfused, arrays = read(PROGRAMS["about an exponential"]()), given("none")
+    unfused, arrays = unfused_of("about an exponential"), given("none")
     for tile, segments in TILINGS:
         assert unfused.fused_results(arrays, tile=tile, segments=segments)["out"][0] == 0.0
 
 
 @pytest.mark.parametrize("name", ["about a total", "about two centres"])
 def test_what_is_masked_out_has_no_part_in_a_centre(name: str) -> None:
-    unfused = read(PROGRAMS[name]())
+    unfused = unfused_of(name)
     for tile, segments in TILINGS:
         unfused.check(given("garbage"), tile=tile, segments=segments)
 

@@ -102,7 +102,7 @@ class State:
 
 
 class Compiled:
-    """Expressions as functions of numbers, each compiled once for all data."""
+    """Expressions as functions of numbers, each compiled once for all data, without the help text that SymPy adds."""
 
     def __init__(self) -> None:
         self._functions: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., mpmath.mpf]]] = {}
@@ -112,7 +112,7 @@ class Compiled:
         if expression not in self._functions:
             bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
-            self._functions[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE)
+            self._functions[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE, docstring_limit=0)
         return self._functions[expression]
 
 

@@ -65,7 +65,7 @@ def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> 
     symbols = sorted(expression.free_symbols, key=str)
     source = random.Random(seed)
     try:
-        evaluate = sp.lambdify(symbols, expression, "math")
+        evaluate = sp.lambdify(symbols, expression, "math", docstring_limit=0)
     except (TypeError, ValueError, NotImplementedError):
         return []
     held = {s: _number(s, source) for s in fixed}

@@ -15,6 +15,7 @@ from tvm.s_tir import dlight
 from tvm_cascade.bench import numpy_peer, torch_peer
 from tvm_cascade.bench.case import Case
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
+from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.transform.temporaries import temporary_bytes
 
 Array = NDArray[Any]
@@ -87,17 +88,12 @@ def _tvm_default(case: Case) -> Runnable:
 
 
 def _tvm_dlight(case: Case) -> Runnable | Absent:
-    mod = tvm.IRModule({"main": _private_copy(case)})
+    mod = private_copy(case.func)
     with case.target:
         scheduled = dlight.ApplyDefaultSchedule(dlight.cpu.GEMV(), dlight.cpu.Reduction())(mod)
     if "tirx.is_scheduled" not in scheduled["main"].attrs:
         return Absent(f"none of its CPU rules takes this program: the code is that of `{TVM_DEFAULT}`")
     return _built(case, scheduled)
-
-
-def _private_copy(case: Case) -> Any:
-    # TVM's Schedule may write into the function that it was given.
-    return tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": case.func})))["main"]
 
 
 def _built(case: Case, mod: tvm.IRModule) -> Runnable:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 
-import tvm
 import tvm_ffi
 from tvm import s_tir
 from tvm.target import Target, codegen
 
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
+from tvm_cascade.schedule.private_copy import private_copy
 
 MOST_ROWS = (64, 16, 32, 128)
 """Rows that one task works on, at most; the first is what the schedule takes by itself."""
@@ -44,7 +44,7 @@ def schedule_cpu(sch: s_tir.Schedule, _anchor: s_tir.schedule.SBlockRV) -> list[
 
 def _private_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
     """A schedule whose module shares nothing with the caller's: primitives may write to what they were given."""
-    return s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(sch.mod)), seed=sch.fork_seed(), debug_mask="none")
+    return s_tir.Schedule(private_copy(sch.mod), seed=sch.fork_seed(), debug_mask="none")
 
 
 def _target_of(sch: s_tir.Schedule) -> Target:

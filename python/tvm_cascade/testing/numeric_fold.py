@@ -53,7 +53,7 @@ class Arithmetic:
             bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
             module = "numpy" if self.digits is None else IN_RANGE
-            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module)
+            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module, docstring_limit=0)
         symbols, function = self._compiled[expression]
         given = (self.number(EXTREMES[s]) if s in EXTREMES else at[s] for s in symbols)
         if self.digits is None:

@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import ml_dtypes
@@ -24,9 +25,11 @@ from .guarded import Array, Guarded
 from .translate import translate
 
 DEVICE = Path(__file__).parent / "device"
-TARGET = {"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm"}}
+TARGET = {"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm", "opt-level": 0}}
 
-_FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w", f"-I{DEVICE}"]
+_SCRATCH = TemporaryDirectory()
+_NUMBERS = count()
+_FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-w"]
 
 
 class EmulationError(AssertionError):
@@ -76,13 +79,12 @@ def emulate(
     }
     given = [Guarded.copy(array) for array in inputs]
     runs = []
-    with TemporaryDirectory() as folder:
-        library = _build(translate(change(text)), Path(folder))
-        module.clear_imports()
-        module.import_module(tvm_ffi.load_module(str(library)))
-        for backward in (False, True):
-            runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
-            _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
+    library = _build(translate(change(text)))
+    module.clear_imports()
+    module.import_module(tvm_ffi.load_module(str(library)))
+    for backward in (False, True):
+        runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
+        _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
     if not all(after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
     if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
@@ -96,6 +98,7 @@ def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[G
     module["main"](*[array.on_device() for array in arguments])
     library.emulator_failure.restype = ctypes.c_char_p
     if failure := library.emulator_failure().decode():
+        _build.cache_clear()  # what failed halfway is not run again
         raise EmulationError(failure)
     for k, array in enumerate(arguments):
         if not array.guards_hold():
@@ -109,19 +112,37 @@ def _poisoned(tensor: Any, known: Mapping[str, int]) -> Guarded:
     return Guarded.poisoned(shape, np.dtype(getattr(ml_dtypes, dtype, dtype)))
 
 
-def _build(text: str, folder: Path) -> Path:
-    source, library = folder / "kernel.cpp", folder / "kernel.so"
+@lru_cache(maxsize=32)
+def _build(text: str) -> Path:
+    """The library of a translated text; the same one for the same kernel over other inputs."""
+    library, source = _scratch(".so"), _scratch(".cpp")
     source.write_text(text)
-    _compile([*_FLAGS, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
+    headers = [f"-I{_precompiled()}", f"-I{DEVICE}"]  # a compiler that cannot use the first finds ptx.h in the second
+    _compile([*_FLAGS, *headers, "-O0", "-shared", "-Wl,-Bsymbolic", str(source), str(_runtime()), "-o", str(library)])
     return library
+
+
+@cache
+def _precompiled() -> Path:
+    """A folder with what every kernel includes, parsed once a process: it is most of a kernel's compilation."""
+    folder = _scratch("")
+    folder.mkdir()
+    header = str(DEVICE / "ptx.h")
+    _compile([*_FLAGS, f"-I{DEVICE}", "-O0", "-x", "c++-header", header, "-o", str(folder / "ptx.h.gch")])
+    return folder
 
 
 @cache
 def _runtime() -> Path:
     """What every kernel needs, compiled once a process."""
-    target = Path(mkdtemp()) / "runtime.o"
-    _compile([*_FLAGS, "-O2", "-c", str(DEVICE / "runtime.cpp"), "-o", str(target)])
+    target = _scratch(".o")
+    _compile([*_FLAGS, f"-I{DEVICE}", "-O2", "-c", str(DEVICE / "runtime.cpp"), "-o", str(target)])
     return target
+
+
+def _scratch(suffix: str) -> Path:
+    """A path of its own, for as long as the process lives."""
+    return Path(_SCRATCH.name) / f"emulated{next(_NUMBERS)}{suffix}"
 
 
 def _compile(arguments: list[str]) -> None:

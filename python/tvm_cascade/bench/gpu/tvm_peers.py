@@ -17,6 +17,7 @@ from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.compilation import compile, resolve_target
 from tvm_cascade.lowering_cuda import cuda_compiler
+from tvm_cascade.schedule.private_copy import private_copy
 
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"
 
@@ -49,7 +50,7 @@ def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
 def _default(func: tirx.PrimFunc) -> Code:
     target, gpu = resolve_target("cuda"), dlight.gpu
     rules = (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback())
-    mod = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func})))
+    mod = private_copy(func)
     with target, cuda_compiler(fast_math=True):  # as TVM itself compiles
         return Code(tvm.compile(dlight.ApplyDefaultSchedule(*rules)(mod), target=target), lambda: "dlight")
 

@@ -25,6 +25,7 @@ from tvm.target import Target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.targets import host_target
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.program import Array, data, program, reordered, sorted_orders
@@ -92,8 +93,7 @@ def _wrong(case: Case, func: tirx.PrimFunc, fused: tirx.PrimFunc) -> str:
 
 def scheduled(fused: tirx.PrimFunc) -> tirx.PrimFunc:
     """The fused function under our CPU schedule."""
-    own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": fused})))  # a Schedule may write into its module
-    schedule = s_tir.Schedule(own)
+    schedule = s_tir.Schedule(private_copy(fused))
     schedule_cpu(schedule, host_target())
     return schedule.mod["main"]
 
