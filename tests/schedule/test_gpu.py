@@ -26,7 +26,7 @@ from .gpu_programs import (
     run_in_turn,
     scheduled,
 )
-from .test_shapes_of_functions import nested_temporaries, scalars, truth_beside, two_fused_loops
+from .test_shapes_of_functions import map_beside_two_scalars, nested_temporaries, scalars, truth_beside, two_fused_loops
 
 ONE_OF_EACH = (
     "H1", "H7", "PF_ALIBI", "PF_GQA", "PF_SOFTCAP", "PF_WINDOWED", "attention_mask", "mla", "softmax", "softmax_stats",
@@ -101,7 +101,9 @@ def test_unfused_functions_have_a_kernel_for_every_nest() -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [scalars, two_fused_loops, truth_beside, nested_temporaries], ids=lambda f: f.__name__
+    "build",
+    [scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries],
+    ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("segments", [1, 2])
 def test_unusual_functions_compile_and_agree(build, segments: int) -> None:  # type: ignore[no-untyped-def]

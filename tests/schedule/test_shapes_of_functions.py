@@ -43,6 +43,16 @@ def two_fused_loops() -> tirx.PrimFunc:
     return program(x, y, a, fold("b", lambda i, j: te.exp(y[i, j] - z[i]) * y[i, j], length=LENGTH, rows=(2,)))
 
 
+def map_beside_two_scalars() -> tirx.PrimFunc:
+    """A nest of parameters alone could be the finish of either loop, which has no rows; the two maxima share a name."""
+    x, y, z = array("x", LENGTH), array("y", LENGTH), array("z", 3, 5)
+    parts = []
+    for source in (x, y):
+        s = fold(f"{source.name}_s", lambda j, a=source: a[j], maximum, LENGTH, ())
+        parts += [s, fold(f"{source.name}_a", lambda j, a=source, b=s: te.exp(a[j] - b()), length=LENGTH, rows=())]
+    return program(x, y, z, *parts, te.compute((3, 5), lambda i, j: te.abs(z[i, j]), name="sizes"))
+
+
 def truth_beside() -> tirx.PrimFunc:
     x, keep = array("x", 2, 8), array("keep", 2, 8, dtype="bool")
     m = fold("m", lambda i, j: x[i, j], maximum, 8, (2,))
@@ -80,7 +90,7 @@ def contraction_between_rows() -> tirx.PrimFunc:
     return program(x, v, s, over("t", lambda i, c, j: x[i, j] - v[j, c] - s[i, c] / number(LENGTH)))
 
 
-BUILDS = [scalars, two_fused_loops, truth_beside, nested_temporaries, contraction_between_rows]
+BUILDS = [scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries, contraction_between_rows]
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda f: f.__name__)
@@ -93,7 +103,7 @@ def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segment
     rng = np.random.default_rng(0)
     inputs = []
     for param in func.params:
-        if param.name in ("x", "y", "v", "g", "keep"):
+        if param.name in ("x", "y", "z", "v", "g", "keep"):
             values = rng.standard_normal([int(extent) for extent in param.ty.shape])
             inputs.append(values > 0 if param.ty.dtype == "bool" else values.astype(str(param.ty.dtype)))
     expected = run(forms["unfused"], func, inputs)

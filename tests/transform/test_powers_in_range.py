@@ -50,6 +50,20 @@ def residue_over_a_total() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: (w[i, j] - s[i]) / s[i] * ((w[i, j] - s[i]) / s[i])))
 
 
+def gradient_norm() -> tirx.PrimFunc:
+    """Σ ((g − mean g − z·(g·z)/N)/deviation)², z = (x − mean)/deviation: three quantities move under the power."""
+    x, g = array("x"), array("g")
+    s = fold("s", lambda i, j: x[i, j] / number(LENGTH))
+    v = fold("v", lambda i, j: (x[i, j] - s[i]) * (x[i, j] - s[i]) / number(LENGTH))
+    a = fold("a", lambda i, j: g[i, j] / number(LENGTH))
+    b = fold("b", lambda i, j: g[i, j] * (x[i, j] - s[i]) / te.sqrt(v[i]) / number(LENGTH))
+
+    def gradient(i: Expr, j: Expr) -> Expr:
+        return (g[i, j] - a[i] - (x[i, j] - s[i]) / te.sqrt(v[i]) * b[i]) / te.sqrt(v[i])
+
+    return program(x, g, s, v, a, b, fold("out", lambda i, j: gradient(i, j) * gradient(i, j)))
+
+
 BUILDS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "scaled norm": scaled_norm,
     "scaled fifth power": lambda: scaled_norm(5),
@@ -57,6 +71,7 @@ BUILDS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "skewness": lambda: standardised_moment(3),
     "kurtosis": lambda: standardised_moment(4),
     "residue over a total": residue_over_a_total,
+    "gradient norm": gradient_norm,
 }
 
 SIZES: dict[str, Callable[[int], Array]] = {

@@ -60,31 +60,35 @@ class _Kernel:
         self.nests = (*loop.blocks, *plan.after)
         self.inside = [store.buffer for nest in self.nests for store in nest.stores]
         self.order: dict[frozenset[int], tuple[int, ...]] = {}
+        self.copies: list[tuple[BlockPlan, Block]] = []
 
     def run(self) -> None:
         sch = self.sch
-        copies = self._copy_out()
+        self._copy_out()
+        copies = [plan for plan, _ in self.copies]
         self._place()
         tasks = self._take_rows()
         loops = [self._loops_inside(nest) for nest in self.loop.blocks]
         for nest in (*self.plan.after, *copies):
-            block = sch.get_sblock(nest.name)
+            block = self._block(nest)
             sch.reverse_compute_at(block, tasks, preserve_unit_loops=True)
             loops.append(dict(zip(nest.own, sch.get_loops(block)[1:], strict=True)))
         sch.bind(tasks, "blockIdx.x")
         for nest, own in zip((*self.nests, *copies), loops, strict=True):
             self._spread(nest, own)
 
-    def _copy_out(self) -> list[BlockPlan]:
+    def _block(self, nest: BlockPlan) -> Block:
+        """The block of a nest: TVM calls copies of buffers of one name alike."""
+        return next((block for plan, block in self.copies if plan is nest), None) or self.sch.get_sblock(nest.name)
+
+    def _copy_out(self) -> None:
         """What nests outside of the kernel read: they read copies, as threads exchange nothing in global memory."""
-        copies: list[BlockPlan] = []
         for buffer, readers in readers_outside(self.sch.mod["main"], self.nests):
             index = next(k for k, region in enumerate(readers[0].reads) if region.source.same_as(buffer))
             handles = [self.sch.get_sblock(reader.name_hint) for reader in readers]
-            copy = self.sch.get(self.sch.cache_read(handles[0], index, "global", handles))
+            block = self.sch.cache_read(handles[0], index, "global", handles)
             writer = next(nest for nest in self.nests for store in nest.stores if store.buffer.same_as(buffer))
-            copies.append(_copy_plan(copy.name_hint, writer, buffer))
-        return copies
+            self.copies.append((_copy_plan(self.sch.get(block).name_hint, writer, buffer), block))
 
     def _take_rows(self) -> Loop:
         """The loop over blocks of rows, outside of everything."""
@@ -100,14 +104,14 @@ class _Kernel:
 
     def _spread(self, nest: BlockPlan, loops: dict[int, Loop]) -> None:
         """Gives one nest's loops to the threads."""
-        sch, threads, block = self.sch, self.plan.threads, self.sch.get_sblock(nest.name)
+        sch, threads, block = self.sch, self.plan.threads, self._block(nest)
         family = family_of(nest, self.loop)
         columns = [loops[a] for a in self.order.setdefault(family, _in_order(nest, family))]
         row = loops[self.plan.row] if self.plan.row is not None else None
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
             once = not any(is_any(store.buffer, self.plan.held) for store in nest.stores)
-            schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest), once)
+            schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest, block), once)
             return
         rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
         if reduced:

@@ -35,7 +35,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
     spatial = [loops[a] for a in plan.spatial]
     reduced = [loops[a] for a in plan.own if a in plan.reduce]
     sch.reorder(*spatial, *reduced)
-    if reduced and crosses(sch, plan) and not _prefers_elements(plan):
+    if reduced and crosses(sch, plan, block) and not _prefers_elements(plan):
         folded = product(plan.extents[a] for a in plan.reduce)
         long = not isinstance(folded, int) or folded >= _LONG_FOLD or not spatial
         threads = Threads(1, gpu.threads) if long else Threads(gpu.threads // gpu.warp, gpu.warp)

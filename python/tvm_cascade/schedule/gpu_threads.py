@@ -66,9 +66,9 @@ def fused(sch: s_tir.Schedule, loops: Sequence[Loop]) -> Loop:
     return sch.fuse(*loops) if len(loops) > 1 else loops[0]
 
 
-def crosses(sch: s_tir.Schedule, plan: BlockPlan) -> bool:
+def crosses(sch: s_tir.Schedule, plan: BlockPlan, block: Block) -> bool:
     """Whether TVM reduces this nest across threads, and rightly: one buffer, and a reducer that it knows."""
-    init = sch.get(sch.get_sblock(plan.name)).init
+    init = sch.get(block).init
     if not plan.reduce or len(plan.stores) != 1 or plan.binds or init is None:
         return False
     reduction = split_reduction(plan.stores[0])

@@ -167,8 +167,12 @@ def read_fused_loops(func: tirx.PrimFunc) -> list[FusedLoop]:
             groups[-1].append(nest)
         else:
             groups.append([nest])
-    outside = [[n for n in nests[nests.index(g[-1]) + 1 :] if n.role not in LOOP_ROLES] for g in groups]
-    return [_read_loop(func, group, later) for group, later in zip(groups, outside, strict=True)]
+    loops: list[FusedLoop] = []
+    for group in groups:
+        taken = {plan.name for loop in loops for plan in loop.after}
+        later = [n for n in nests[nests.index(group[-1]) + 1 :] if n.role not in LOOP_ROLES]
+        loops.append(_read_loop(func, group, [n for n in later if n.realize.block.name_hint not in taken]))
+    return loops
 
 
 def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:

@@ -473,7 +473,9 @@ class LoopEmitter:
             # Said of the tile itself, so that a loop over tiles may be taken apart (`schedule.partition`).
             first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
             step = tirx.Select(first, tirx.const(0, dtype), self.slots.read(reference.step, at))
-            known = {reference.step: step, **self._counts(at, dtype, after=False)}
+            moved_before = [s for s in expression.free_symbols if ("old", s) in self.slots.table]
+            old = {s: self.slots.read(("old", s), at) for s in moved_before}
+            known = {**old, reference.step: step, **self._counts(at, dtype, after=False)}
             value = Scope(self.slots, at, known).printer(dtype)(expression)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 

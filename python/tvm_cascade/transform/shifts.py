@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import Rescaled
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.transform.dims import Dims
 
@@ -85,7 +86,9 @@ def _rate(term: sp.Expr, step: sp.Symbol) -> sp.Expr | None:
 
 
 def _costly(function: sp.Expr) -> bool:
-    return not (isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0)
+    return not isinstance(function, Rescaled) and not (
+        isinstance(function, sp.Pow) and function.exp.is_Integer and function.exp > 0
+    )
 
 
 def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list[Coefficient]) -> set[sp.Symbol]:
