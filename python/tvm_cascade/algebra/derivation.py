@@ -223,7 +223,7 @@ class Derivation:
     def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
         """The reference of a key, made and placed after what it reads on first use."""
         if key not in self._references:
-            read = [str(r) for r in self.results if r in tracks.free_symbols]
+            read = [str(r) for r in self.results if r in tracks.free_symbols] or sorted(map(str, tracks.free_symbols))
             base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()} | self._given_names
             name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
             old, new, step = (sp.Symbol(text, real=True) for text in (name, name + "'", "Δ" + name))

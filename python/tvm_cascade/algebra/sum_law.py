@@ -18,6 +18,7 @@ from tvm_cascade.algebra.cascade import (
     masks_that_keep,
     under_its_masks,
 )
+from tvm_cascade.algebra.central_moments import about_the_means
 from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import (
@@ -109,7 +110,11 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
             state = MovedState(derivation, reduction, (held.lift,), sp.eye(1), [], [])
             total = powers.rest * state.final_in_units(powers)
         return _where_kept(derivation, held, total, reduction)
-    held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
+    held = _without_parameters(held, elements)
+    moments = about_the_means(derivation, reduction, held.function, held.tracked) if held.lift == held.function else None
+    if moments is not None:
+        return _where_kept(derivation, held, held.factor * moments, reduction)
+    held = _by_location(derivation, in_exponent_units(derivation, held))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
