@@ -136,9 +136,7 @@ def residues_of_a_fitted_line() -> tirx.PrimFunc:
     mixed = fold("mixed", lambda i, j: (x[i, j] - mean["x"](i)) * (y[i, j] - mean["y"](i)))
     slope = each("slope", lambda i: mixed[i] / (square[i] + number(1e-6)), ROWS)
     intercept = each("intercept", lambda i: mean["y"](i) - slope[i] * mean["x"](i), ROWS)
-    return program(
-        x, y, fold("out", lambda i, j: te.power(y[i, j] - slope[i] * x[i, j] - intercept[i], number(2)))
-    )
+    return program(x, y, fold("out", lambda i, j: te.power(y[i, j] - slope[i] * x[i, j] - intercept[i], number(2))))
 
 
 def variance_on_a_scale_from_least_to_largest() -> tirx.PrimFunc:

@@ -133,6 +133,10 @@ class Derivation:
             self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
 
+    def signed(self, value: sp.Expr) -> sp.Expr:
+        """An expression in result symbols that have the signs known of them."""
+        return value.xreplace(self._signed)
+
     def plain(self, value: sp.Expr) -> sp.Expr:
         """An expression in the cascade's own result symbols."""
         return value.xreplace({signed: original for original, signed in self._signed.items()})

@@ -14,6 +14,7 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
+from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
@@ -95,11 +96,13 @@ def _take_in(derivation: Derivation, block: tuple[Reduction, ...]) -> None:
         tuple_law(derivation, block)
         return
     (reduction,) = block
-    held, used = derivation.take_in(reduction)
+    apart, quotients = taken_apart(reduction, derivation)
+    held, used = derivation.take_in(apart)
     if used:
-        derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)
+        total = LAWS[reduction.reducer.name](derivation, apart, held, used)
     else:
-        derivation.finish[reduction.result] = derivation.component(reduction, reduction.reducer, held)
+        total = derivation.component(reduction, reduction.reducer, held)
+    derivation.finish[reduction.result] = where_real(derivation, reduction, quotients, total)
     derivation.note(reduction)
 
 
