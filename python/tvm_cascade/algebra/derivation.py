@@ -84,6 +84,8 @@ class Derivation:
         Refused
             When an earlier result is rounded to a dtype that may not be rescaled.
         """
+        if choice := self.choice_by_results(reduction):
+            raise self.refuse(reduction, "tuple_dependence", choice)
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
             commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
@@ -101,6 +103,12 @@ class Derivation:
             element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
             held = self.extracted(element)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def choice_by_results(self, reduction: Reduction) -> sp.Piecewise | None:
+        """A choice in the element that results alone make between what varies along the axis."""
+        found = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and c.has(*self.elements)]
+        choices = [c for c in found if not any(condition.has(*self.elements) for _, condition in c.args)]
+        return max(choices, key=sp.count_ops, default=None)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
         """The expression over handles in place of the results so far."""

@@ -55,7 +55,7 @@ def taken_apart(reduction: Reduction, derivation: Derivation) -> tuple[Reduction
         return base**exponent if parts is None else sp.Mul(*(part**exponent for part in parts))
 
     element = derivation.signed(reduction.element).replace(sp.log, logarithm).replace(sp.Pow, root)
-    return Reduction(reduction.result, reduction.reducer, element), tuple(found)
+    return Reduction(reduction.result, reduction.reducer, derivation.plain(element)), tuple(found)
 
 
 def _log(part: sp.Expr) -> sp.Expr:

@@ -270,9 +270,7 @@ class _Search:
             if variant.is_slice and variant.stage.is_part:
                 return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
             dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
-            if reads and dtype == "bool":
-                return Reason("logical_dependence", f"{variant.stage.buffer.name}: {variant.element}")
-            if reads and not dtype.startswith(("float", "bfloat")):
+            if reads and not dtype.startswith(("float", "bfloat", "bool")):
                 return Reason("integer", variant.stage.buffer.name)
         frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
@@ -286,7 +284,7 @@ class _Search:
             known = list(zip(variants[:position], symbols, strict=False))
             try:
                 powers = variant.stage.reducer is SUM
-                form = ElementReader(atoms, partial(_result_symbol, known), powers)(element)
+                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
@@ -333,6 +331,13 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:
+    """An element in SymPy; a predicate on earlier results as 1 where it holds, 0 elsewhere."""
+    if dtype_of(element) != "bool" or not reader.reads_result(element):
+        return reader(element)
+    return sp.Piecewise((1, reader.condition(element)), (0, True))
 
 
 def _same_extents(some: list[Extent], others: list[Extent]) -> bool:

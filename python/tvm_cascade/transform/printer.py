@@ -154,7 +154,8 @@ class Printer:
             raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
         read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]
         floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
-        dtype = max(floats or read or [self.dtype], key=lambda d: tvm.DataType(d).bits)
+        numbers = floats or [dtype for dtype in read if dtype != "bool"]  # LLVM compares no truth values
+        dtype = max(numbers or [self.dtype], key=lambda d: tvm.DataType(d).bits)
         inner = Printer(self.bindings, dtype, self.indicators, self.references)
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
