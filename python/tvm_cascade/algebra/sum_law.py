@@ -111,7 +111,9 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
             total = powers.rest * state.final_in_units(powers)
         return _where_kept(derivation, held, total, reduction)
     held = _without_parameters(held, elements)
-    moments = about_the_means(derivation, reduction, held.function, held.tracked) if held.lift == held.function else None
+    moments = (
+        about_the_means(derivation, reduction, held.function, held.tracked) if held.lift == held.function else None
+    )
     if moments is not None:
         return _where_kept(derivation, held, held.factor * moments, reduction)
     held = _by_location(derivation, in_exponent_units(derivation, held))
