@@ -161,6 +161,18 @@ def squares_of_differences_of_two_scales() -> tirx.PrimFunc:
     return program(x, y, weight, fold("out", lambda i, j: weight[i, j] * apart(i, j) * apart(i, j)))
 
 
+def products_of_three_differences() -> tirx.PrimFunc:
+    """Eight sums, more than a state by derivatives may have."""
+    tensors = [array(name) for name in "xyz"]
+    means = [fold(f"s{k}", lambda i, j, a=a: a[i, j] / number(LENGTH)) for k, a in enumerate(tensors)]
+
+    def element(i: Expr, j: Expr) -> Expr:
+        first, second, third = (a[i, j] - mean[i] for a, mean in zip(tensors, means, strict=True))
+        return first * second * third
+
+    return program(*tensors, fold("out", element))
+
+
 CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about a total": (squares_about_a_total, Range.MEAN),
     "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
@@ -178,6 +190,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "residues of a fitted line": (residues_of_a_fitted_line, Range.LOCATION),
     "variance on a scale": (variance_on_a_scale_from_least_to_largest, Range.NEAR),
     "squares of differences of two scales": (squares_of_differences_of_two_scales, Range.NEAR),
+    "products of three differences": (products_of_three_differences, Range.NEAR),
     "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }
 

@@ -32,12 +32,11 @@ def about_the_means(
 ) -> sp.Expr | None:
     """Σ of the function in moments that this adds to the state, and in results.
 
-    None where it is no polynomial of parts of elements, where its handles stand in differences e − u alone, which
-    are held at u, or where it needs too many moments.
+    None where it is no polynomial of parts of elements, reads a single handle, or needs too many moments.
     """
     elements, symbols = derivation.elements, [handle.symbol for handle in tracked]
     weight, polynomial = _weight_and_rest(function, elements, symbols)
-    if len(tracked) < 2 or not any(_is_slope(polynomial, symbol, elements) for symbol in symbols):
+    if len(tracked) < 2:
         return None
     parts = _parts(polynomial, elements, symbols)
     if not parts or masks_in(polynomial, elements):
@@ -52,6 +51,12 @@ def about_the_means(
     at = dict(zip(variables, (r.symbol for r in references), strict=True))
     at |= {handle.symbol: handle.value for handle in tracked}
     return sp.Add(*(_coefficient(over, variables, power).xreplace(at) * moments[power] for power in powers))
+
+
+def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
+    """Whether handles stand elsewhere than in differences e − u, which are held at u."""
+    _, polynomial = _weight_and_rest(function, elements, [handle.symbol for handle in tracked])
+    return any(_is_slope(polynomial, handle.symbol, elements) for handle in tracked)
 
 
 def _weight_and_rest(
