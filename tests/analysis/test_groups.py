@@ -8,6 +8,11 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from tvm_cascade.algebra.cascade import Cascade
+from tvm_cascade.algebra.derive import remembered
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.analysis import extract
 from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 
@@ -288,3 +293,31 @@ def test_fixed_parts_of_a_result_are_results_of_their_own() -> None:
     group = only_group(program(mass, position, out))
     assert set(group.names) == {"total_mass", "weighted", "out"}
     assert {str(member.result) for member in group.members if member.is_slice} == {"weighted_0", "weighted_1"}
+
+
+def test_a_chain_is_derived_at_once_and_not_link_by_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = array("x")
+    stages = [fold("s0", lambda i, j: x[i, j])]
+    for k in range(1, 6):
+        stages.append(fold(f"s{k}", lambda i, j, s=stages[-1]: x[i, j] - s[i] / number(LENGTH)))
+    asked: list[int] = []
+
+    def counted(cascade: Cascade, *options: object) -> Fold | Refusal:
+        asked.append(len(cascade.reductions))
+        return remembered(cascade, *options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extract, "remembered", counted)
+    assert len(only_group(program(x, stages[-1])).names) == 6
+    assert asked == [6]
+
+
+def test_links_before_one_that_has_no_fold_are_a_group_all_the_same() -> None:
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    square = fold("square", lambda i, j: (x[i, j] - s[i]) * (x[i, j] - s[i]))
+    out = fold("out", lambda i, j: te.tanh(x[i, j] - square[i]))
+    found = candidates(program(x, out))
+    assert [(c.reason.code, c.names) for c in found] == [
+        ("fold", ("s", "square")),
+        ("infinite_rank", ("s", "square", "out")),
+    ]

@@ -18,7 +18,7 @@ from ..analysis.programs import (
     LENGTH,
     ROWS,
     array,
-    conjunction,
+    disjunction,
     each,
     fold,
     maximum,
@@ -72,13 +72,7 @@ def integers() -> tirx.PrimFunc:
 def predicate() -> tirx.PrimFunc:
     x = array("x")
     largest = fold("largest", lambda i, j: x[i, j], maximum)
-    return program(x, fold("out", lambda i, j: x[i, j] < largest[i] * number(2), conjunction))
-
-
-def condition_on_a_result() -> tirx.PrimFunc:
-    x = array("x")
-    s = fold("s", lambda i, j: x[i, j])
-    return program(x, fold("out", lambda i, j: tirx.if_then_else(s[i] > number(0), x[i, j] - s[i], x[i, j] * s[i])))
+    return program(x, fold("out", lambda i, j: tirx.EQ(x[i, j], largest[i] / number(2)), disjunction))
 
 
 def other_axis() -> tirx.PrimFunc:
@@ -356,7 +350,7 @@ CATALOGUE: dict[str, Refused] = {
     ),
     "bfloat16 about a mean": rounding(after_sum(lambda x, s: cast(centred(x, s), "bfloat16")), "rounding_rank"),
     "float16 at a scale of another array": rounding(rounded_at_a_scale_of_another_array, "rounding_range"),
-    "conjunction of comparisons": Refused(predicate, "logical_dependence"),
+    "a value among all": Refused(predicate, "logical_dependence"),
     "other axis of a square": Refused(other_axis, "axis_mismatch", "rows"),
     "column of a square": Refused(column_of_a_square, "axis_mismatch", "rows"),
     "axes of unequal length": Refused(unequal_lengths, "axis_mismatch", "largest"),
@@ -370,7 +364,12 @@ CATALOGUE: dict[str, Refused] = {
     "unknown function": unknown(after_sum(lambda x, s: te.erf(x - s)), "intrinsic"),
     "rounding down": unknown(after_sum(lambda x, s: te.floor(x - s)), "intrinsic"),
     "rounding up": unknown(after_max(lambda x, m: te.ceil(x / m)), "intrinsic"),
-    "condition on a result": unknown(condition_on_a_result, "select_on_result"),
+    "argmax of a choice": Refused(
+        selection(lambda x, s: tirx.if_then_else(s > number(0), x, number(0) - x)),
+        "tuple_dependence",
+        "keys",
+        verdict=Verdict.UNKNOWN,
+    ),
     "what is above the mean": unknown(
         after_sum(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), x, number(0))), "select_on_result"
     ),

@@ -18,7 +18,7 @@ from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
+from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, minimum, number, product, program
 from .running import Arrays, Unfused, read
 
 KINDS = ["normal", "large_offset", "rising", "falling", "late_spike", "alternating_sign"]
@@ -127,6 +127,52 @@ def differences_from_a_mean_and_from_a_shifted_level() -> tirx.PrimFunc:
     return program(x, shift, fold("out", lambda i, j: (x[i, j] - s[i] / number(LENGTH)) * from_level(i, j)))
 
 
+def residues_of_a_fitted_line() -> tirx.PrimFunc:
+    """Squares of y − slope·x − intercept: an offset of x is in both, and cancels."""
+    x, y = array("x"), array("y")
+    s, t = fold("s", lambda i, j: x[i, j]), fold("t", lambda i, j: y[i, j])
+    mean = {name: lambda i, total=total: total[i] / number(LENGTH) for name, total in (("x", s), ("y", t))}
+    square = fold("square", lambda i, j: te.power(x[i, j] - mean["x"](i), number(2)))
+    mixed = fold("mixed", lambda i, j: (x[i, j] - mean["x"](i)) * (y[i, j] - mean["y"](i)))
+    slope = each("slope", lambda i: mixed[i] / (square[i] + number(1e-6)), ROWS)
+    intercept = each("intercept", lambda i: mean["y"](i) - slope[i] * mean["x"](i), ROWS)
+    return program(x, y, fold("out", lambda i, j: te.power(y[i, j] - slope[i] * x[i, j] - intercept[i], number(2))))
+
+
+def variance_on_a_scale_from_least_to_largest() -> tirx.PrimFunc:
+    x = array("x")
+    least, largest = fold("least", lambda i, j: x[i, j], minimum), fold("largest", lambda i, j: x[i, j], maximum)
+
+    def scaled(i: Expr, j: Expr) -> Expr:
+        return (x[i, j] - least[i]) / (largest[i] - least[i] + number(1e-6))
+
+    s = fold("s", scaled)
+    return program(x, fold("out", lambda i, j: te.power(scaled(i, j) - s[i] / number(LENGTH), number(2))))
+
+
+def squares_of_differences_of_two_scales() -> tirx.PrimFunc:
+    """The distance of two rows that are divided by their own norms, where the weight is of any sign."""
+    x, y, weight = array("x"), array("y"), array("weight")
+    s, t = fold("s", lambda i, j: x[i, j] * x[i, j]), fold("t", lambda i, j: y[i, j] * y[i, j])
+
+    def apart(i: Expr, j: Expr) -> Expr:
+        return x[i, j] * te.rsqrt(s[i] + number(1e-6)) - y[i, j] * te.rsqrt(t[i] + number(1e-6))
+
+    return program(x, y, weight, fold("out", lambda i, j: weight[i, j] * apart(i, j) * apart(i, j)))
+
+
+def products_of_three_differences() -> tirx.PrimFunc:
+    """Eight sums, more than a state by derivatives may have."""
+    tensors = [array(name) for name in "xyz"]
+    means = [fold(f"s{k}", lambda i, j, a=a: a[i, j] / number(LENGTH)) for k, a in enumerate(tensors)]
+
+    def element(i: Expr, j: Expr) -> Expr:
+        first, second, third = (a[i, j] - mean[i] for a, mean in zip(tensors, means, strict=True))
+        return first * second * third
+
+    return program(*tensors, fold("out", element))
+
+
 CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about a total": (squares_about_a_total, Range.MEAN),
     "squares about a total of something else": (squares_about_a_total_of_something_else, Range.MEAN),
@@ -141,6 +187,10 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
     "squares weighed by an exponential": (squares_weighed_by_an_exponential_from_the_same_mean, Range.LOCATION),
+    "residues of a fitted line": (residues_of_a_fitted_line, Range.LOCATION),
+    "variance on a scale": (variance_on_a_scale_from_least_to_largest, Range.NEAR),
+    "squares of differences of two scales": (squares_of_differences_of_two_scales, Range.NEAR),
+    "products of three differences": (products_of_three_differences, Range.NEAR),
     "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }
 

@@ -38,3 +38,17 @@ def test_a_number_beyond_the_range_is_infinite(number: int, sign: int) -> None:
     result = tvm.runtime.empty((1,), "float16")
     compiled(tvm.runtime.tensor(np.ones(1, "float16")), result)
     assert result.numpy()[0] == sign * np.inf
+
+
+def test_a_term_that_stands_bare_is_not_scaled_for_the_sake_of_a_constant() -> None:
+    """x² − x + 1/1000000 as it is: 1000000·x² would round first."""
+    text = written(X**2 - X + sp.Rational(1, 10**6), "float32").script()
+    assert "1000000" not in text
+    assert "T.float32(9.9999999747524271e-07)" in text
+
+
+def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() -> None:
+    """x²/10 − x/10 + 1 as (x² − x)·0.1 + 1: the products would round first."""
+    text = written(X**2 / 10 - X / 10 + 1, "float32").script()
+    assert text.count("T.float32(0.1") == 1
+    assert "T.float32(10.0)" not in text

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from tvm import te, tirx, topi
 from tvm.ir import Expr
 
+from tvm_cascade.te import topk
+
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, number, program, softmax_stages, tupled
 
 Tuple = tuple[Expr, ...]
@@ -151,6 +153,13 @@ def range_normalised() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: (x[i, j] - low[i]) / (high[i] - low[i] + number(1e-3)) * w[i, j]))
 
 
+def sum_beyond_the_second() -> tirx.PrimFunc:
+    """Reads a rank that the first position does not fill: a state of one position has no second largest."""
+    x = array("x")
+    values = topk(each("scores", lambda i, j: x[i, j]), 2)[0]
+    return program(x, fold("out", lambda i, j: te.exp((x[i, j] - values[i, 1]) / number(8))), values)
+
+
 PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     build.__name__: build
     for build in (
@@ -166,5 +175,6 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
         layer_norm_over_welford,
         rotation_then_sum,
         range_normalised,
+        sum_beyond_the_second,
     )
 }

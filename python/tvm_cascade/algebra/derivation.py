@@ -84,6 +84,8 @@ class Derivation:
         Refused
             When an earlier result is rounded to a dtype that may not be rescaled.
         """
+        if choice := self.choice_by_results(reduction):
+            raise self.refuse(reduction, "tuple_dependence", choice)
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
             commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
@@ -101,6 +103,12 @@ class Derivation:
             element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
             held = self.extracted(element)
         return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+
+    def choice_by_results(self, reduction: Reduction) -> sp.Piecewise | None:
+        """A choice in the element that results alone make between what varies along the axis."""
+        found = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and c.has(*self.elements)]
+        choices = [c for c in found if not any(condition.has(*self.elements) for _, condition in c.args)]
+        return max(choices, key=sp.count_ops, default=None)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
         """The expression over handles in place of the results so far."""
@@ -132,6 +140,10 @@ class Derivation:
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
             self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
+
+    def signed(self, value: sp.Expr) -> sp.Expr:
+        """An expression in result symbols that have the signs known of them."""
+        return value.xreplace(self._signed)
 
     def plain(self, value: sp.Expr) -> sp.Expr:
         """An expression in the cascade's own result symbols."""
@@ -223,7 +235,7 @@ class Derivation:
     def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
         """The reference of a key, made and placed after what it reads on first use."""
         if key not in self._references:
-            read = [str(r) for r in self.results if r in tracks.free_symbols]
+            read = [str(r) for r in self.results if r in tracks.free_symbols] or sorted(map(str, tracks.free_symbols))
             base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()} | self._given_names
             name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
             old, new, step = (sp.Symbol(text, real=True) for text in (name, name + "'", "Δ" + name))

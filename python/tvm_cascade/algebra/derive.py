@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import sympy as sp
@@ -13,12 +14,17 @@ from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.laws import LAWS
+from tvm_cascade.algebra.predicates import predicate_of, truth_of_all
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
+from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
+
+MOST_CASES = 8
+"""Cases, by conditions on results, in which one element may be something else."""
 
 
 def derive(
@@ -95,12 +101,37 @@ def _take_in(derivation: Derivation, block: tuple[Reduction, ...]) -> None:
         tuple_law(derivation, block)
         return
     (reduction,) = block
-    held, used = derivation.take_in(reduction)
-    if used:
-        derivation.finish[reduction.result] = LAWS[reduction.reducer.name](derivation, reduction, held, used)
-    else:
-        derivation.finish[reduction.result] = derivation.component(reduction, reduction.reducer, held)
+    derivation.finish[reduction.result] = _in_each_case(derivation, reduction, 1)
     derivation.note(reduction)
+
+
+def _in_each_case(derivation: Derivation, reduction: Reduction, cases: int) -> sp.Expr:
+    """The result, by the law of its reducer: that of each case where results decide between elements.
+
+    `cases` is how many there are beside this one.
+    """
+    if (choice := derivation.choice_by_results(reduction)) is None:
+        return _by_its_law(derivation, reduction)
+    cases *= len(choice.args)
+    if cases > MOST_CASES:
+        raise derivation.refuse(reduction, "work_limit", reduction.element)
+    branches = []
+    for element, condition in choice.args:
+        case = replace(reduction, element=reduction.element.xreplace({choice: element}))
+        branches.append((_in_each_case(derivation, case, cases), condition))
+    return sp.Piecewise(*branches)
+
+
+def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
+    if (predicate := predicate_of(reduction, derivation.elements)) is not None:
+        return truth_of_all(derivation, reduction, predicate, _by_its_law)
+    apart, quotients = taken_apart(reduction, derivation)
+    held, used = derivation.take_in(apart)
+    if used:
+        total = LAWS[reduction.reducer.name](derivation, apart, held, used)
+    else:
+        total = derivation.component(reduction, reduction.reducer, held)
+    return where_real(derivation, reduction, quotients, total)
 
 
 @lru_cache(maxsize=256)

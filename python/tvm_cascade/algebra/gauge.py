@@ -11,6 +11,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
 | centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
 | centred  | Π of G(x)·H(u)                                         | −log₂ of the geometric mean of |G(x)|         |
+| centred  | F is a polynomial of a(x), b(x), as of b − u·a − v     | the means of a(x) and b(x), whatever u and v  |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
@@ -83,6 +84,7 @@ class Range(str, Enum):
     LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
     MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
     GEOMETRIC = "Π G(x)·2^c is near 1, for c is the mean of −log₂ |G(x)|"
+    NEAR = "x − c is no larger than the spread of x, for c is its mean, whatever the results are"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "elements at c are as they are at u, as far as partial results tell u"

@@ -65,7 +65,7 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
     gauge = tracking_gauge(handle, done)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
     value = derivation.predicted(handle.value, gauge)
-    guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH})
+    guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH}) or _may_be_absent(handle, done)
     move = _move(derivation, gauge, function, handle, scale)
     if move is Move.POWER_OF_TWO:
         # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
@@ -83,6 +83,12 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         move=move,
         range=_range(derivation, handle, function, move, scale),
     )
+
+
+def _may_be_absent(handle: Handle, done: list[Reduction]) -> bool:
+    """Whether the quantity reads a rank of a selection that the first positions do not fill."""
+    wholes = [r.reducer.whole for r in done if r.result in handle.value.free_symbols]
+    return any(whole is not None and whole.selection is not None and whole.selection.count > 1 for whole in wholes)
 
 
 def _at_the_largest(derivation: Derivation, reduction: Reduction, handle: Handle, unbounded: set[sp.Expr]) -> Reference:

@@ -18,6 +18,7 @@ from tvm_cascade.algebra.cascade import (
     masks_that_keep,
     under_its_masks,
 )
+from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
 from tvm_cascade.algebra.counterexample import rank_grows
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import (
@@ -109,16 +110,32 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
             state = MovedState(derivation, reduction, (held.lift,), sp.eye(1), [], [])
             total = powers.rest * state.final_in_units(powers)
         return _where_kept(derivation, held, total, reduction)
-    held = _by_location(derivation, in_exponent_units(derivation, _without_parameters(held, elements)))
+    held = _without_parameters(held, elements)
+    if reads_slopes(held.function, held.tracked, elements) and (moments := _moments(derivation, reduction, held)):
+        return _where_kept(derivation, held, moments, reduction)
+    held = _by_location(derivation, in_exponent_units(derivation, held))
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
+    if basis is not None and basis.rank > RANK_LIMIT:
+        moments = _moments(derivation, reduction, held)
+        if moments is None:
+            raise derivation.refuse(reduction, "rank_limit", held.function)
+        return _where_kept(derivation, held, moments, reduction)
     if basis is None:
         return _where_kept(derivation, held, held.factor * _by_mask(derivation, reduction, held), reduction)
     if basis.pivots is None:
         return _where_kept(derivation, held, held.factor * _apart(derivation, reduction, held), reduction)
     return _where_kept(derivation, held, _at_references(derivation, reduction, held, basis), reduction)
+
+
+def _moments(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr | None:
+    """The term from moments about the means of its elements; None where it is no such polynomial, or is rounded."""
+    if held.lift != held.function:
+        return None
+    moments = about_the_means(derivation, reduction, held.function, held.tracked)
+    return None if moments is None else held.factor * moments
 
 
 def _at_references(derivation: Derivation, reduction: Reduction, held: Held, basis: Basis) -> sp.Expr:
@@ -320,8 +337,6 @@ def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: li
         shown = rank_grows(derivation.question(reduction, held.function))
         code = "separation_unknown" if shown is None else "infinite_rank"
         raise derivation.refuse(reduction, code, held.function, shown=shown)
-    if basis.rank > RANK_LIMIT:
-        raise derivation.refuse(reduction, "rank_limit", held.function)
     if basis.rank > 1 and held.lift != held.function:
         raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
     return basis

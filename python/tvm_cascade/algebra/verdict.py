@@ -89,8 +89,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "logical_dependence": (
         Verdict.REFUSED,
-        "a conjunction or disjunction of a predicate on an earlier result keeps no finite state",
-        "compare the reduced value instead",
+        "a conjunction or disjunction that reads an earlier result is one of comparisons with it, by extrema",
+        "compare one quantity at a time, by order",
     ),
     "prod_dependence": (
         Verdict.REFUSED,
@@ -120,7 +120,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "select_on_result": (
         Verdict.UNKNOWN,
-        "a condition in the element reads an earlier result",
+        "a condition in the element compares what varies along the axis with an earlier result",
         "move the condition out of the reduction, or express it with max or min",
     ),
     "result_index": (

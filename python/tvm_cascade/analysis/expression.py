@@ -54,6 +54,14 @@ ARITHMETIC: dict[type, Convert] = {
     prim.Max: sp.Max,
     prim.Min: sp.Min,
 }
+RELATIONS: dict[type, Callable[..., sp.Basic]] = {
+    prim.LT: sp.Lt,
+    prim.LE: sp.Le,
+    prim.GT: sp.Gt,
+    prim.GE: sp.Ge,
+    prim.EQ: sp.Eq,
+    prim.NE: sp.Ne,
+}
 _FLOAT_ORDER = ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
 
 
@@ -247,7 +255,7 @@ class ElementReader:
         NotExpressible
             Where an earlier result is an argument of something that has no algebra here.
         """
-        if not self._reads_result(expression):
+        if not self.reads_result(expression):
             return self._atom(expression)
         expression = self._selection_outward(expression)
         if isinstance(expression, ir.TensorLoad):
@@ -280,15 +288,16 @@ class ElementReader:
         """
         operands = operands_of(expression)
         for k, operand in enumerate(operands):
-            if function_name(expression) and self._reads_result(operand):
+            if function_name(expression) and self.reads_result(operand):
                 operand = self._selection_outward(operand)
             parts = selection_of(operand)
-            if parts and self._reads_result(operand) and not self._reads_result(parts[0]):
+            if parts and self.reads_result(operand) and not self.reads_result(parts[0]):
                 branches = [with_operands(expression, [*operands[:k], part, *operands[k + 1 :]]) for part in parts[1:]]
                 return prim.Select(parts[0], *branches)
         return expression
 
-    def _reads_result(self, expression: ir.Expr) -> bool:
+    def reads_result(self, expression: ir.Expr) -> bool:
+        """Whether an earlier result is read in the expression."""
         return any(self.result_of(load) is not None for load in loads_of(expression))
 
     def _atom(self, expression: ir.Expr) -> sp.Expr:
@@ -317,7 +326,7 @@ class ElementReader:
         alone: ir.Expr | None = None
         repeated = [] if additive or not self.powers else _repeated([term for term, inverse in terms if not inverse])
         for term, inverse in terms:
-            free = not self._reads_result(term)
+            free = not self.reads_result(term)
             if free and uses(term, self.atoms.axis):
                 if not inverse and any(tvm_ffi.structural_equal(term, other) for other in repeated):
                     total = total * self._atom(term)
@@ -335,9 +344,42 @@ class ElementReader:
         atom = self._atom(alone)
         return total + atom if additive else total * atom
 
-    def _selected(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
-        if self._reads_result(condition):
+    def condition(self, expression: ir.Expr) -> sp.Basic:
+        """A condition that reads earlier results, or atoms, in SymPy.
+
+        Raises
+        ------
+        NotExpressible
+            Where it is no comparison of numbers, nor made of such.
+        """
+        if not self.reads_result(expression):
+            return sp.Gt(self.atoms.indicator(expression).symbol, 0)
+        if isinstance(expression, ir.TensorLoad):
+            return sp.Gt(self(expression), 0)
+        if isinstance(expression, (prim.And, prim.Or)):
+            sides = (self.condition(expression.a), self.condition(expression.b))
+            return sp.And(*sides) if isinstance(expression, prim.And) else sp.Or(*sides)
+        if isinstance(expression, prim.Not):
+            return sp.Not(self.condition(expression.a))
+        if type(expression) in RELATIONS and dtype_of(expression.a).startswith(("float", "bfloat")):
+            return RELATIONS[type(expression)](self(expression.a), self(expression.b))
+        raise NotExpressible("logical_dependence", str(expression))
+
+    def _selected_by_results(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
+        """Both sides of a selection that results decide, be it beside conditions on the position."""
+        if uses(condition, self.atoms.axis):
+            if isinstance(condition, prim.And):
+                return self(prim.Select(condition.a, prim.Select(condition.b, chosen, other), other))
+            if isinstance(condition, prim.Or):
+                return self(prim.Select(condition.a, chosen, prim.Select(condition.b, chosen, other)))
+            if isinstance(condition, prim.Not):
+                return self(prim.Select(condition.a, other, chosen))
             raise NotExpressible("select_on_result", str(condition))
+        return sp.Piecewise((self(chosen), self.condition(condition)), (self(other), True))
+
+    def _selected(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
+        if self.reads_result(condition):
+            return self._selected_by_results(condition, chosen, other)
         total: sp.Expr = sp.Integer(0)
         opposite = condition.a if isinstance(condition, prim.Not) else tirx.Not(condition)
         for holds, branch in ((condition, chosen), (opposite, other)):

@@ -139,10 +139,13 @@ class _Search:
         self.refusals: list[Candidate] = []
 
     def run(self) -> list[Candidate]:
-        """Lets each reduction, in order, join the groups of those that it reads."""
+        """Lets all that are linked be one group; where that has no fold, each joins the groups of those it reads."""
+        for indices in self._linked():
+            outcome = self._outcome(indices)
+            if isinstance(outcome, Group):
+                self._join(indices, outcome)
         for later in range(len(self.reductions)):
-            earlier = [k for k in self._chained(later) if self.considered[k] and self.considered[later]]
-            if earlier:
+            if earlier := self._considered_links(later):
                 self._try_join(later, earlier)
         found = [Candidate(group.names, Reason("fold"), group) for group in self.groups.values()]
         lone = [k for k in range(len(self.reductions)) if self.considered[k]]
@@ -189,6 +192,28 @@ class _Search:
             if not any(uses(index, axis) for load in loads for index in load.indices)
         ]
 
+    def _considered_links(self, later: int) -> list[int]:
+        return [k for k in self._chained(later) if self.considered[k] and self.considered[later]]
+
+    def _linked(self) -> list[tuple[int, ...]]:
+        """Sets of three reductions or more that are linked along one axis: deriving each prefix would take longer."""
+        found = dict(self.group_of)
+        for later in range(len(self.reductions)):
+            same_axis = [k for k in self._considered_links(later) if self._axis_order(k, later) is not None]
+            indices = tuple(sorted({k for e in (*same_axis, later) for k in found[e]}))
+            found.update(dict.fromkeys(indices, indices))
+        tuples = set(self.group_of.values())
+        return [indices for indices in dict.fromkeys(found.values()) if len(indices) > 2 and indices not in tuples]
+
+    def _outcome(self, indices: tuple[int, ...]) -> Group | Reason:
+        return self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
+
+    def _join(self, indices: tuple[int, ...], group: Group) -> None:
+        for k in indices:
+            self.groups.pop(self.group_of[k], None)
+            self.group_of[k] = indices
+        self.groups[indices] = group
+
     def _try_join(self, later: int, earlier: list[int]) -> None:
         same_axis = [k for k in earlier if self._axis_order(k, later) is not None]
         name = self.reductions[later].stage.buffer.name
@@ -197,15 +222,14 @@ class _Search:
             self.refusals.append(Candidate(names, Reason("axis_mismatch", f"{name} reads {', '.join(names[:-1])}")))
             return
         indices = tuple(sorted({k for e in (*same_axis, later) for k in self.group_of[e]}))
-        names = tuple(self.reductions[k].stage.buffer.name for k in indices)
-        outcome = self._cycle(indices) or self._beside_opaque(indices) or self.group(indices)
-        if isinstance(outcome, Reason):
-            self.refusals.append(Candidate(names, outcome))
+        if indices in self.groups:
             return
-        for k in indices:
-            self.groups.pop(self.group_of[k], None)
-            self.group_of[k] = indices
-        self.groups[indices] = outcome
+        outcome = self._outcome(indices)
+        if isinstance(outcome, Reason):
+            names = tuple(self.reductions[k].stage.buffer.name for k in indices)
+            self.refusals.append(Candidate(names, outcome))
+        else:
+            self._join(indices, outcome)
 
     def _axis_order(self, earlier: int, later: int) -> tuple[int, ...] | None:
         a, b = self.reductions[earlier], self.reductions[later]
@@ -270,9 +294,7 @@ class _Search:
             if variant.is_slice and variant.stage.is_part:
                 return Reason("result_index", f"a fixed part of {variant.stage.buffer.name} is read")
             dtype, reads = dtype_of(variant.stage.buffer), any(self._inside(variant, variants))
-            if reads and dtype == "bool":
-                return Reason("logical_dependence", f"{variant.stage.buffer.name}: {variant.element}")
-            if reads and not dtype.startswith(("float", "bfloat")):
+            if reads and not dtype.startswith(("float", "bfloat", "bool")):
                 return Reason("integer", variant.stage.buffer.name)
         frame = self._frame(variants, beside)
         if isinstance(frame, Reason):
@@ -286,7 +308,7 @@ class _Search:
             known = list(zip(variants[:position], symbols, strict=False))
             try:
                 powers = variant.stage.reducer is SUM
-                form = ElementReader(atoms, partial(_result_symbol, known), powers)(element)
+                form = _form(ElementReader(atoms, partial(_result_symbol, known), powers), element)
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
@@ -333,6 +355,13 @@ class _Search:
                 return Reason("axis_mismatch", variant.stage.buffer.name)
             orders.append(order)
         return builder.build(orders)
+
+
+def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:
+    """An element in SymPy; a predicate on earlier results as 1 where it holds, 0 elsewhere."""
+    if dtype_of(element) != "bool" or not reader.reads_result(element):
+        return reader(element)
+    return sp.Piecewise((1, reader.condition(element)), (0, True))
 
 
 def _same_extents(some: list[Extent], others: list[Extent]) -> bool:

@@ -154,7 +154,8 @@ class Printer:
             raise RewriteError("a condition with a TIR form", str(condition), "transform/printer.py")
         read = [dtype_of(self.bindings[s]) for s in condition.free_symbols if s in self.bindings]
         floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
-        dtype = max(floats or read or [self.dtype], key=lambda d: tvm.DataType(d).bits)
+        numbers = floats or [dtype for dtype in read if dtype != "bool"]  # LLVM compares no truth values
+        dtype = max(numbers or [self.dtype], key=lambda d: tvm.DataType(d).bits)
         inner = Printer(self.bindings, dtype, self.indicators, self.references)
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
@@ -189,12 +190,12 @@ class Printer:
         return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
-        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel."""
-        content, primitive = expression.primitive()
-        shared = {abs(term.as_coeff_Mul()[0]) for term in expression.args}
-        if content != 1 or (len(shared) == 1 and shared != {sp.Integer(1)}):
-            factor = content if content != 1 else shared.pop()
-            return prim.Mul(self(primitive if content != 1 else expression / factor), self._constant(factor))
+        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel, and numbers after it."""
+        number, varying = expression.as_coeff_Add()
+        factor = _common_factor(varying)
+        if factor != 1:
+            total = prim.Mul(self(varying / factor), self._constant(factor))
+            return total if number == 0 else prim.Add(total, self._constant(number))
         terms = sorted(expression.args, key=self._order)
         terms.insert(0, terms.pop(next((k for k, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)))
         total = self(terms[0])
@@ -251,6 +252,14 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+def _common_factor(total: sp.Expr) -> sp.Expr:
+    """A number that all terms have as a factor; 1 where some term is no multiple of a number but itself: y + x/3."""
+    coefficients = {abs(term.as_coeff_Mul()[0]) for term in sp.Add.make_args(total)}
+    if not total.is_Add or sp.S.One in coefficients:
+        return sp.S.One
+    return coefficients.pop() if len(coefficients) == 1 else total.primitive()[0]
 
 
 def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:

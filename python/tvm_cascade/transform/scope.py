@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import sympy as sp
+import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.analysis.domain import dtype_of, substitute
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
@@ -162,8 +164,6 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
 
     def _in_bounds(self, access: ir.TensorLoad) -> bool:
         """Whether a load is in range all over the block's domain; then a selection may evaluate it either way."""
-        import tvm
-
         if self.slots.tiling.ragged:
             return False
         analyzer = tvm.sym.Analyzer()
@@ -195,10 +195,18 @@ def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:
     return expression if dtype_of(expression) == dtype_of(like) else expression.astype(dtype_of(like))
 
 
+def widest_float(dtypes: Iterable[str]) -> str:
+    """The widest of the floats among the dtypes; float32 where there is none."""
+    floats = [dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))]
+    return max(floats, key=lambda dtype: tvm.DataType(dtype).bits, default="float32")
+
+
 def component_dtype(group: Group, component: Component) -> str:
     """The dtype that a component is accumulated in; an extremum that is a result is exact in the result's own."""
     member = group.member_of(component.owner)
     own = dtype_of(member.stage.buffer)
     is_result = group.fold.finish.get(component.owner) == component.symbol
+    if own == "bool" and component.reducer not in (AND, OR):  # what a truth value compares
+        own = widest_float(dtype_of(other.stage.buffer) for other in group.members)
     exact = component.reducer.ordered and is_result and own != "bfloat16"  # which TVM cannot keep in a temporary
     return own if exact else accumulator_dtype(own)

@@ -1,0 +1,112 @@
+"""Conjunctions and disjunctions of comparisons that read earlier results, by extrema of what is compared.
+
+| element                | some position holds               | every position holds             |
+|------------------------|-----------------------------------|----------------------------------|
+| a(x) > u               | max a > u                         | min a > u                        |
+| F(x, d) > G(x, d)      | max (F − G) > 0                   | min (F − G) > 0                  |
+| a(x) = u               | none: as many values as positions | min a = u and max a = u          |
+| a(x) ≠ u               | not (min a = u and max a = u)     | none                             |
+| p and q                | q and some p, where q varies not  | every p and every q              |
+| p or q                 | some p or some q                  | q or every p, where q varies not |
+| p and keep             | some p over the positions kept    | every p and every keep           |
+
+The other comparisons are these with sides exchanged; extrema of F − G have the laws of extrema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Reduction, is_truth
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.reducer import AND, HIGHEST, LOWEST, MAX, MIN, OR
+
+Law = Callable[[Derivation, Reduction], sp.Expr]
+
+
+def predicate_of(reduction: Reduction, elements: Sequence[sp.Symbol]) -> sp.Basic | None:
+    """The condition of which a conjunction or disjunction is taken; None where its elements are truth values."""
+    element = reduction.element
+    if reduction.reducer not in (AND, OR) or not isinstance(element, sp.Piecewise) or not element.has(*elements):
+        return None
+    (chosen, condition), *others = element.args
+    return condition if chosen == 1 and [value for value, _ in others] == [0] else None
+
+
+def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Expr:
+    """1 where some position holds (every one, for a conjunction), 0 elsewhere.
+
+    Raises
+    ------
+    Refused
+        Where what is compared has no extremum in finite state, or the condition is no comparison.
+    """
+    return sp.Piecewise((1, _truth(derivation, reduction, predicate, law)), (0, True))
+
+
+def _truth(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
+    elements, some = derivation.elements, reduction.reducer is OR
+    if not predicate.has(*elements):
+        return predicate
+    through, against = (sp.Or, sp.And) if some else (sp.And, sp.Or)
+    if isinstance(predicate, through):
+        return through(*(_truth(derivation, reduction, part, law) for part in predicate.args))
+    if isinstance(predicate, against):
+        fixed = [part for part in predicate.args if not part.has(*elements)]
+        masks = [part for part in predicate.args if part.has(*elements) and _is_mask(part)]
+        compared = [part for part in predicate.args if part not in (*fixed, *masks)]
+        if len(compared) == 1:
+            where = sp.And(*masks) if some else sp.Not(sp.Or(*masks))
+            return against(*fixed, _where(derivation, reduction, compared[0], where, law))
+    if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
+        return _ordered(derivation, reduction, predicate, law)
+    if isinstance(predicate, sp.Ne if some else sp.Eq):
+        return _all_equal(derivation, reduction, predicate)
+    raise derivation.refuse(reduction, "logical_dependence", str(predicate))
+
+
+def _is_mask(part: sp.Basic) -> bool:
+    return bool(part.is_Relational and part.rhs == 0 and is_truth(part.lhs))
+
+
+def _where(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, where: sp.Basic, law: Law) -> sp.Basic:
+    """The truth over the positions where a condition on the position holds."""
+    if where == sp.true:
+        return _truth(derivation, reduction, predicate, law)
+    if not any(_is_apart(derivation, *sides) for sides in (predicate.args, predicate.args[::-1])):
+        raise derivation.refuse(reduction, "logical_dependence", str(predicate))  # its law has cases of its own
+    with derivation.over(where):
+        return _truth(derivation, reduction, predicate, law)
+
+
+def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:
+    """Whether one side of a comparison reads no result, and the other no element."""
+    return not side.has(*derivation.cascade.results) and not other.has(*derivation.elements)
+
+
+def _ordered(derivation: Derivation, reduction: Reduction, relation: sp.Basic, law: Law) -> sp.Basic:
+    """Of a comparison: that of an extremum."""
+    some, strict = reduction.reducer is OR, isinstance(relation, (sp.Gt, sp.Lt))
+    compared = sp.Gt if strict else sp.Ge
+    if _is_apart(derivation, relation.gts, relation.lts):
+        extreme = derivation.component(reduction, MAX if some else MIN, relation.gts)
+        # A maximum starts at the lowest number, which is above −∞ where all elements are that.
+        return sp.And(compared(extreme, relation.lts), extreme > LOWEST if some and strict else sp.true)
+    if _is_apart(derivation, relation.lts, relation.gts):
+        extreme = derivation.component(reduction, MIN if some else MAX, relation.lts)
+        return sp.And(compared(relation.gts, extreme), extreme < HIGHEST if some and strict else sp.true)
+    difference = replace(reduction, reducer=MAX if some else MIN, element=relation.gts - relation.lts)
+    return compared(law(derivation, difference), 0)
+
+
+def _all_equal(derivation: Derivation, reduction: Reduction, relation: sp.Basic) -> sp.Basic:
+    """Of an equation at every position, or its opposite at some: both extrema tell."""
+    for side, other in (relation.args, relation.args[::-1]):
+        if _is_apart(derivation, side, other):
+            ends = [derivation.component(reduction, reducer, side) for reducer in (MIN, MAX)]
+            equal = sp.And(*(sp.Eq(end, other) for end in ends))
+            return sp.Not(equal) if isinstance(relation, sp.Ne) else equal
+    raise derivation.refuse(reduction, "logical_dependence", str(relation))
