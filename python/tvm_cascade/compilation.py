@@ -218,9 +218,14 @@ def _scheduled(
     func = round_float8(func)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
-        schedule = s_tir.Schedule(private_copy(func))
-        (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
-        lowered = schedule.mod["main"]
+        try:
+            schedule = s_tir.Schedule(private_copy(func))
+            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
+            lowered = schedule.mod["main"]
+        except s_tir.ScheduleError:
+            if whole:
+                raise
+            lowered = func  # TVM takes no scope apart in which a nest that was not read writes over what others read
     lowered = skip_dead_tiles(lowered)
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return vectorise_math(lowered) if options.vector_math else (lowered, ())

@@ -126,7 +126,7 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "extent of another loop": (lambda: triangular, "symbolic_shape"),
     "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
-    "a buffer written twice": (lambda: written_twice, "opaque_block"),
+    "a buffer written twice": (lambda: written_twice, "overwritten"),
     "extern": (extern, "extern"),
     "sort": (sort, "extern"),
 }
