@@ -37,7 +37,7 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
     chosen = select_kernel(outcome, name, str(target.attrs["arch"]), options)
     if isinstance(chosen, Kernel):
         return round_float8(chosen.func), chosen
-    schedule = s_tir.Schedule(private_copy(round_float8(outcome.func)))
+    schedule = s_tir.Schedule(private_copy(round_float8(outcome.readable)))
     schedule_gpu(schedule, target)
     return launch_opaque(schedule.mod["main"]), chosen
 
