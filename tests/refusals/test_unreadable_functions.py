@@ -116,11 +116,6 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "unroll": (scheduled(lambda s: s.unroll(loops(s)[1])), "scheduled"),
     "bind": (scheduled(lambda s: s.bind(loops(s)[0], "threadIdx.x")), "scheduled"),
     "annotate": (scheduled(lambda s: s.annotate(loops(s)[0], "pragma_auto_unroll_max_step", 4)), "scheduled"),
-    "decompose_reduction": (
-        scheduled(lambda s: s.decompose_reduction(s.get_sblock("row_sum"), loops(s)[1])),
-        "scheduled",
-    ),
-    "merge": (scheduled(lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])), "scheduled"),
     "guarded loop": (lambda: guarded, "scheduled"),
     "no blocks": (lambda: plain_loops, "tirx"),
     "extent of another loop": (lambda: triangular, "symbolic_shape"),
@@ -154,9 +149,13 @@ def test_the_pass_gives_it_back_and_still_fuses_its_neighbour(name: str) -> None
     assert not after["neighbour"].same_as(module["neighbour"])
 
 
-def test_loops_in_another_order_are_no_schedule() -> None:
-    func = scheduled(lambda s: s.reorder(loops(s)[1], loops(s)[0]))()
-    assert fuse_function(func, FuseOptions(force=True)).fused
+@pytest.mark.parametrize(
+    "work",
+    [lambda s: s.reorder(loops(s)[1], loops(s)[0]), lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])],
+    ids=["reorder", "merge"],
+)
+def test_loops_in_another_order_or_under_one_are_no_schedule(work: Callable[[Schedule], object]) -> None:
+    assert fuse_function(scheduled(work)(), FuseOptions(force=True)).fused
 
 
 def test_an_empty_module_stays_empty() -> None:
