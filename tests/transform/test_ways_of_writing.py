@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from tvm import tirx
+from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.analysis.canonical import canonical
@@ -135,3 +136,54 @@ def test_a_loop_is_taken_apart_only_where_no_iteration_reads_what_another_writes
     assert fuse_function(kept, FuseOptions(force=True)).decisions[0].reason.code == "scheduled"
     apart = carried("v")
     assert len(canonical(apart).body.block.body.seq) == 2
+
+
+@T.prim_func(s_tir=True)
+def two_sums_in_a_block(x: T.Buffer((4, 37), "float32"), s: T.Buffer((4,), "float32"), w: T.Buffer((4,), "float32")):
+    """All blocks have one name, and the last of them holds two sums."""
+    t = T.sblock_alloc_buffer((4,))
+    for i, j in T.grid(4, 37):
+        with T.sblock("b"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                t[v_i] = T.min_value("float32")
+            t[v_i] = T.max(t[v_i], x[v_i, v_j])
+    for i, j in T.grid(4, 37):
+        with T.sblock("b"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[v_i] = T.float32(0)
+                w[v_i] = T.float32(0)
+            s[v_i] = s[v_i] + T.exp(x[v_i, v_j] - t[v_i])
+            w[v_i] = w[v_i] + T.exp(x[v_i, v_j] - t[v_i]) * x[v_i, v_j]
+
+
+def test_sums_that_share_a_block_are_sums_of_their_own() -> None:
+    compiled = tvm_cascade.compile(two_sums_in_a_block, force=True)
+    assert {group.reason.code for group in compiled.report.groups} == {"fold"}
+    x = np.random.default_rng(0).standard_normal((ROWS, LENGTH)).astype("float32")
+    found = [np.full(ROWS, np.nan, "float32") for _ in range(2)]
+    compiled(x, *found)
+    weights = np.exp(x.astype("float64") - x.max(1, keepdims=True))
+    for one, expected in zip(found, (weights.sum(1), (weights * x).sum(1)), strict=True):
+        tolerance.assert_close(one, expected, length=LENGTH, dtype="float32")
+
+
+@T.prim_func(s_tir=True)
+def one_name(x: T.Buffer((4, 37), "float32"), y: T.Buffer((4, 37), "float32"), z: T.Buffer((4, 37), "float32")):
+    for i, j in T.grid(4, 37):
+        with T.sblock("b"):
+            v_i, v_j = T.axis.remap("SS", [i, j])
+            y[v_i, v_j] = T.exp(x[v_i, v_j])
+    for i, j in T.grid(4, 37):
+        with T.sblock("b"):
+            v_i, v_j = T.axis.remap("SS", [i, j])
+            z[v_i, v_j] = y[v_i, v_j] * x[v_i, v_j]
+
+
+def test_blocks_of_one_name_are_told_apart_by_schedules() -> None:
+    compiled = tvm_cascade.compile(one_name)
+    x = np.random.default_rng(0).standard_normal((ROWS, LENGTH)).astype("float32")
+    y, z = np.full_like(x, np.nan), np.full_like(x, np.nan)
+    compiled(x, y, z)
+    tolerance.assert_close(z, np.exp(x.astype("float64")) * x, length=1, dtype="float32")

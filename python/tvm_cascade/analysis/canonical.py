@@ -1,8 +1,9 @@
-"""The form in which functions are read: a nest for each block, one store a block, reductions from their identity.
+"""The form in which functions are read: a nest and a name for each block, a store a block, starts that are identities.
 
 for i: {A; B}                      →  for i: A;  for i: B        where no iteration touches what another one writes
 with init: t = s;  t = t ⊕ e       →  with init: r = identity;  r = r ⊕ e;  t = s ⊕ r
 if c: t = t ⊕ e;  t = t + a − b    →  t = t ⊕ select(c, e, identity);  t = t + (a − b)
+{s = s ⊕ e;  t = t ⊗ f}            →  {s = s ⊕ e}  {t = t ⊗ f}               where neither reads the other
 
 What is in this form already, or cannot be brought into it, stays as it is.
 """
@@ -46,7 +47,7 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     step = _Canonical()
-    found = [nest for statement in statements for one in _apart(statement) for nest in step.nests(one)]
+    found = _named_apart([nest for statement in statements for one in _apart(statement) for nest in step.nests(one)])
     if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
         return func
     inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
@@ -57,6 +58,37 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     )
     changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
     return tvm.get_global_func("script.Complete")(changed, [], True)
+
+
+def block_names(nest: tirx.Stmt) -> list[str]:
+    """The names of all blocks in a statement."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(nest, (s_tir.SBlock, found.append))
+    return [block.name_hint for block in found]
+
+
+def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
+    """The nests with a number behind the name of a block that an earlier one has: schedules go by names."""
+    names = [name for nest in nests for name in block_names(nest)]
+    taken = set(names)
+    if len(taken) == len(names):
+        return nests
+    seen: set[str] = set()
+
+    def rename(block: s_tir.SBlock) -> s_tir.SBlock:
+        name = block.name_hint
+        if name in seen:
+            name = next(
+                n for k in range(1, len(names) + len(taken) + 1) if (n := f"{block.name_hint}_{k}") not in taken
+            )
+            taken.add(name)
+        seen.add(name)
+        if name == block.name_hint:
+            return block
+        fields = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
+        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, dict(block.annotations))
+
+    return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
 
 
 def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
@@ -136,6 +168,8 @@ class _Canonical:
         if not isinstance(inner, s_tir.SBlockRealize):
             return [nest]
         block = inner.block
+        if apart := _one_store_each(block):
+            return [own for one in apart for own in self.nests(_renewed(_with_block(nest, block, one)))]
         store = single_store(block.body)
         reduces = any(iv.iter_type == REDUCTION for iv in block.iter_vars)
         if store is None or block.match_buffers or block.alloc_buffers:
@@ -174,6 +208,40 @@ class _Canonical:
         init = tirx.BufferStore(rest, identity_of(reducer, dtype_of(store.buffer)), indices)
         finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
         return [_with_block(nest, block, _replaced(block, folded, init)), _after(nest, block, finished)]
+
+
+def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
+    """A block for each store of several that do not read what the others write; none where they do."""
+    stores, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
+    if len(stores) < 2 or not all(isinstance(one, tirx.BufferStore) for one in (*stores, *starts)):
+        return []
+    if block.match_buffers or block.alloc_buffers:
+        return []
+    found = []
+    for store in stores:
+        own = [start for start in starts if start.buffer.same_as(store.buffer)]
+        update = split_update(store.value, tirx.BufferLoad(store.buffer, list(store.indices)))
+        written = [other.buffer for other in stores]
+        if len(own) != 1 or update is None or update.element is None:
+            return []
+        if any(reads_buffer(update.element, buffer) for buffer in written):
+            return []
+        found.append(_replaced(block, store, own[0]))
+    return found
+
+
+def _renewed(nest: tirx.Stmt) -> tirx.Stmt:
+    """The nest over variables of its own."""
+    loops: list[tirx.For] = []
+    iters: list[tirx.IterVar] = []
+    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])
+    olds = [*(loop.loop_var for loop in loops), *(iv.var for iv in iters)]
+    news = [tirx.Var(old.name, old.ty) for old in olds]
+
+    def renew(var: tirx.Var) -> tirx.Var:
+        return next((new for old, new in zip(olds, news, strict=True) if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(nest, (ir.Var, renew))
 
 
 def _like(buffer: tirx.Var) -> tirx.Var:

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.canonical import block_names
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import access_of, among, sources_of
@@ -75,7 +76,8 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     whole = [stage for stage in kept if stage is program.together(stage)[0]]
     pieces = [stage_piece(program, stage, inlined, program.position(stage)) for stage in whole]
     pieces += [opaque_piece(program, one, one.position) for one in program.opaque]
-    nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
+    taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
+    nests = NestBuilder(index_dtype(program), taken)
     read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
     pieces += [_group_piece(program, plan, options, nests, lambda b: among(b, read)) for plan in plans]
     func = build_function(program, in_dependency_order(pieces))
