@@ -159,3 +159,8 @@ def test_a_block_that_must_come_between_two_of_a_cascade_keeps_them_apart() -> N
     assert outcome.func.same_as(scale_replaced_between)
     assert {decision.reason.code for decision in outcome.decisions} == {"overwritten"}
     assert "total needs scale: block replace writes scale after it was read" in outcome.decisions[0].reason.detail
+
+
+def test_such_a_function_compiles_for_a_gpu_too() -> None:
+    compiled = tvm_cascade.compile(keys_appended, {"kind": "cuda", "arch": "sm_90a"})
+    assert compiled.report.fused
