@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+import tvm_cascade
 from tvm_cascade.errors import CascadeError, OptionError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
@@ -122,6 +124,8 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
     "a buffer written twice": (lambda: written_twice, "overwritten"),
+    "no positions": (lambda: softmax_stats(length=0), "empty_axis"),
+    "no rows": (lambda: softmax_stats(rows=0), "empty_axis"),
     "extern": (extern, "extern"),
     "sort": (sort, "extern"),
 }
@@ -185,3 +189,10 @@ def test_an_option_outside_its_domain_is_told_by_name_before_anything_runs(optio
         FuseCascadedReductions(**options)
     assert isinstance(caught.value, (CascadeError, ValueError))
     assert next(iter(options)) in str(caught.value)
+
+
+def test_a_function_over_no_positions_compiles_and_leaves_its_outputs_alone() -> None:
+    compiled = tvm_cascade.compile(softmax_stats(length=0))
+    outputs = [np.full(ROWS, 7, "float32") for _ in range(2)]
+    compiled(np.zeros((ROWS, 0), "float32"), *outputs)
+    assert all((output == 7).all() for output in outputs)

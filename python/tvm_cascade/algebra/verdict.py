@@ -160,6 +160,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "an extent depends on another loop",
         "give the loop its whole extent, and mask what is beyond",
     ),
+    "empty_axis": (
+        Verdict.REFUSED,
+        "a block runs over no positions: nothing is computed, so there is nothing to fuse",
+        "",
+    ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
     "overwritten": (
         Verdict.UNKNOWN,

@@ -138,6 +138,9 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     for position, reason in overwriting(nests, func.params).items():
         nests[position] = read_opaque(_statements(root)[position], reason, position)
     stages = tuple(stage for nest in nests if not isinstance(nest, Opaque) for stage in nest)
+    for stage in stages:
+        if any(extent == 0 for extent in stage.extents.values() if isinstance(extent, int)):
+            return Reason("empty_axis", f"block {stage.name}")
     opaque = tuple(nest for nest in nests if isinstance(nest, Opaque))
     return Program(func, root, stages, opaque) if stages or not opaque else opaque[0].reason
 
