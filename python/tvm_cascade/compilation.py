@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
@@ -193,7 +194,7 @@ def _scheduled_gpu(
 ) -> tuple[tirx.PrimFunc, Kernel | str]:
     """The function for a CUDA target, and the kernel generated from its fold, or why it has none."""
     func = outcome.func
-    if not options.schedule or _is_scheduled(func) or outcome.program is None:
+    if not options.schedule or _is_scheduled(outcome.readable) or outcome.program is None:
         return func, "the function is scheduled already, or cannot be read"
     if not fuse:
         options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
@@ -201,7 +202,7 @@ def _scheduled_gpu(
 
 
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:
-    program = read_program(func)
+    program = read_program(canonical(func))
     return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
 
 
@@ -209,7 +210,7 @@ def _scheduled(
     outcome: Outcome, target: Target, options: FuseOptions, tuning: _Tuning
 ) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
     """The function under a schedule for the target, and the names of the functions whose arithmetic was replaced."""
-    func = outcome.func
+    func = outcome.readable
     fused = func.attrs is not None and FUSED in func.attrs
     whole = outcome.program is not None and not outcome.program.opaque
     readable = whole or (fused and not _is_scheduled(func))
@@ -218,9 +219,14 @@ def _scheduled(
     func = round_float8(func)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
-        schedule = s_tir.Schedule(private_copy(func))
-        (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
-        lowered = schedule.mod["main"]
+        try:
+            schedule = s_tir.Schedule(private_copy(func))
+            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
+            lowered = schedule.mod["main"]
+        except s_tir.ScheduleError:
+            if whole:
+                raise
+            lowered = func  # TVM takes no scope apart in which a nest that was not read writes over what others read
     lowered = skip_dead_tiles(lowered)
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return vectorise_math(lowered) if options.vector_math else (lowered, ())

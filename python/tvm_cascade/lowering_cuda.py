@@ -37,8 +37,14 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
     chosen = select_kernel(outcome, name, str(target.attrs["arch"]), options)
     if isinstance(chosen, Kernel):
         return round_float8(chosen.func), chosen
-    schedule = s_tir.Schedule(private_copy(round_float8(outcome.func)))
-    schedule_gpu(schedule, target)
+    func = round_float8(outcome.readable)
+    schedule = s_tir.Schedule(private_copy(func))
+    try:
+        schedule_gpu(schedule, target)
+    except s_tir.ScheduleError:
+        if outcome.program is None or not outcome.program.opaque:
+            raise
+        return launch_opaque(func, every=True), chosen  # a nest that was not read writes over what others read
     return launch_opaque(schedule.mod["main"]), chosen
 
 

@@ -321,3 +321,17 @@ def test_links_before_one_that_has_no_fold_are_a_group_all_the_same() -> None:
         ("fold", ("s", "square")),
         ("infinite_rank", ("s", "square", "out")),
     ]
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("int8", True), ("uint8", True), ("int32", False)])
+def test_integers_that_wrap_around_are_not_numbers(dtype: str, refused: bool) -> None:
+    """x − max x is beyond int8, and below 0 for uint8."""
+    x = array("x", ROWS, LENGTH, dtype=dtype)
+    top = fold("top", lambda i, j: x[i, j], maximum)
+    func = program(x, fold("total", lambda i, j: te.exp((x[i, j] - top[i]).astype("float32"))))
+    if refused:
+        (found,) = candidates(func)
+        assert found.reason.code == "intrinsic"
+        assert f"in {dtype}, which wraps around" in found.reason.detail
+    else:
+        assert only_group(func).names == ("top", "total")

@@ -459,3 +459,15 @@ def test_arrays_have_to_fit(inputs, found):
 def test_a_module_is_not_a_function():
     with pytest.raises(InputError, match="PrimFunc"):
         evaluate(tvm.IRModule(), [])
+
+
+def test_what_the_caller_left_in_an_output_is_not_known():
+    @T.prim_func(s_tir=True)
+    def in_place(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")):
+        for i in range(8):
+            with T.sblock("y"):
+                v = T.axis.spatial(8, i)
+                y[v] = y[v] + x[v]
+
+    with pytest.raises(OracleError, match="written before they are read"):
+        evaluate(in_place, [np.zeros(8, np.float32)])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx, topi
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T
 
+import tvm_cascade
 from tvm_cascade.errors import CascadeError, OptionError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
@@ -116,17 +118,14 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "unroll": (scheduled(lambda s: s.unroll(loops(s)[1])), "scheduled"),
     "bind": (scheduled(lambda s: s.bind(loops(s)[0], "threadIdx.x")), "scheduled"),
     "annotate": (scheduled(lambda s: s.annotate(loops(s)[0], "pragma_auto_unroll_max_step", 4)), "scheduled"),
-    "decompose_reduction": (
-        scheduled(lambda s: s.decompose_reduction(s.get_sblock("row_sum"), loops(s)[1])),
-        "scheduled",
-    ),
-    "merge": (scheduled(lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])), "scheduled"),
     "guarded loop": (lambda: guarded, "scheduled"),
     "no blocks": (lambda: plain_loops, "tirx"),
     "extent of another loop": (lambda: triangular, "symbolic_shape"),
     "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
-    "a buffer written twice": (lambda: written_twice, "opaque_block"),
+    "a buffer written twice": (lambda: written_twice, "overwritten"),
+    "no positions": (lambda: softmax_stats(length=0), "empty_axis"),
+    "no rows": (lambda: softmax_stats(rows=0), "empty_axis"),
     "extern": (extern, "extern"),
     "sort": (sort, "extern"),
 }
@@ -154,9 +153,13 @@ def test_the_pass_gives_it_back_and_still_fuses_its_neighbour(name: str) -> None
     assert not after["neighbour"].same_as(module["neighbour"])
 
 
-def test_loops_in_another_order_are_no_schedule() -> None:
-    func = scheduled(lambda s: s.reorder(loops(s)[1], loops(s)[0]))()
-    assert fuse_function(func, FuseOptions(force=True)).fused
+@pytest.mark.parametrize(
+    "work",
+    [lambda s: s.reorder(loops(s)[1], loops(s)[0]), lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])],
+    ids=["reorder", "merge"],
+)
+def test_loops_in_another_order_or_under_one_are_no_schedule(work: Callable[[Schedule], object]) -> None:
+    assert fuse_function(scheduled(work)(), FuseOptions(force=True)).fused
 
 
 def test_an_empty_module_stays_empty() -> None:
@@ -186,3 +189,10 @@ def test_an_option_outside_its_domain_is_told_by_name_before_anything_runs(optio
         FuseCascadedReductions(**options)
     assert isinstance(caught.value, (CascadeError, ValueError))
     assert next(iter(options)) in str(caught.value)
+
+
+def test_a_function_over_no_positions_compiles_and_leaves_its_outputs_alone() -> None:
+    compiled = tvm_cascade.compile(softmax_stats(length=0))
+    outputs = [np.full(ROWS, 7, "float32") for _ in range(2)]
+    compiled(np.zeros((ROWS, 0), "float32"), *outputs)
+    assert all((output == 7).all() for output in outputs)

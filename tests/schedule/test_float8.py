@@ -9,6 +9,7 @@ import tvm
 from tvm import te
 
 import tvm_cascade
+from tvm_cascade.evaluate import tolerance
 
 KINDS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 
@@ -40,3 +41,36 @@ def test_a_value_that_only_passes_through_is_rounded(dtype: str, apart: bool) ->
     found = np.full(256, np.nan, "float32")
     compiled(values, found)
     np.testing.assert_array_equal(found, values.astype(KINDS[dtype]).astype("float32") * values)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_a_reference_held_in_float8_is_read_wherever_it_is_used(dtype: str) -> None:
+    """TVM does not lower float8 in what a let is bound to: the maximum that others are measured from stands in one."""
+    x = te.placeholder((4, 37), dtype, name="x")
+    axes = [te.reduce_axis((0, 37), name) for name in "jk"]
+    top = te.compute((4,), lambda i: te.max(x[i, axes[0]], axis=axes[0]), name="top")
+    total = te.compute((4,), lambda i: te.sum(te.exp((x[i, axes[1]] - top[i]).astype("float32")), axis=axes[1]))
+    compiled = tvm_cascade.compile(te.create_prim_func([x, total]), force=True)
+    assert [group.reason.code for group in compiled.report.groups] in (["fold"], ["rounding"])
+    values = np.random.default_rng(0).integers(-4, 5, (4, 37)).astype(KINDS[dtype])
+    found = tvm.runtime.tensor(np.full(4, np.nan, "float32"))
+    compiled(tvm.runtime.tensor(values), found)
+    wide = values.astype("float64")
+    exact = np.exp(wide - wide.max(1, keepdims=True)).sum(1)
+    tolerance.assert_close(found.numpy(), exact, length=37, dtype="float32")
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_sums_of_float8_are_kept_in_float32(dtype: str) -> None:
+    x = te.placeholder((4, 37), dtype, name="x")
+    axes = [te.reduce_axis((0, 37), name) for name in "jk"]
+    top = te.compute((4,), lambda i: te.max(x[i, axes[0]], axis=axes[0]), name="top")
+    total = te.compute((4,), lambda i: te.sum(te.exp(x[i, axes[1]] - top[i]), axis=axes[1]), name="total")
+    compiled = tvm_cascade.compile(te.create_prim_func([x, total]), force=True)
+    assert compiled.report.fused
+    values = np.random.default_rng(0).integers(-4, 5, (4, 37)).astype(KINDS[dtype])
+    found = tvm.runtime.tensor(np.zeros(4, KINDS[dtype]))
+    compiled(tvm.runtime.tensor(values), found)
+    wide = values.astype("float64")
+    exact = np.exp(wide - wide.max(1, keepdims=True)).sum(1)
+    tolerance.assert_close(found.numpy(), exact, length=37, dtype=dtype)

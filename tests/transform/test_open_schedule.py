@@ -216,7 +216,7 @@ def test_an_elementwise_block_is_no_part_of_a_cascade() -> None:
     assert "doubled" in refused(["doubled"], ScheduleError, program(x, *softmax_stages(doubled)))
 
 
-@pytest.mark.parametrize("blocks", [[], None, 3], ids=["none", "None", "a number"])
+@pytest.mark.parametrize("blocks", [[], None, 3, [3]], ids=["none", "None", "a number", "numbers"])
 def test_no_blocks_are_an_input_error(blocks: object) -> None:
     refused(blocks, InputError)
 

@@ -168,3 +168,14 @@ def test_axes_of_different_length_are_not_one() -> None:
     func = te.create_prim_func([x, y, te.compute((rows,), lambda i: te.sum(te.exp(y[i, k] - top[i]), axis=k))])
     (group,) = tvm_cascade.explain(func).groups
     assert group.reason.code == "axis_mismatch"
+
+
+def test_an_empty_axis_in_segments_does_not_stop_the_process() -> None:
+    """Nothing is written, as unfused."""
+    module = tvm.IRModule({"main": softmax_stats("int64").with_attr("global_symbol", "main")})
+    fused = tvm_cascade.FuseCascadedReductions(force=True, tile=TILE, segments=2)(module)
+    function = tvm.compile(fused, target="llvm")["main"]
+    run(function, [np.zeros((2, 0), "float32")], [np.zeros(2, "float32")] * 2, "int64")
+    x = np.random.default_rng(0).standard_normal((2, 1)).astype("float32")
+    for output, value in zip(run(function, [x], expected_stats(x), "int64"), expected_stats(x), strict=True):
+        tolerance.assert_close(output, value, length=1, dtype="float32")

@@ -160,7 +160,17 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "an extent depends on another loop",
         "give the loop its whole extent, and mask what is beyond",
     ),
+    "empty_axis": (
+        Verdict.REFUSED,
+        "a block runs over no positions: nothing is computed, so there is nothing to fuse",
+        "",
+    ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
+    "overwritten": (
+        Verdict.UNKNOWN,
+        "a block writes over what is read, so its buffer stands for several values in turn",
+        "write to a buffer of its own",
+    ),
     "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),
     "unsupported_shape": (
         Verdict.UNKNOWN,

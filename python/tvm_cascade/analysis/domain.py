@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import sympy as sp
@@ -73,8 +74,21 @@ class Program:
         """The function's parameters, in order."""
         return tuple(self.func.params)
 
+    @cached_property
+    def nests(self) -> tuple[tuple[Stage, ...] | Opaque, ...]:
+        """The statements of the root block, in order: the stages of each, or what it touches where it is not read."""
+        unread = {one.position: one for one in self.opaque}
+        return tuple(
+            unread.get(position) or tuple(stage for stage in self.stages if stage.nest.same_as(nest))
+            for position, nest in enumerate(_statements(self.root))
+        )
+
+    def position(self, stage: Stage) -> int:
+        """The place of a stage's nest among all nests."""
+        return next(k for k, nest in enumerate(_statements(self.root)) if nest.same_as(stage.nest))
+
     def writer(self, buffer: tirx.Var) -> Stage | None:
-        """The stage that writes a buffer; None for an input."""
+        """The stage that writes a buffer; None for an input, and for one that nests that are not read write."""
         return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
 
     def together(self, stage: Stage) -> tuple[Stage, ...]:
@@ -113,24 +127,26 @@ def read_program(func: tirx.PrimFunc) -> Program | Reason:
     root = body.block
     if root.iter_vars or root.match_buffers or root.init is not None:
         return Reason("scheduled", f"the root block {root.name_hint} has iterators or matched buffers")
-    nests = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    stages: list[Stage] = []
-    opaque: list[Opaque] = []
-    for position, nest in enumerate(nests):
+    nests: list[list[Stage] | Opaque] = []
+    for position, nest in enumerate(_statements(root)):
         read = _read_stages(nest)
-        if isinstance(read, Reason):
-            if read.code not in OPAQUE_CODES:
-                return read
-            opaque.append(read_opaque(nest, read, position))
-            continue
-        for stage in read:
-            if any(stage.buffer.same_as(other.buffer) for other in stages):
-                return Reason("opaque_block", f"buffer {stage.buffer.name} is written by more than one block")
-            stages.append(stage)
-    for one in opaque:
-        if any(stage.buffer.same_as(written) for stage in stages for written in one.writes):
-            return one.reason
-    return Program(func, root, tuple(stages), tuple(opaque)) if stages or not opaque else opaque[0].reason
+        if isinstance(read, Reason) and read.code not in OPAQUE_CODES:
+            return read
+        nests.append(read_opaque(nest, read, position) if isinstance(read, Reason) else read)
+    from tvm_cascade.analysis.order import overwriting  # which reads stages, and so needs this module
+
+    for position, reason in overwriting(nests, func.params).items():
+        nests[position] = read_opaque(_statements(root)[position], reason, position)
+    stages = tuple(stage for nest in nests if not isinstance(nest, Opaque) for stage in nest)
+    for stage in stages:
+        if any(extent == 0 for extent in stage.extents.values() if isinstance(extent, int)):
+            return Reason("empty_axis", f"block {stage.name}")
+    opaque = tuple(nest for nest in nests if isinstance(nest, Opaque))
+    return Program(func, root, stages, opaque) if stages or not opaque else opaque[0].reason
+
+
+def _statements(root: s_tir.SBlock) -> list[tirx.Stmt]:
+    return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
 
 
 def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:

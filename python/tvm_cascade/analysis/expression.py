@@ -172,7 +172,7 @@ class AtomTable:
         kind = type(expression)
         if isinstance(expression, (prim.FloatImm, prim.IntImm)):
             return number(expression)
-        if kind in ARITHMETIC:
+        if kind in ARITHMETIC and not is_modular(expression):
             return ARITHMETIC[kind](self.form(expression.a), self.form(expression.b))
         if isinstance(expression, prim.Cast) and widens(expression):
             return self.form(expression.value)
@@ -220,6 +220,15 @@ def function_name(expression: ir.Expr) -> str | None:
     return name if name in FUNCTIONS else None
 
 
+def is_modular(expression: ir.Expr) -> bool:
+    """Whether it is arithmetic of integers that is not that of numbers: quotients, and dtypes that wrap around."""
+    dtype = dtype_of(expression)
+    if type(expression) not in ARITHMETIC or not dtype.startswith(("int", "uint")):
+        return False
+    wraps = dtype.startswith("uint") or dtype in ("int8", "int16")
+    return isinstance(expression, prim.Div) or (wraps and isinstance(expression, (prim.Add, prim.Sub, prim.Mul)))
+
+
 def widens(cast: prim.Cast) -> bool:
     """Whether a cast keeps every value: a float to a wider float (an integer to a float counts as such)."""
     source, target = dtype_of(cast.value), dtype_of(cast)
@@ -263,6 +272,10 @@ class ElementReader:
             if symbol is None:
                 raise NotExpressible("result_index", str(expression))
             return symbol
+        if is_modular(expression):
+            raise NotExpressible(
+                "intrinsic", f"{expression} in {dtype_of(expression)}, which wraps around or truncates"
+            )
         kind = type(expression)
         if kind in (prim.Add, prim.Sub):
             return self._collected(expression, additive=True)

@@ -22,6 +22,7 @@ from tvm_cascade.analysis.extent import Extent, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
+from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 
 
@@ -249,19 +250,13 @@ class _Search:
         return None
 
     def _beside_opaque(self, indices: tuple[int, ...]) -> Reason | None:
-        """Nothing that a member is computed from may be written by a nest that cannot be read."""
-        for one in self.program.opaque:
-            members = [self.reductions[k].stage.buffer for k in indices]
-            pending, seen = list(members), list(members)
-            while pending:
-                buffer = pending.pop()
-                if any(buffer.same_as(other) for other in (*one.writes, *one.touched)):
-                    return Reason(one.reason.code, f"{members[-1].name} needs {buffer.name}: {one.reason.detail}")
-                stage = self.program.writer(buffer)
-                sources = [] if stage is None else [load.source for load in loads_of(stage.value)]
-                fresh = [b for b in sources if not any(b.same_as(other) for other in seen)]
-                pending, seen = pending + fresh, seen + fresh
-        return None
+        """No nest that cannot be read may have to come between what the group is computed from."""
+        members = [self.reductions[k].stage for k in indices]
+        found = crossed(self.program, members) if self.program.opaque else None
+        if found is None:
+            return None
+        one, buffer = found
+        return Reason(one.reason.code, f"{members[-1].buffer.name} needs {buffer.name}: {one.reason.detail}")
 
     def _closure(self, reduction: int) -> set[int]:
         """All that is computed by the time a reduction is: what it reads, and whole groups, which are one loop each."""

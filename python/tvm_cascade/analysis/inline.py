@@ -16,7 +16,7 @@ def plain_indices(stage: Stage) -> bool:
     seen: list[tirx.Var] = []
     for index in stage.indices:
         if isinstance(index, ir.Var):
-            if any(index.same_as(var) for var in seen):
+            if any(index.same_as(var) for var in seen) or not any(index.same_as(var) for var in stage.spatial):
                 return False
             seen.append(index)
         elif not isinstance(index, ir.prim.IntImm):

@@ -1,6 +1,6 @@
 """Nests that cannot be read as stages, such as external calls: what they touch, so that others fuse around them.
 
-A group fuses beside an opaque nest when nothing that it is computed from is written there, or handed over as a pointer.
+A group fuses beside an opaque nest that need not come after one part of it and before another (`analysis.order`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 
-OPAQUE_CODES = frozenset({"extern", "opaque_block", "reducer"})
+OPAQUE_CODES = frozenset({"extern", "opaque_block", "overwritten", "reducer"})
 """Reasons that concern one nest alone; all others mean that the function as a whole is not as it was written."""
 
 

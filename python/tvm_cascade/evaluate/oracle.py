@@ -105,6 +105,7 @@ def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bo
     if len(inputs) != len(params.inputs):
         names = ", ".join(param.name for param in params.inputs)
         raise InputError(f"{len(params.inputs)} arrays ({names})", str(len(inputs)), "inputs of the oracle")
+    _check_outputs(root, params.outputs)
     given = list(zip(params.inputs, inputs, strict=True))
     root = _with_numbers(root, {p: n for p, n in given if not _is_buffer(p)})
     buffers = {buffer: _poisoned(buffer) for buffer in (*params.outputs, *root.alloc_buffers)}
@@ -129,6 +130,31 @@ def _static(value: ir.Expr, what: str) -> int:
     if not isinstance(value, prim.IntImm):
         raise OracleError("static shapes and loop extents", f"`{value}`", what, "bind the symbolic sizes first")
     return int(value.value)
+
+
+def _check_outputs(root: s_tir.SBlock, outputs: Sequence[ir.Var]) -> None:
+    """Refuse functions that read what the caller left in an output: nobody says what that is."""
+    written: set[ir.Var] = set()
+    for statement in _statements(root.body):
+        loads: set[ir.Var] = set()
+        stores: set[ir.Var] = set()
+        starts: set[ir.Var] = set()
+        tvm_ffi.structural_walk(statement, (ir.TensorLoad, lambda load, into=loads: into.add(load.source)))
+        tvm_ffi.structural_walk(statement, (tirx.BufferStore, lambda store, into=stores: into.add(store.buffer)))
+        tvm_ffi.structural_walk(statement, (s_tir.SBlock, lambda block, into=starts: into.update(_started(block))))
+        for output in outputs:
+            if output in loads and output not in written | starts:
+                expected, found = "outputs that are written before they are read", f"`{output.name}`"
+                raise OracleError(expected, found, "oracle", "give the former values as an input of their own")
+        written |= stores
+
+
+def _started(block: s_tir.SBlock) -> set[ir.Var]:
+    """The buffers whose values a reduction starts from its own."""
+    found: set[ir.Var] = set()
+    if block.init is not None:
+        tvm_ffi.structural_walk(block.init, (tirx.BufferStore, lambda store: found.add(store.buffer)))
+    return found
 
 
 def _dtype(buffer: ir.Var) -> str:

@@ -104,7 +104,10 @@ def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
         value = _as_stored(value) if is_param(statement.buffer) else value
         return tirx.BufferStore(statement.buffer, value, list(statement.indices))
 
-    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.BufferStore, store)))
+    def bind(statement: tirx.Bind) -> tirx.Stmt:
+        return tirx.Bind(statement.var, tvm_ffi.structural_map(statement.value, (prim.Cast, rewrite)))
+
+    return func.with_body(tvm_ffi.structural_map(func.body, [(tirx.BufferStore, store), (tirx.Bind, bind)]))
 
 
 def _as_stored(value: ir.Expr) -> ir.Expr:

@@ -15,13 +15,18 @@ from tvm_cascade.transform.nest import OPAQUE, ROLE
 __all__ = ["launch_opaque"]
 
 
-def launch_opaque(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with each opaque nest as a kernel of one thread; the very one that came in where there is none."""
+def launch_opaque(func: tirx.PrimFunc, every: bool = False) -> tirx.PrimFunc:
+    """The function with each opaque nest as a kernel of one thread; the very one that came in where there is none.
+
+    Parameters
+    ----------
+    every : the other nests as well, for a function that TVM's Schedule takes nothing of.
+    """
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    if not any(_is_opaque(nest) for nest in nests):
+    if not every and not any(_is_opaque(nest) for nest in nests):
         return func
-    launched = [_launched(nest) if _is_opaque(nest) else nest for nest in nests]
+    launched = [_launched(nest) if every or _is_opaque(nest) else nest for nest in nests]
     body = launched[0] if len(launched) == 1 else tirx.SeqStmt(launched)
     fields = (root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init)
     whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)

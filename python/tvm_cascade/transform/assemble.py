@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.canonical import DETECT_ACCESS
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, reads_buffer
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
-from tvm_cascade.transform.nest import DETECT_ACCESS, OPAQUE, ROLE
+from tvm_cascade.analysis.order import access_of
+from tvm_cascade.errors import RewriteError
+from tvm_cascade.transform.nest import OPAQUE, ROLE
+
+Use = tuple[tirx.Var, int]
 
 
 @dataclass(frozen=True)
@@ -22,30 +28,16 @@ class Piece:
     Attributes
     ----------
     statements : its nests.
-    reads, writes : buffers, for the order of pieces.
+    reads, writes : buffers, each with the place in the original program at which it is.
     allocates : buffers that it brings along.
     order : position in the original program, which breaks ties.
     """
 
     statements: tuple[tirx.Stmt, ...]
-    reads: tuple[tirx.Var, ...]
-    writes: tuple[tirx.Var, ...]
+    reads: tuple[Use, ...]
+    writes: tuple[Use, ...]
     allocates: tuple[tirx.Var, ...]
     order: int
-
-
-def positions(program: Program) -> dict[str, int]:
-    """The place of each stage among all nests, by name."""
-    opaque = [one.position for one in program.opaque]
-    nests: list[tirx.Stmt] = []
-    for stage in program.stages:  # a tuple reduction is several stages of one nest
-        if not any(stage.nest.same_as(nest) for nest in nests):
-            nests.append(stage.nest)
-    free = [k for k in range(len(nests) + len(opaque)) if k not in opaque]
-    return {
-        stage.name: free[next(k for k, nest in enumerate(nests) if stage.nest.same_as(nest))]
-        for stage in program.stages
-    }
 
 
 def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var]]) -> list[Stage]:
@@ -76,13 +68,15 @@ def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> li
     reads : buffers that loops load.
     """
     found = []
+    handed = [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
+    written_over = [buffer for one in program.opaque for buffer in (*one.writes, *one.touched)]
     for stage in stages:
         readers = [other for other in stages if reads_buffer(other.value, stage.buffer)]
-        handed = [buffer for one in program.opaque for buffer in (*one.reads, *one.touched)]
         if (
             stage.reducer is None
             and plain_indices(stage)
             and not any(stage.buffer.same_as(buffer) for buffer in (*handed, *reads))
+            and not any(reads_buffer(stage.value, buffer) for buffer in written_over)
             and not program.is_param(stage.buffer)
             and len(readers) == 1
             and readers[0].reducer is None
@@ -102,7 +96,13 @@ def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int
     parts = program.together(stage)
     reads = tuple(load.source for v in (value, *(part.value for part in parts)) for load in loads_of(v))
     writes = tuple(part.buffer for part in parts)
-    return Piece((nest,), reads, writes, tuple(b for b in writes if not program.is_param(b)), order)
+    allocated = tuple(b for b in writes if not program.is_param(b))
+    return Piece((nest,), at(reads, order), at(writes, order), allocated, order)
+
+
+def at(buffers: Iterable[tirx.Var], position: int) -> tuple[Use, ...]:
+    """Buffers as used at one place in the original program."""
+    return tuple((buffer, position) for buffer in buffers)
 
 
 def opaque_piece(program: Program, one: Opaque, order: int) -> Piece:
@@ -117,7 +117,8 @@ def opaque_piece(program: Program, one: Opaque, order: int) -> Piece:
     allocated = [b for k, b in enumerate(own) if not any(b.same_as(other) for other in (*own[:k], *program.params))]
     allocated = [b for b in allocated if any(b.same_as(a) for a in program.root.alloc_buffers)]
     nest = tvm_ffi.structural_map(one.nest, (s_tir.SBlock, mark))
-    return Piece((nest,), (*one.reads, *one.touched), tuple(own), tuple(allocated), order)
+    access = access_of(one)
+    return Piece((nest,), at(access.reads, order), at(access.writes, order), tuple(allocated), order)
 
 
 def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
@@ -129,24 +130,33 @@ def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
 
 
 def in_dependency_order(pieces: list[Piece]) -> list[Piece]:
-    """Each piece after those that write what it reads; otherwise as in the original program."""
+    """Each piece after those that write what it reads, before those that write over it; else as they were."""
     remaining, placed = sorted(pieces, key=lambda p: p.order), []
     while remaining:
-        for piece in remaining:
-            others = [p for p in remaining if p is not piece]
-            if not any(read.same_as(write) for read in piece.reads for p in others for write in p.writes):
-                placed.append(piece)
-                remaining.remove(piece)
-                break
-        else:
-            return [*placed, *remaining]
+        free = (piece for piece in remaining if not any(_before(p, piece) for p in remaining if p is not piece))
+        piece = next(free, None)
+        if piece is None:
+            raise RewriteError("pieces that have an order", "some that wait for each other", "the order of nests")
+        placed.append(piece)
+        remaining.remove(piece)
     return placed
+
+
+def _before(earlier: Piece, later: Piece) -> bool:
+    """Whether a piece uses a buffer before another does, and one of them writes it."""
+    return any(
+        p < q and one.same_as(other)
+        for uses, others in ((earlier.writes, (*later.reads, *later.writes)), (earlier.reads, later.writes))
+        for one, p in uses
+        for other, q in others
+    )
 
 
 def build_function(program: Program, pieces: list[Piece]) -> tirx.PrimFunc:
     """The function over the pieces, with access regions filled in by TVM's own script completion."""
     statements = [s for piece in pieces for s in piece.statements]
-    buffers = [b for piece in pieces for b in piece.allocates if not program.is_param(b)]
+    brought = [b for piece in pieces for b in piece.allocates if not program.is_param(b)]
+    buffers = [b for k, b in enumerate(brought) if not any(b.same_as(other) for other in brought[:k])]
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
     old = program.root
     root = s_tir.SBlock([], [], [], old.name_hint, body, alloc_buffers=buffers, annotations=dict(old.annotations))

@@ -55,6 +55,8 @@ def fuse_cascade(
         raise InputError(f"a function among {', '.join(functions)}", repr(func_name), "fuse_cascade(func_name=…)")
     if not isinstance(blocks, Sequence) or isinstance(blocks, str) or not blocks:
         raise InputError("names or handles of reduction blocks", repr(blocks), "fuse_cascade(sch, blocks)")
+    if foreign := [block for block in blocks if not isinstance(block, (str, s_tir.schedule.SBlockRV))]:
+        raise InputError("names or handles of reduction blocks", repr(foreign[0]), "fuse_cascade(sch, blocks)")
     func = sch.mod[func_name]
     known = _block_names(func)
     names = [block if isinstance(block, str) else sch.get(block).name_hint for block in blocks]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.domain import Program, is_static, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.options import FuseOptions
@@ -44,7 +45,7 @@ class Outcome:
     ----------
     func : the fused function; the very one that came in where nothing was fused.
     decisions : one for each candidate group.
-    program : the function as it was read; None where it could not be.
+    program : the function as it was read, in canonical form; None where it could not be.
     """
 
     func: tirx.PrimFunc
@@ -55,6 +56,11 @@ class Outcome:
     def fused(self) -> bool:
         """Whether anything was fused."""
         return any(d.reason.verdict is Verdict.FUSED for d in self.decisions)
+
+    @property
+    def readable(self) -> tirx.PrimFunc:
+        """The function to schedule: where nothing was fused, as it was read."""
+        return self.func if self.fused or self.program is None else self.program.func
 
 
 def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str] | None = None) -> Outcome:
@@ -68,7 +74,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     """
     if func.attrs is not None and FUSED in func.attrs:
         return Outcome(func, (), None)
-    program = read_program(func)
+    program = _read(func)
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
@@ -84,10 +90,21 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
         decisions += unread
         fused = rewrite(program, groups, options)
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
-        reason = Reason("defect", f"{type(defect).__name__}: {defect}")
+        reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
     fused = hand_to_tuner(fused).with_attr(FUSED, _summary(groups))
     return Outcome(fused, tuple(decisions), program)
+
+
+def _read(func: tirx.PrimFunc) -> Program | Reason:
+    try:
+        return read_program(canonical(func))
+    except Exception as defect:  # nor what anybody may write
+        return _defect(defect)
+
+
+def _defect(raised: Exception) -> Reason:
+    return Reason("defect", f"{type(raised).__name__}: {raised}")
 
 
 def _decide(candidate: Candidate, program: Program, options: FuseOptions) -> Decision:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
+from tvm_cascade.analysis.canonical import DETECT_ACCESS
 from tvm_cascade.analysis.extent import Extent, as_index
 
 ROLE = "tvm_cascade.role"
@@ -14,8 +15,6 @@ ROLE = "tvm_cascade.role"
 
 OPAQUE = "opaque"
 """The role of a block that could not be read, and that nobody may touch."""
-
-DETECT_ACCESS = "tirx.script_parsing_detect_access"
 
 Values = dict[object, ir.Expr]
 

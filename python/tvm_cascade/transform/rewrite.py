@@ -11,19 +11,21 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.domain import Program, dtype_of, loads_of
+from tvm_cascade.analysis.canonical import block_names
+from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import (
     Piece,
+    Use,
     absorbed,
     build_function,
     in_dependency_order,
     index_dtype,
     live_stages,
     opaque_piece,
-    positions,
     stage_piece,
 )
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -71,15 +73,13 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     live = live_stages(program, groups, [plan.reads for plan in plans])
     inlined = absorbed(program, live, [buffer for plan in plans for buffer in plan.reads])
     kept = [stage for stage in live if not any(stage is other for other in inlined)]
-    order = positions(program)
     whole = [stage for stage in kept if stage is program.together(stage)[0]]
-    pieces = [stage_piece(program, stage, inlined, order[stage.name]) for stage in whole]
+    pieces = [stage_piece(program, stage, inlined, program.position(stage)) for stage in whole]
     pieces += [opaque_piece(program, one, one.position) for one in program.opaque]
-    nests = NestBuilder(index_dtype(program), {stage.name for stage in kept})
-    read = [b for piece in pieces for b in piece.reads] + [b for plan in plans for b in plan.reads]
-    for plan in plans:
-        position = min(order[member.stage.name] for member in plan.group.members)
-        pieces.append(_group_piece(program, plan, options, nests, lambda b: _among(b, read), position))
+    taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
+    nests = NestBuilder(index_dtype(program), taken)
+    read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
+    pieces += [_group_piece(program, plan, options, nests, lambda b: among(b, read)) for plan in plans]
     func = build_function(program, in_dependency_order(pieces))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
@@ -91,11 +91,11 @@ def _plan(program: Program, group: Group, asked_for: set[str]) -> Plan:
     elements = [member.element for member in group.members] + [producer.element for producer in producers]
     inside = [member.stage.buffer for member in group.members] + [producer.stage.buffer for producer in producers]
     reads = [load.source for element in elements for load in loads_of(element)]
-    return Plan(group, producers, [buffer for buffer in reads if not _among(buffer, inside)])
+    return Plan(group, producers, [buffer for buffer in reads if not among(buffer, inside)])
 
 
 def _group_piece(
-    program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool], order: int
+    program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool]
 ) -> Piece:
     asked = [
         m.result
@@ -118,9 +118,22 @@ def _group_piece(
             statements += MergeEmitter(slots, nests, shifts.decay).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
-    results = tuple(member.stage.buffer for member in group.members)
+    stages = [member.stage for member in plan.group.members]
+    results = tuple((stage.buffer, program.position(stage)) for stage in stages)
     own = [slot.buffer for slot in slots.homes.values()]
-    return Piece(tuple(statements), tuple(plan.reads), results, (*slots.buffers, *own, *finish.written), order)
+    return Piece(
+        tuple(statements),
+        _read_at(program, stages, plan.reads),
+        results,
+        (*slots.buffers, *own, *finish.written),
+        order=min(position for _, position in results),
+    )
+
+
+def _read_at(program: Program, members: list[Stage], buffers: list[tirx.Var]) -> tuple[Use, ...]:
+    """Buffers that a loop loads, with the places at which the stages that it is made of read them."""
+    sources = [(program.position(stage), access_of((stage,)).reads) for stage in sources_of(program, members)]
+    return tuple((buffer, position) for buffer in buffers for position, reads in sources if among(buffer, reads))
 
 
 def _homes(program: Program, slots: Slots) -> dict[object, Slot]:
@@ -154,7 +167,3 @@ def _bytes_per_position(group: Group) -> int:
     loads = [load for atom in group.atoms.atoms.values() if atom.varies for load in loads_of(atom.expression)]
     distinct = {tvm_ffi.StructuralKey(load): load for load in loads}  # type: ignore[call-arg]
     return sum(tvm.DataType(dtype_of(load)).itemsize for load in distinct.values())
-
-
-def _among(buffer: tirx.Var, buffers: list[tirx.Var]) -> bool:
-    return any(buffer.same_as(other) for other in buffers)

@@ -21,11 +21,11 @@ from tvm_cascade.transform.nest import Iter, Values, load
 from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
 
-_WIDENED = {"float16": "float32", "bfloat16": "float32"}
+_WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 
 
 def accumulator_dtype(dtype: str) -> str:
-    """The dtype in which a result is accumulated: float32 for the half-width floats."""
+    """The dtype in which a result is accumulated: float32 for all floats that are narrower."""
     return _WIDENED.get(dtype, dtype)
 
 

@@ -178,7 +178,11 @@ def divides(part: Extent, whole: Extent) -> bool:
 
 
 def _parts(total: Extent, each: Extent) -> Extent:
-    return ceil_div(total, each) if isinstance(each, int) else tirx.floordiv(total + each - 1, each)
+    """How many parts cover a total; none of an empty one, where a part may be empty too."""
+    if isinstance(each, int):
+        return ceil_div(total, each)
+    size = tirx.max(each, 1)
+    return tirx.floordiv(total + size - 1, size)
 
 
 def balanced_tile(extent: Extent, preferred: int, multiple: int = 16) -> int:

@@ -1,0 +1,280 @@
+"""The form in which functions are read: a nest and a name for each block, a store a block, starts that are identities.
+
+for i: {A; B}                      →  for i: A;  for i: B        where no iteration touches what another one writes
+with init: t = s;  t = t ⊕ e       →  with init: r = identity;  r = r ⊕ e;  t = s ⊕ r
+if c: t = t ⊕ e;  t = t + a − b    →  t = t ⊕ select(c, e, identity);  t = t + (a − b)
+{s = s ⊕ e;  t = t ⊗ f}            →  {s = s ⊕ e}  {t = t ⊗ f}               where neither reads the other
+
+What is in this form already, or cannot be brought into it, stays as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.analysis.domain import (
+    DATA_PARALLEL,
+    REDUCTION,
+    dtype_of,
+    identity_of,
+    reads_buffer,
+    same,
+    split_reduction,
+    starts_at_identity,
+    substitute,
+    uses,
+)
+from tvm_cascade.analysis.update import COMBINERS, Update, single_store, split_update
+
+DETECT_ACCESS = "tirx.script_parsing_detect_access"
+"""Annotation of blocks whose access regions TVM's own script completion fills in."""
+
+Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
+
+
+def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function in the form in which it is read; the very one that came in where it has that form."""
+    body = func.body
+    if not isinstance(body, s_tir.SBlockRealize):
+        return func
+    root = body.block
+    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    step = _Canonical()
+    found = _named_apart([nest for statement in statements for one in _apart(statement) for nest in step.nests(one)])
+    if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
+        return func
+    inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
+    buffers = [*root.alloc_buffers, *step.buffers]
+    notes = dict(root.annotations)
+    block = s_tir.SBlock(
+        root.iter_vars, [], [], root.name_hint, inner, root.init, buffers, root.match_buffers, annotations=notes
+    )
+    changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
+    return tvm.get_global_func("script.Complete")(changed, [], True)
+
+
+def block_names(nest: tirx.Stmt) -> list[str]:
+    """The names of all blocks in a statement."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(nest, (s_tir.SBlock, found.append))
+    return [block.name_hint for block in found]
+
+
+def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
+    """The nests with a number behind the name of a block that an earlier one has: schedules go by names."""
+    names = [name for nest in nests for name in block_names(nest)]
+    taken = set(names)
+    if len(taken) == len(names):
+        return nests
+    seen: set[str] = set()
+
+    def rename(block: s_tir.SBlock) -> s_tir.SBlock:
+        name = block.name_hint
+        if name in seen:
+            name = next(
+                n for k in range(1, len(names) + len(taken) + 1) if (n := f"{block.name_hint}_{k}") not in taken
+            )
+            taken.add(name)
+        seen.add(name)
+        if name == block.name_hint:
+            return block
+        fields = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
+        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, dict(block.annotations))
+
+    return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
+
+
+def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
+    """A loop over several nests as a loop for each, where that is the same."""
+    if not isinstance(statement, tirx.For):
+        return [statement]
+    inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
+    parts = [part for one in inner for part in _apart(one)]
+    plain = statement.kind == tirx.ForKind.SERIAL and statement.thread_binding is None and not statement.annotations
+    nests = all(isinstance(part, (tirx.For, s_tir.SBlockRealize)) for part in parts)
+    if len(parts) == 1 or not plain or not nests or not _independent(parts, statement.loop_var):
+        return [statement]
+    found = []
+    for part in parts:
+        var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
+        body = tvm_ffi.structural_map(part, (ir.Var, lambda v, var=var: var if v.same_as(statement.loop_var) else v))
+        found.append(tirx.For(var, statement.min, statement.extent, statement.kind, body))
+    return found
+
+
+def _independent(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> bool:
+    """Whether each iteration keeps to itself: what one part writes, the others touch at the loop's own index alone."""
+    used = [_uses(part) for part in parts]
+    for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
+        for buffer, _ in stores:
+            both = [*stores, *loads, *other_loads, *other_stores]
+            touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
+            own = [at for b, at in both if b.same_as(buffer)]
+            slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
+            if touched and not slab:
+                return False
+    return not any(_hands_over(part) for part in parts)
+
+
+def _uses(part: tirx.Stmt) -> tuple[Uses, Uses]:
+    """Loads and stores, with their indices in loop variables."""
+    loads: Uses = []
+    stores: Uses = []
+
+    def note(realize: s_tir.SBlockRealize) -> None:
+        block = realize.block
+        bound = dict(zip((iv.var for iv in block.iter_vars), realize.iter_values, strict=True))
+
+        def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+            return tuple(substitute(index, bound) for index in indices)
+
+        kinds = [
+            (ir.TensorLoad, lambda load: loads.append((load.source, at(load.indices)))),
+            (tirx.BufferStore, lambda store: stores.append((store.buffer, at(store.indices)))),
+        ]
+        for statement in (block.body, block.init):
+            if statement is not None:
+                tvm_ffi.structural_walk(statement, kinds)
+
+    tvm_ffi.structural_walk(part, (s_tir.SBlockRealize, note))
+    return loads, stores
+
+
+def _hands_over(part: tirx.Stmt) -> bool:
+    """Whether a statement passes buffers on, to be used out of sight."""
+    found: list[tirx.Evaluate] = []
+    tvm_ffi.structural_walk(part, (tirx.Evaluate, found.append))
+    return bool(found)
+
+
+@dataclass
+class _Canonical:
+    """`buffers` are those of reductions whose start was taken out."""
+
+    buffers: list[tirx.Var] = field(default_factory=list)
+
+    def nests(self, nest: tirx.Stmt) -> list[tirx.Stmt]:
+        """A nest, with its block as one store; and a nest that combines a reduction with where it started."""
+        inner = nest
+        while isinstance(inner, tirx.For):
+            inner = inner.body
+        if not isinstance(inner, s_tir.SBlockRealize):
+            return [nest]
+        block = inner.block
+        if apart := _one_store_each(block):
+            return [own for one in apart for own in self.nests(_renewed(_with_block(nest, block, one)))]
+        store = single_store(block.body)
+        reduces = any(iv.iter_type == REDUCTION for iv in block.iter_vars)
+        if store is None or block.match_buffers or block.alloc_buffers:
+            return [nest]
+        if not reduces:
+            whole = block.init is None and not reads_buffer(store.value, store.buffer)
+            plain = isinstance(block.body, tirx.BufferStore) or not whole
+            return [nest if plain else _with_block(nest, block, _replaced(block, store, None))]
+        start = single_store(block.init) if block.init is not None else None
+        own = tirx.BufferLoad(store.buffer, list(store.indices))
+        update = split_update(store.value, own)
+        if start is None or update is None or update.element is None or not start.buffer.same_as(store.buffer):
+            return [nest]
+        if not same(list(start.indices), list(store.indices)):
+            return [nest]
+        return self._reduction(nest, block, store, start.value, update)
+
+    def _reduction(
+        self, nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore, start: ir.Expr, update: Update
+    ) -> list[tirx.Stmt]:
+        assert update.name is not None
+        assert update.element is not None
+        reducer, combine = REDUCERS[update.name], COMBINERS[update.name]
+        plain = isinstance(block.body, tirx.BufferStore) and split_reduction(store) is not None
+        reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
+        if starts_at_identity(reducer, start) or uses(start, reduced) or reads_buffer(start, store.buffer):
+            if plain:
+                return [nest]
+            own = tirx.BufferLoad(store.buffer, list(store.indices))
+            value = tirx.BufferStore(store.buffer, combine(own, update.element), list(store.indices))
+            return [_with_block(nest, block, _replaced(block, value, block.init))]
+        rest = _like(store.buffer)
+        self.buffers.append(rest)
+        indices, own = list(store.indices), tirx.BufferLoad(rest, list(store.indices))
+        folded = tirx.BufferStore(rest, combine(own, update.element), indices)
+        init = tirx.BufferStore(rest, identity_of(reducer, dtype_of(store.buffer)), indices)
+        finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
+        return [_with_block(nest, block, _replaced(block, folded, init)), _after(nest, block, finished)]
+
+
+def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
+    """A block for each store of several that do not read what the others write; none where they do."""
+    stores, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
+    if len(stores) < 2 or not all(isinstance(one, tirx.BufferStore) for one in (*stores, *starts)):
+        return []
+    if block.match_buffers or block.alloc_buffers:
+        return []
+    found = []
+    for store in stores:
+        own = [start for start in starts if start.buffer.same_as(store.buffer)]
+        update = split_update(store.value, tirx.BufferLoad(store.buffer, list(store.indices)))
+        written = [other.buffer for other in stores]
+        if len(own) != 1 or update is None or update.element is None:
+            return []
+        if any(reads_buffer(update.element, buffer) for buffer in written):
+            return []
+        found.append(_replaced(block, store, own[0]))
+    return found
+
+
+def _renewed(nest: tirx.Stmt) -> tirx.Stmt:
+    """The nest over variables of its own."""
+    loops: list[tirx.For] = []
+    iters: list[tirx.IterVar] = []
+    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])
+    olds = [*(loop.loop_var for loop in loops), *(iv.var for iv in iters)]
+    news = [tirx.Var(old.name, old.ty) for old in olds]
+
+    def renew(var: tirx.Var) -> tirx.Var:
+        return next((new for old, new in zip(olds, news, strict=True) if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(nest, (ir.Var, renew))
+
+
+def _like(buffer: tirx.Var) -> tirx.Var:
+    """A buffer of the same shape and dtype, for a reduction before its start is combined with it."""
+    return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=f"{buffer.name}_reduced")
+
+
+def _replaced(block: s_tir.SBlock, body: tirx.Stmt, init: tirx.Stmt | None) -> s_tir.SBlock:
+    notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
+    return s_tir.SBlock(block.iter_vars, [], [], block.name_hint, body, init, annotations=notes)
+
+
+def _with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
+    return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))
+
+
+def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
+    """A nest over the spatial part of another's domain, around a store, over variables of its own."""
+    loops, realize = [], nest
+    while isinstance(realize, tirx.For):
+        loops.append(realize)
+        realize = realize.body
+    spatial = [
+        (iv, v) for iv, v in zip(block.iter_vars, realize.iter_values, strict=True) if iv.iter_type == DATA_PARALLEL
+    ]
+    kept = [loop for loop in loops if any(uses(value, (loop.loop_var,)) for _, value in spatial)]
+    fresh = {loop.loop_var: tirx.Var(loop.loop_var.name, loop.loop_var.ty) for loop in kept}
+    own = {iv.var: tirx.Var(iv.var.name, iv.var.ty) for iv, _ in spatial}
+    iters = [tirx.IterVar(iv.dom, own[iv.var], DATA_PARALLEL) for iv, _ in spatial]
+    body = tirx.BufferStore(store.buffer, substitute(store.value, own), [substitute(i, own) for i in store.indices])
+    notes = {DETECT_ACCESS: tirx.IntImm("int32", 3)}
+    inner = s_tir.SBlock(iters, [], [], f"{block.name_hint}_start", body, annotations=notes)
+    found: tirx.Stmt = s_tir.SBlockRealize([substitute(value, fresh) for _, value in spatial], True, inner)
+    for loop in reversed(kept):
+        found = tirx.For(fresh[loop.loop_var], loop.min, loop.extent, loop.kind, found)
+    return found

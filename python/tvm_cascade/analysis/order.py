@@ -1,0 +1,154 @@
+"""What must come before what among the nests of a function, where a buffer may be written over or by code unread.
+
+A buffer that one nest writes whole, before any other reads it, is a function of its indices: its readers may compute
+it again anywhere. All other buffers stand for several values in turn; the nests that write them stay as they are, and
+what reads such a buffer stays between the same two writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.domain import Program, Stage, loads_of
+from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.opaque import Opaque
+
+Buffers = tuple[tirx.Var, ...]
+
+
+@dataclass(frozen=True)
+class Access:
+    """The buffers that one nest reads and writes; one whose address it takes counts as both."""
+
+    reads: Buffers
+    writes: Buffers
+
+    def before(self, later: Access) -> tirx.Var | None:
+        """A buffer for which this nest must stay before a later one; None where they may change places."""
+        return shared(self.writes, (*later.reads, *later.writes), shared(self.reads, later.writes))
+
+
+def shared(some: Sequence[tirx.Var], others: Sequence[tirx.Var], otherwise: tirx.Var | None = None) -> tirx.Var | None:
+    """A buffer that is among both."""
+    return next((a for a in some if any(a.same_as(b) for b in others)), otherwise)
+
+
+def among(buffer: tirx.Var, buffers: Sequence[tirx.Var]) -> bool:
+    """Whether a buffer is one of some."""
+    return any(buffer.same_as(other) for other in buffers)
+
+
+def access_of(nest: Sequence[Stage] | Opaque) -> Access:
+    """What a nest touches; a reduction's reads of what it accumulates into are left out."""
+    if isinstance(nest, Opaque):
+        return Access((*nest.reads, *nest.touched), (*nest.writes, *nest.touched))
+    loads = chain.from_iterable(loads_of(e) for stage in nest for e in (stage.value, *stage.indices))
+    return Access(tuple(load.source for load in loads), tuple(stage.buffer for stage in nest))
+
+
+def overwriting(nests: Sequence[Sequence[Stage] | Opaque], params: Sequence[tirx.Var]) -> dict[int, Reason]:
+    """By position, the nests of plain stages that write over what is read, each with the reason."""
+    accesses = [access_of(nest) for nest in nests]
+    found: dict[int, Reason] = {}
+    for position, nest in enumerate(nests):
+        for stage in () if isinstance(nest, Opaque) else nest:
+            if said := _why_several(stage, position, nests, accesses, params):
+                found[position] = Reason("overwritten", f"block {stage.name} {said}")
+    return found
+
+
+def _why_several(
+    stage: Stage,
+    position: int,
+    nests: Sequence[Sequence[Stage] | Opaque],
+    accesses: Sequence[Access],
+    params: Sequence[tirx.Var],
+) -> str:
+    """Why the buffer of a stage stands for several values, in words; empty where it stands for one."""
+    buffer = stage.buffer
+    others = [k for k in range(len(nests)) if k != position]
+    for k in others:
+        one = nests[k]
+        written = one.writes if isinstance(one, Opaque) else accesses[k].writes
+        if among(buffer, written):
+            return f"writes {buffer.name}, and so does another block"
+    if among(buffer, accesses[position].reads):
+        return f"writes {buffer.name} in the place of what it reads there"
+    if any(among(buffer, accesses[k].reads) for k in others if k < position):
+        return f"writes {buffer.name} after it was read"
+    if among(buffer, params) and any(not _reads_written(stage, load) for load in _loads(nests, others, buffer)):
+        return f"writes a part of {buffer.name}, and others read more of it"
+    return ""
+
+
+def _loads(nests: Sequence[Sequence[Stage] | Opaque], among: Sequence[int], buffer: tirx.Var) -> list[ir.TensorLoad]:
+    plain = [stage for k in among if not isinstance(one := nests[k], Opaque) for stage in one]
+    loads = chain.from_iterable(loads_of(e) for stage in plain for e in (stage.value, *stage.indices))
+    return [load for load in loads if load.source.same_as(buffer)]
+
+
+def _reads_written(stage: Stage, load: ir.TensorLoad) -> bool:
+    """Whether a load reads only what the stage wrote."""
+    for written, size, read in zip(stage.indices, stage.buffer.ty.shape, load.indices, strict=True):
+        own = next((extent for var, extent in stage.extents.items() if var.same_as(written)), None)
+        whole = extent_of(size) == 1 if own is None else same_extent(own, extent_of(size))
+        constants = isinstance(written, ir.prim.IntImm) and isinstance(read, ir.prim.IntImm)
+        if not whole and not (constants and int(written) == int(read)):
+            return False
+    return True
+
+
+def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:
+    """The stages, and all that they are computed from, up to inputs and nests that are not read."""
+    found: list[Stage] = []
+    pending = list(stages)
+    while pending:
+        stage = pending.pop()
+        if any(stage is other for other in found):
+            continue
+        found.append(stage)
+        writers = [program.writer(buffer) for buffer in access_of((stage,)).reads]
+        pending += [writer for writer in writers if writer is not None]
+    return found
+
+
+def crossed(program: Program, members: Sequence[Stage]) -> tuple[Opaque, tirx.Var] | None:
+    """A nest that cannot be read between two of a group's, and what the later one needs of it.
+
+    A group becomes one loop: all that it is computed from is read there, perhaps later than in the program, and
+    perhaps anew. It crosses a nest that must come after one part of it and before another.
+    """
+    nests = program.nests
+    accesses = [access_of(nest) for nest in nests]
+    inside = {program.position(stage) for stage in sources_of(program, members)}
+    own = {program.position(stage) for stage in members}
+    # What is only read anew stays in its old place as well: others need the loop's copy of it for nothing.
+    pending: list[tuple[int, Opaque | None]] = []
+    for start in inside:
+        first = accesses[start]
+        for k in range(start + 1, len(nests)):
+            written_over = shared((*first.reads, *first.writes), accesses[k].writes)
+            if (first.before(accesses[k]) if start in own else written_over) is not None:
+                pending.append((k, _opaque(nests[k])))
+    seen: set[tuple[int, bool]] = set()
+    while pending:
+        at, over = pending.pop()
+        if (at, over is not None) in seen:
+            continue
+        seen.add((at, over is not None))
+        for k in range(at + 1, len(nests)):
+            needed = accesses[at].before(accesses[k])
+            if needed is not None and over is not None and k in inside:
+                return over, needed
+            if needed is not None:
+                pending.append((k, _opaque(nests[k]) or over))
+    return None
+
+
+def _opaque(nest: Sequence[Stage] | Opaque) -> Opaque | None:
+    return nest if isinstance(nest, Opaque) else None
