@@ -1,6 +1,8 @@
 """One table names all elements of a cascade: what two expressions are called differs exactly where they do."""
 
-from tvm import tirx
+import numpy as np
+import sympy as sp
+from tvm import te, tirx
 
 from tvm_cascade.analysis.expression import AtomTable
 
@@ -28,3 +30,9 @@ def test_a_copy_leaves_its_table_alone():
     table.of(first)
     table.copy().of(second)
     assert len(table.atoms) == len(table.sources) == 1
+
+
+def test_a_logarithm_takes_a_constant_as_its_dtype_has_it():
+    table = AtomTable((tirx.Var("l", "int32"),))
+    assert table.form(te.log(tirx.const(1.001, "float32"))) == sp.log(sp.Rational(float(np.float32(1.001))))
+    assert table.form(te.exp(tirx.const(0.1, "float32"))) == sp.exp(sp.Rational(1, 10))

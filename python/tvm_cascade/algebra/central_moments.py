@@ -17,14 +17,14 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, indicator, masks_in, masks_that_keep
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, Range, translations
+from tvm_cascade.algebra.gauge import Gauge, Handle, Range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.work import charge, expanded
 
 MOST_MOMENTS = 10
 """Moments that one polynomial may need, its weight's own sum or the count among them."""
 
-Powers = tuple[int, ...]
+Orders = tuple[int, ...]
 
 
 def about_the_means(
@@ -54,9 +54,13 @@ def about_the_means(
 
 
 def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether handles stand elsewhere than in differences e − u, which are held at u."""
-    _, polynomial = _weight_and_rest(function, elements, [handle.symbol for handle in tracked])
-    return any(_is_slope(polynomial, handle.symbol, elements) for handle in tracked)
+    """Whether a handle multiplies an element as it is, the x of y − u·x, rather than a difference x − v."""
+    symbols = [handle.symbol for handle in tracked]
+    _, polynomial = _weight_and_rest(function, elements, symbols)
+    return any(
+        product.has(*symbols) and any(f.has(*elements) and not f.has(*symbols) for f in product.args)
+        for product in polynomial.atoms(sp.Mul)
+    )
 
 
 def _weight_and_rest(
@@ -66,15 +70,6 @@ def _weight_and_rest(
     factors = sp.Mul.make_args(function)
     weight = sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(*handles)))
     return weight, sp.Mul(*(f for f in factors if not f.has(*elements) or f.has(*handles)))
-
-
-def _is_slope(polynomial: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether the handle stands elsewhere than in differences of it and a part of the elements."""
-    parts = translations(polynomial, handle, elements)
-    if not parts:
-        return polynomial.has(handle)
-    differences = {total: sp.Integer(1) for totals in parts.values() for total in totals}
-    return bool(polynomial.xreplace(differences).has(handle))
 
 
 def _parts(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
@@ -95,7 +90,7 @@ def _parts(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence
     return sorted(found, key=sp.default_sort_key)
 
 
-def _powers(over: sp.Expr, variables: Sequence[sp.Symbol], most: int) -> list[Powers] | None:
+def _powers(over: sp.Expr, variables: Sequence[sp.Symbol], most: int) -> list[Orders] | None:
     """The powers of the variables in the polynomial and all below them, in rising order; None where they are many."""
     if not over.is_polynomial(*variables):
         return None
@@ -123,10 +118,10 @@ def _moments(
     reduction: Reduction,
     weight: sp.Expr,
     about: Sequence[tuple[sp.Expr, Reference]],
-    powers: Sequence[Powers],
-) -> dict[Powers, sp.Expr]:
+    powers: Sequence[Orders],
+) -> dict[Orders, sp.Expr]:
     """Σ weight·Π (part − c)^power by powers, moved by the binomial theorem."""
-    found: dict[Powers, sp.Expr] = {}
+    found: dict[Orders, sp.Expr] = {}
     for high in powers:
         lift = weight * sp.Mul(*(_power(part - r.symbol, k) for (part, r), k in zip(about, high, strict=True)))
         known = derivation.known(SUM, lift)
@@ -141,7 +136,7 @@ def _moments(
     return {power: moment.subs(COUNT, LENGTH) for power, moment in found.items()}
 
 
-def _moved(high: Powers, moments: dict[Powers, sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
+def _moved(high: Orders, moments: dict[Orders, sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
     terms = []
     for low in itertools.product(*(range(power + 1) for power in high)):
         ways = [sp.binomial(h, k) * _power(-step, h - k) for h, k, step in zip(high, low, steps, strict=True)]
@@ -149,7 +144,7 @@ def _moved(high: Powers, moments: dict[Powers, sp.Expr], steps: Sequence[sp.Symb
     return sp.Add(*terms)
 
 
-def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Powers) -> sp.Expr:
+def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Orders) -> sp.Expr:
     """The Taylor coefficient, differentiated as it is written: an expanded one would cancel."""
     for variable, power in zip(variables, powers, strict=True):
         if power:

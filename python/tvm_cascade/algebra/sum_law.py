@@ -118,11 +118,11 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
     basis = _basis(derivation, reduction, held, symbols)
-    if basis is not None and basis.rank > RANK_LIMIT:
-        moments = _moments(derivation, reduction, held)
-        if moments is None:
+    if basis is not None and (basis.rank > RANK_LIMIT or basis.pivots is None):
+        if moments := _moments(derivation, reduction, held):
+            return _where_kept(derivation, held, moments, reduction)
+        if basis.rank > RANK_LIMIT:
             raise derivation.refuse(reduction, "rank_limit", held.function)
-        return _where_kept(derivation, held, moments, reduction)
     if basis is None:
         return _where_kept(derivation, held, held.factor * _by_mask(derivation, reduction, held), reduction)
     if basis.pivots is None:

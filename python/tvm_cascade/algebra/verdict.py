@@ -163,7 +163,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "empty_axis": (
         Verdict.REFUSED,
         "a block runs over no positions: nothing is computed, so there is nothing to fuse",
-        "",
+        "give every loop of the block a length of one or more",
     ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
     "overwritten": (

@@ -7,7 +7,7 @@ their SymPy forms are, so `s * scale + bias` met twice in two shapes is one symb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +43,8 @@ FUNCTIONS: dict[str, Convert] = {
     "pow": sp.Pow,
     "power": sp.Pow,
 }
+LOGARITHMS = ("log", "log2", "log10")
+
 WHOLE: dict[str, Convert] = {"floor": sp.floor, "ceil": sp.ceiling}
 """Functions that the algebra knows of a scale alone, as in 2^⌊log₂ absmax⌋; of an element they have no finite rank."""
 
@@ -177,7 +179,7 @@ class AtomTable:
         if isinstance(expression, prim.Cast) and widens(expression):
             return self.form(expression.value)
         if name := function_name(expression):
-            return FUNCTIONS[name](*(self.form(a) for a in expression.args))
+            return applied(name, expression.args, self.form)
         return self.leaf(expression)
 
     def leaf(self, expression: ir.Expr) -> sp.Symbol:
@@ -205,6 +207,14 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
         else np.float64(value)
     )
     return sp.Rational(str(shortest))
+
+
+def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], sp.Expr]) -> sp.Expr:
+    """A known function; a logarithm takes a constant as its dtype has it: log 1.001 reads the last digits of that."""
+    constant = arguments[0] if name in LOGARITHMS and isinstance(arguments[0], prim.FloatImm) else None
+    if constant is not None and np.isfinite(value := float(constant)):
+        return FUNCTIONS[name](sp.Rational(value))
+    return FUNCTIONS[name](*map(read, arguments))
 
 
 def call_name(expression: ir.Expr) -> str:
@@ -289,7 +299,7 @@ class ElementReader:
         if condition := selection_of(expression):
             return self._selected(*condition)
         if name := function_name(expression):
-            return FUNCTIONS[name](*(self(a) for a in expression.args))
+            return applied(name, expression.args, self)
         if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
             return WHOLE[name](self(expression.args[0]))
         raise NotExpressible("intrinsic", str(expression))

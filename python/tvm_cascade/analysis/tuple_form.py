@@ -13,8 +13,8 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, first, second
 from tvm_cascade.analysis.domain import dtype_of, loads_of, same
 from tvm_cascade.analysis.expression import (
     ARITHMETIC,
-    FUNCTIONS,
     NotExpressible,
+    applied,
     function_name,
     number,
     selection_of,
@@ -152,7 +152,7 @@ class TupleForm:
             condition, chosen, other = (self.form(part, named) for part in parts)
             return sp.Piecewise((chosen, condition), (other, True))
         if name := function_name(expression):
-            return FUNCTIONS[name](*(self.form(a, named) for a in expression.args))
+            return applied(name, expression.args, lambda a: self.form(a, named))
         if self.is_free(expression):
             return self._leaf(expression)
         raise NotExpressible("reducer", str(expression))
