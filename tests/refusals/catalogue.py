@@ -370,8 +370,17 @@ CATALOGUE: dict[str, Refused] = {
         "keys",
         verdict=Verdict.UNKNOWN,
     ),
-    "what is above the mean": unknown(
-        after_sum(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), x, number(0))), "select_on_result"
+    "what is above the mean": infinite_rank(
+        after_sum(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), x, number(0)))
+    ),
+    "how much is above half the maximum": infinite_rank(
+        after_max(lambda x, m: tirx.if_then_else(x * number(2) > m, number(1), number(0)))
+    ),
+    "quadratic near the mean, linear elsewhere": infinite_rank(
+        after_sum(lambda x, s: tirx.if_then_else(te.abs(x - s) < number(1), (x - s) * (x - s), te.abs(x - s)))
+    ),
+    "the largest below the mean": unknown(
+        after_sum(lambda x, s: tirx.if_then_else(x < s / number(LENGTH), x, number(0)), maximum), "select_on_result"
     ),
     "integer reductions": unknown(integers, "integer"),
     "wide integers": unknown(wide_integers, "integer"),

@@ -129,6 +129,19 @@ def kurtosis(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tir
     return te.create_prim_func([x, te.compute((rows,), fourth, name="out"), largest, norm])
 
 
+def modes(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tirx.PrimFunc:
+    """x -> the largest of x, rounded to quarters, how many there are, and the sum of the others."""
+    x, (j, k, m) = te.placeholder((rows, length), dtype, name="x"), (_axis(length) for _ in range(3))
+    coarse = lambda i, at: te.floor(_wide(x[i, at]) * _number(4))  # noqa: E731
+    largest = te.compute((rows,), lambda i: te.max(coarse(i, j), axis=j), name="largest")
+    count = lambda i: te.sum(tirx.EQ(coarse(i, k), largest[i]).astype("float32"), axis=k)  # noqa: E731
+    rest = lambda i: te.sum(  # noqa: E731
+        tirx.if_then_else(coarse(i, m) < largest[i], coarse(i, m), _number(0)), axis=m
+    )
+    outputs = [te.compute((rows,), count, name="count"), te.compute((rows,), rest, name="rest")]
+    return te.create_prim_func([x, largest, *outputs])
+
+
 PROGRAMS: dict[str, Build] = {
     "softmax": of_named_bench(softmax.softmax),
     "softmax_stats": of_named_bench(softmax.softmax_stats),
@@ -145,6 +158,7 @@ PROGRAMS: dict[str, Build] = {
     "weighted_slope": weighted_slope,
     "masked_sum_exp": masked_sum_exp,
     "kurtosis": kurtosis,
+    "modes": modes,
 }
 
 

@@ -85,7 +85,7 @@ def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
     assert_right(PROGRAMS[name]())
 
 
-@pytest.mark.parametrize("name", ["entropy", "variance", "argmax_of_softmax", "weighted_slope"])
+@pytest.mark.parametrize("name", ["entropy", "variance", "argmax_of_softmax", "weighted_slope", "modes"])
 @pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
 def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     assert_right(PROGRAMS[name](rows=3, length=1000), config)

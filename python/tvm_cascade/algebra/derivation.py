@@ -84,7 +84,7 @@ class Derivation:
         Refused
             When an earlier result is rounded to a dtype that may not be rescaled.
         """
-        if choice := self.choice_by_results(reduction):
+        if choice := self.choice_by_results(reduction) or self.choice_by_both(reduction):
             raise self.refuse(reduction, "tuple_dependence", choice)
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
@@ -109,6 +109,13 @@ class Derivation:
         found = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and c.has(*self.elements)]
         choices = [c for c in found if not any(condition.has(*self.elements) for _, condition in c.args)]
         return max(choices, key=sp.count_ops, default=None)
+
+    def choice_by_both(self, reduction: Reduction) -> sp.Piecewise | None:
+        """A choice in the element that results and what varies along the axis make together."""
+        results = self.cascade.results
+        choices = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and results]
+        found = [c for c in choices if any(at.has(*self.elements) and at.has(*results) for _, at in c.args)]
+        return max(found, key=sp.count_ops, default=None)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
         """The expression over handles in place of the results so far."""

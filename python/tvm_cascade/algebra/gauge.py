@@ -83,6 +83,7 @@ class Range(str, Enum):
     POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
     LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
     MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
+    EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     GEOMETRIC = "Π G(x)·2^c is near 1, for c is the mean of −log₂ |G(x)|"
     NEAR = "x − c is no larger than the spread of x, for c is its mean, whatever the results are"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"

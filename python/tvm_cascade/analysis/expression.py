@@ -212,7 +212,7 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
 def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], sp.Expr]) -> sp.Expr:
     """A known function; a logarithm takes a constant as its dtype has it: log 1.001 reads the last digits of that."""
     constant = arguments[0] if name in LOGARITHMS and isinstance(arguments[0], prim.FloatImm) else None
-    if constant is not None and np.isfinite(value := float(constant)):
+    if constant is not None and np.isfinite(value := float(np.array(float(constant), dtype_of(constant)))):
         return FUNCTIONS[name](sp.Rational(value))
     return FUNCTIONS[name](*map(read, arguments))
 
@@ -300,6 +300,8 @@ class ElementReader:
             return self._selected(*condition)
         if name := function_name(expression):
             return applied(name, expression.args, self)
+        if kind in RELATIONS:
+            return sp.Piecewise((1, self.condition(expression)), (0, True))
         if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
             return WHOLE[name](self(expression.args[0]))
         raise NotExpressible("intrinsic", str(expression))
@@ -397,7 +399,6 @@ class ElementReader:
                 return self(prim.Select(condition.a, chosen, prim.Select(condition.b, chosen, other)))
             if isinstance(condition, prim.Not):
                 return self(prim.Select(condition.a, other, chosen))
-            raise NotExpressible("select_on_result", str(condition))
         return sp.Piecewise((self(chosen), self.condition(condition)), (self(other), True))
 
     def _selected(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
