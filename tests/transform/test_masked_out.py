@@ -10,7 +10,7 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, number, program
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
 from .running import Arrays, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
@@ -111,3 +111,55 @@ def test_what_has_no_weight_has_no_part_in_a_centre() -> None:
     arrays = [weights, np.where(weighed, places, np.float32(1e6))]
     for tile, segments in TILINGS:
         unfused.check(arrays, tile=tile, segments=segments)
+
+
+def under_two_masks() -> tirx.PrimFunc:
+    """x, y, keep, live -> Σ (keep and live ? exp(x/2 − mean)·y : 0), keep and y the same for all rows."""
+    x, y = array("x"), array("y", LENGTH)
+    keep, live = array("keep", LENGTH, dtype="bool"), array("live", ROWS, LENGTH, dtype="bool")
+    s = fold("s", lambda i, j: te.tanh(x[i, j]) / number(LENGTH))
+
+    def element(i: Expr, j: Expr) -> Expr:
+        inner = tirx.if_then_else(live[i, j], te.exp(x[i, j] * number(0.5) - s[i]) * y[j], number(0))
+        return tirx.if_then_else(keep[j], inner, number(0))
+
+    return program(x, y, keep, live, fold("out", element))
+
+
+@pytest.mark.parametrize("first", [0, 1, LENGTH // 2])
+def test_tiles_in_which_masks_keep_nothing_add_nothing(first: int) -> None:
+    """The largest exponent so far is then the lowest number, at which every exponential is infinite."""
+    rng, unfused = np.random.default_rng(8), read(under_two_masks())
+    keep, live = np.arange(LENGTH) >= first, rng.random((ROWS, LENGTH)) < 0.5
+    x, y = rng.standard_normal((ROWS, LENGTH)), rng.standard_normal(LENGTH)
+    for tile, segments in TILINGS:
+        unfused.check([x.astype("float32"), y.astype("float32"), keep, live], tile=tile, segments=segments)
+
+
+def test_what_stands_under_a_condition_and_its_opposite_is_nothing() -> None:
+    """Σ (not keep ? (keep ? x·exp s : y) : x) with an infinite exp s."""
+    x, y, keep = array("x"), array("y"), array("keep", ROWS, LENGTH, dtype="bool")
+    s = fold("s", lambda i, j: te.abs(x[i, j]) * number(100))
+
+    def element(i: Expr, j: Expr) -> Expr:
+        inner = tirx.if_then_else(keep[i, j], x[i, j] * te.exp(s[i]), y[i, j])
+        return tirx.if_then_else(tirx.Not(keep[i, j]), inner, x[i, j])
+
+    rng, unfused = np.random.default_rng(9), read(program(x, y, keep, s, fold("out", element)))
+    given = [rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(2)]
+    for tile, segments in TILINGS:
+        unfused.check([*given, rng.random((ROWS, LENGTH)) < 0.5], tile=tile, segments=segments)
+
+
+def test_a_quantity_that_is_infinite_where_a_segment_keeps_nothing_is_no_reference_there() -> None:
+    """m = max over kept x, t = Σ exp(x − m) over all, Σ (y − t)²."""
+    x, y, keep = array("x"), array("y"), array("keep", ROWS, LENGTH, dtype="bool")
+    m = fold("m", lambda i, j: tirx.if_then_else(keep[i, j], x[i, j], number(-10000)), maximum)
+    t = fold("t", lambda i, j: te.exp(x[i, j] - m[i]))
+    square = fold("out", lambda i, j: (y[i, j] - t[i]) * (y[i, j] - t[i]))
+    rng, unfused = np.random.default_rng(10), read(program(x, y, keep, square))
+    given = [rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(2)]
+    kept = np.zeros((ROWS, LENGTH), bool)
+    kept[:, [3, LENGTH - 1]] = True
+    for tile, segments in (*TILINGS, (2, 5)):
+        unfused.check([*given, kept], tile=tile, segments=segments)

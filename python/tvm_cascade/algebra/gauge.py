@@ -34,13 +34,13 @@ zero (a centre of signed masses), the plain mean of x does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, Reduction, WholePower
+from tvm_cascade.algebra.cascade import LENGTH, Reduction, Rescaled, WholePower
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
 from tvm_cascade.algebra.separate import strip_rounding
@@ -249,11 +249,12 @@ def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
     return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
 
 
-def may_be_singular(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
-    """Whether the value can be infinite or undefined at finite partial results (a division, log or root of one)."""
-    if value.has(sp.log):
+def may_be_singular(value: sp.Expr, results: Collection[sp.Symbol]) -> bool:
+    """Whether the value can be infinite or undefined at finite partial results: a quotient, log, root or exp."""
+    if value.has(sp.log) or any(e.has(*results) for e in value.atoms(sp.exp)):
         return True
-    return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in value.atoms(sp.Pow))
+    written = value.replace(lambda e: isinstance(e, Rescaled), lambda e: e.written_out)
+    return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in written.atoms(sp.Pow))
 
 
 def may_be_infinite(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:

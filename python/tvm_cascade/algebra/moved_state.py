@@ -13,7 +13,7 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle
 from tvm_cascade.algebra.powers import Powers
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.work import expanded
+from tvm_cascade.algebra.work import terms_of_exponentials
 
 
 @dataclass
@@ -98,7 +98,7 @@ class MovedState:
                 new.append(k)
         for k in new:
             moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
-            written = sp.powsimp(expanded(moved)) if moved.has(sp.exp) else moved
+            written = terms_of_exponentials(moved) if moved.has(sp.exp) else moved
             self.derivation.add(self.reduction, SUM, lifts[k], written)
 
     def _at_results(self, shift: sp.Matrix, unit: sp.Expr) -> sp.Expr:

@@ -315,7 +315,7 @@ def _decided(evaluator: Evaluator, rows: list[Values], seed: int) -> bool:
             except _Differs as differs:
                 if digits >= (needed := DIGITS + 2 * evaluator.span):  # twice: a product of two values has it twice
                     raise differs.error(evaluator.fold) from None
-            except OverflowError:
+            except NO_VALUE:  # beyond the numbers there are, or not real where the definition multiplies by zero
                 return False
         if needed > MOST_DIGITS:
             return False

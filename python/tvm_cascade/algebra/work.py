@@ -191,3 +191,13 @@ def _terms(expression: sp.Expr) -> float:
         within, power = _terms(expression.base), int(expression.exp)
         return float(sp.binomial(int(min(within, 1e6)) + power - 1, power)) if within > 1 else 1.0
     return max(1.0, sum(_terms(a) for a in expression.args if isinstance(a, sp.Expr)))
+
+
+def terms_of_exponentials(expression: sp.Expr) -> sp.Expr:
+    """A sum term by term, each with one exponential as a factor: 1/(1/2 + 1/N) takes none into its denominator."""
+    fixed = (
+        p for p in expression.atoms(sp.Pow) if isinstance(p.base, sp.Add) and p.exp.is_negative and not p.has(sp.exp)
+    )
+    named = {power: sp.Dummy(real=True) for power in fixed}
+    written = sp.powsimp(expanded(expression.xreplace(named)))
+    return written.xreplace({symbol: power for power, symbol in named.items()})

@@ -140,6 +140,13 @@ class AtomTable:
         both = {other: 1 - held for other, held in self.opposites.items() if element.has(other) and element.has(held)}
         return element.xreplace(both)
 
+    def consistent(self, element: sp.Expr) -> sp.Expr:
+        """The element without what stands under a condition and its opposite: b·(x·(not b) + y) as b·y."""
+        for other, held in self.opposites.items():
+            for holds, fails in ((held, other), (other, held)):
+                element = sp.Add(*(_where(term, holds, fails) for term in sp.Add.make_args(element)))
+        return element
+
     def _condition(self, condition: ir.Expr) -> sp.Symbol:
         return sp.Symbol(f"{self.leaf(condition)}_holds", **TRUTH)
 
@@ -248,6 +255,12 @@ def widens(cast: prim.Cast) -> bool:
         return False
     lossy = (("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2"))
     return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) not in lossy
+
+
+def _where(term: sp.Expr, holds: sp.Symbol, fails: sp.Symbol) -> sp.Expr:
+    """A term that has the first condition as a factor, with the second as 0."""
+    factors = sp.Mul.make_args(term)
+    return sp.Mul(*(f.subs(fails, 0) for f in factors)) if holds in factors else term
 
 
 class ElementReader:

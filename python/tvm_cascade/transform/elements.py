@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.cascade import Condition, Round
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.transform.dims import Dims
@@ -97,15 +97,25 @@ class _Plan:
 
     def contracted_factors(self, symbol: sp.Symbol) -> list[sp.Expr]:
         """Factors of a product over more axes than they have, that are not a plain value already."""
-        lift = self.lifts[symbol]
+        factors = [factor for factor in sp.Mul.make_args(self.lifts[symbol]) if self.dims.varies(factor)]
+        # A condition selects what may be infinite where it does not hold: as a number beside that it would give NaN.
+        conditions = [f for f in factors if f.free_symbols and all(isinstance(s, Condition) for s in f.free_symbols)]
+        exponentials = [f for f in factors if self._has_exponential(f)]
         by_dims: dict[tuple[object, ...], list[sp.Expr]] = {}
-        for factor in sp.Mul.make_args(lift):
-            if self.dims.varies(factor):
+        for factor in factors:
+            if not (exponentials and factor in conditions):
                 by_dims.setdefault(tuple(map(id, self.dims.of(factor))), []).append(factor)
+        for dims, together in by_dims.items():
+            if any(factor in exponentials for factor in together):
+                together += [c for c in conditions if set(map(id, self.dims.of(c))) <= set(dims)]
         if len(by_dims) < 2 and all(len(self.dims.of(sp.Mul(*f))) == self.own_dims[symbol] for f in by_dims.values()):
             return []
         products = [sp.Mul(*factors) for factors in by_dims.values()]
         return [p for p in products if not p.is_Symbol and len(self.dims.of(p)) < self.own_dims[symbol]]
+
+    def _has_exponential(self, part: sp.Expr) -> bool:
+        inside = {t.symbol: t.expression for t in self.temporaries}
+        return part.has(sp.exp) or any(self._has_exponential(inside[s]) for s in part.free_symbols & inside.keys())
 
     def keep_part(self, component: Component, atoms: dict[sp.Symbol, ir.Expr]) -> None:
         """Rule 5."""

@@ -8,6 +8,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Rescaled
 from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.work import terms_of_exponentials
 from tvm_cascade.transform.dims import Dims
 
 
@@ -72,7 +73,7 @@ def _decays(fold: Fold) -> dict[sp.Symbol, float]:
     decays: dict[sp.Symbol, float] = {}
     for reference in fold.references:
         step = reference.step
-        terms = [t for c in fold.components for t in sp.Add.make_args(sp.expand(c.shift)) if t.has(step)]
+        terms = [t for c in fold.components for t in sp.Add.make_args(terms_of_exponentials(c.shift)) if t.has(step)]
         rates = [_rate(term, step) for term in terms]
         if rates and all(rate is not None for rate in rates):
             decays[reference.symbol] = min(float(rate) for rate in rates if rate is not None)
