@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.prove import OBLIGATIONS, UndefinedError, prove
+from tvm_cascade.algebra.prove import OBLIGATIONS, UndefinedError, UnverifiedError, prove
 from tvm_cascade.errors import FoldError
 
 from ..algebra.cascades import FUSABLE, fold_of
@@ -21,7 +21,7 @@ def catcher(fold: Fold) -> str:
         prove(fold)
     except FoldError as caught:
         return caught.expected.split(":")[0]
-    except (ArithmeticError, ValueError, TypeError, UndefinedError) as singular:
+    except (ArithmeticError, ValueError, TypeError, UndefinedError, UnverifiedError) as singular:
         return f"no value: {type(singular).__name__}"
     return ""
 

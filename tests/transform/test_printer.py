@@ -52,3 +52,9 @@ def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() ->
     text = written(X**2 / 10 - X / 10 + 1, "float32").script()
     assert text.count("T.float32(0.1") == 1
     assert "T.float32(10.0)" not in text
+
+
+def test_every_symbol_is_real_whatever_sympy_sees_of_a_quotient() -> None:
+    quotient = X / (X - X**2)
+    conjugated = written(sp.conjugate(quotient, evaluate=False), "float32")
+    tvm.ir.assert_structural_equal(conjugated, written(quotient, "float32"))

@@ -111,6 +111,8 @@ class Printer:
             return tirx.exp2(self(expression.exp))
         if isinstance(expression, sp.Pow):
             return self._power(self(expression.base), expression.exp)
+        if isinstance(expression, sp.conjugate):  # every symbol is real, though SymPy need not see it of a quotient
+            return self(expression.args[0])
         if isinstance(expression, Round):
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
         if isinstance(expression, Settled):
