@@ -13,16 +13,8 @@ from tvm import ir
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, uses
-from tvm_cascade.analysis.expression import AtomTable, selection_of
+from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
 
-COMPARISONS: dict[type, Callable[..., sp.Basic]] = {
-    prim.LT: sp.Lt,
-    prim.LE: sp.Le,
-    prim.GT: sp.Gt,
-    prim.GE: sp.Ge,
-    prim.EQ: sp.Eq,
-    prim.NE: sp.Ne,
-}
 CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {prim.And: sp.And, prim.Or: sp.Or}
 
 DEPTH = 8
@@ -66,8 +58,8 @@ def _condition(atoms: AtomTable, condition: ir.Expr) -> sp.Basic:
         return sp.Not(_condition(atoms, condition.a))
     if kind in CONNECTIVES:
         return CONNECTIVES[kind](_condition(atoms, condition.a), _condition(atoms, condition.b))
-    if kind in COMPARISONS and dtype_of(condition.a).startswith(("int", "uint")):
-        return COMPARISONS[kind](atoms.form(condition.a), atoms.form(condition.b))
+    if kind in RELATIONS and dtype_of(condition.a).startswith(("int", "uint")):
+        return RELATIONS[kind](atoms.form(condition.a), atoms.form(condition.b))
     return sp.Eq(atoms.leaf(condition), 1, evaluate=False)
 
 

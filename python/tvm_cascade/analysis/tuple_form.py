@@ -13,6 +13,7 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, first, second
 from tvm_cascade.analysis.domain import dtype_of, loads_of, same
 from tvm_cascade.analysis.expression import (
     ARITHMETIC,
+    RELATIONS,
     NotExpressible,
     applied,
     function_name,
@@ -20,10 +21,10 @@ from tvm_cascade.analysis.expression import (
     selection_of,
     widens,
 )
-from tvm_cascade.analysis.meaning import COMPARISONS, CONNECTIVES
+from tvm_cascade.analysis.meaning import CONNECTIVES
 
-RELATIONS: dict[type, Callable[..., sp.Basic]] = {
-    **COMPARISONS,
+CONDITIONS: dict[type, Callable[..., sp.Basic]] = {
+    **RELATIONS,
     **CONNECTIVES,
     prim.BitwiseAnd: sp.And,
     prim.BitwiseOr: sp.Or,
@@ -142,8 +143,8 @@ class TupleForm:
         kind = type(expression)
         if kind in ARITHMETIC:
             return ARITHMETIC[kind](self.form(expression.a, named), self.form(expression.b, named))
-        if kind in RELATIONS and dtype_of(expression) == "bool":
-            return RELATIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
+        if kind in CONDITIONS and dtype_of(expression) == "bool":
+            return CONDITIONS[kind](self.form(expression.a, named), self.form(expression.b, named))
         if isinstance(expression, prim.Not):
             return sp.Not(self.form(expression.a, named))
         if isinstance(expression, prim.Cast) and widens(expression):
