@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
-from tvm_cascade.bench import workloads
+from tvm_cascade.bench import suites, workloads
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import FUSED, fuse_function
@@ -197,6 +197,28 @@ def test_the_axis_is_cut_into_tiles_and_segments_as_asked(tile: int, segments: i
         extents.append(int(inner.extent))
         inner = inner.body
     assert tuple(extents) == loops
+
+
+@pytest.mark.parametrize("entry", suites.entries("cpu"), ids=lambda entry: entry.label)
+def test_no_program_of_the_suite_for_cpus_is_declined_for_its_cost(entry: suites.Entry) -> None:
+    outcome = fuse_function(entry.workload.build(), FuseOptions())
+    assert outcome.fused, [str(d.reason) for d in outcome.decisions]
+
+
+def test_points_that_lie_apart_are_gathered_once_for_all_that_reads_them() -> None:
+    func = fused(sized("inertia"), tile=8)
+    readers = [block for block in blocks(tile_loops(func)[0]) if "position" in loaded(block.body)]
+    assert [block.annotations[ROLE] for block in readers] == ["element"] * 3
+
+
+@pytest.mark.parametrize(("lanes", "vector"), [(32, [8]), (16, [8]), (8, []), (6, [2])])
+def test_lanes_of_a_tile_are_combined_as_vectors_until_few_are_left(lanes: int, vector: list[int]) -> None:
+    func = fused(softmax_stats(96), tile=48 if lanes == 6 else 32, lanes=lanes)
+    narrow = [b for b in blocks(tile_loops(func)[0]) if b.name_hint.endswith("_vector")]
+    assert {int(b.iter_vars[-2].dom.extent) for b in narrow} == set(vector)
+    given = [np.random.default_rng(0).standard_normal((4, 96), dtype=np.float32)]
+    unfused = softmax_stats(96)
+    assert_close(run(build(func), func, given), unfused, given, run(build(unfused), unfused, given), 96)
 
 
 FORMS: dict[str, Callable[[], tirx.PrimFunc]] = {

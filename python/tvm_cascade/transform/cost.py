@@ -9,6 +9,7 @@ The prices were fitted on an AMD Zen 3 core; only their ratios matter.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -17,12 +18,12 @@ import tvm_ffi
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
 from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner
 from tvm_cascade.analysis.passes import passes_of
+from tvm_cascade.transform.dims import Dims
 
 LEVELS: tuple[tuple[float, float], ...] = ((256e3, 64.0), (16e6, 24.0), (math.inf, 9.0))
 """(bytes that fit, bytes per ns) of each level of memory, nearest first."""
@@ -83,7 +84,7 @@ def estimate(program: Program, group: Group) -> Estimate:
         sum(_bytes(stage) for stage in intermediates),
         sum(_bytes(stage) for stage in kept),
         before,
-        remaining + contractions + _loop_ns(group),
+        remaining + contractions + _loop_ns(program, group, after),
     )
 
 
@@ -128,21 +129,36 @@ def _contracts(stage: Stage) -> bool:
     return all(points > 2 * math.prod(int(e) for e in load.source.ty.shape) for load in loads_of(stage.value))
 
 
-def _loop_ns(group: Group) -> float:
+def _loop_ns(program: Program, group: Group, after: Sequence[Stage]) -> float:
     """The fused loop: every element read once, every lift computed once, state moved once a tile."""
-    rows = {
-        id(v): group.frame.extents[v] for v in group.frame.extents if not any(v.same_as(a) for a in group.frame.axis)
-    }
-    members = [m for m in group.members if not _contracts(m.stage) and not m.is_slice]
-    points = max((math.prod(m.stage.extents.values()) for m in members), default=0)
-    owners = {m.result for m in group.members if not _contracts(m.stage)}
-    lifts = {c.lift for c in group.fold.components if c.owner in owners}
-    operations = sum(_sympy_operations(lift) + 1 for lift in lifts)
+    fold, dims = group.fold.restricted_to(_asked_for(program, group, after)), Dims(group)
+    axis, length = group.frame.axis, group.frame.length
+    extents = {var: extent for var, extent in group.frame.extents.items() if not any(var.same_as(a) for a in axis)}
+    results = {m.result for m in group.members if not _contracts(m.stage)}
+    points: dict[sp.Expr, int] = {}
+    for component in fold.components:
+        if component.owner in results:
+            points[component.lift] = length * math.prod(extents[var] for var in dims.of(component.lift))
+    operations = sum(count * (_sympy_operations(lift) + 1) for lift, count in points.items())
     loads = _distinct([load for a in group.atoms.atoms.values() if a.varies for load in loads_of(a.expression)])
-    references = sum(isinstance(step, Reference) for step in group.fold.steps)
-    tiles = -(-group.frame.length // 4096) * max(1, points // max(group.frame.length, 1))
-    moving = tiles * (references + len(lifts)) * TILE_NS if rows else 0.0
-    return max(points * operations / OPERATIONS_PER_NS, _traffic_ns([_size(load) for load in loads])) + moving
+    tiles = -(-length // 4096) * max(1, max(points.values(), default=0) // max(length, 1))
+    moving = tiles * (len(fold.references) + len(points)) * TILE_NS if extents else 0.0
+    return max(operations / OPERATIONS_PER_NS, _traffic_ns([_size(load) for load in loads])) + moving
+
+
+def _asked_for(program: Program, group: Group, after: Sequence[Stage]) -> list[sp.Symbol]:
+    """The results that the loop has to give: of one that is read in slices alone, the slices."""
+    slices = [member.stage.block for member in group.members if member.is_slice]
+    return [
+        member.result
+        for member in group.members
+        if not member.is_slice
+        and (
+            program.is_param(member.stage.buffer)
+            or any(_reads(stage, member.stage) for stage in after)
+            or not any(member.stage.block.same_as(block) for block in slices)
+        )
+    ]
 
 
 def _distinct(loads: list[ir.TensorLoad]) -> list[ir.TensorLoad]:
@@ -154,7 +170,7 @@ def _distinct(loads: list[ir.TensorLoad]) -> list[ir.TensorLoad]:
 
 
 def _sympy_operations(lift: sp.Expr) -> int:
-    functions = lift.atoms(sp.Function)
+    functions = {f for f in lift.atoms(sp.Function) if not isinstance(f, (sp.Abs, sp.sign))}
     return int(sp.count_ops(lift)) + FUNCTION_OPERATIONS * len(functions)
 
 

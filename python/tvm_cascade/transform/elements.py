@@ -5,7 +5,8 @@ A part is kept where recomputing it costs more than a load:
 1. an atom that selects or calls functions and serves several lifts (a masked, soft-capped score);
 2. an exponential or other function of the position that serves several lifts, or a lift with more axes than it has
    (the p of Σ p and of Σ p·v);
-3. a load whose neighbours along the axis lie apart in memory, that serves several lifts (the x of points x[l, 3]);
+3. a load whose neighbours along the axis lie apart in memory, that serves several lifts (the x of points x[l, 3]),
+   as a factor of another atom (m·x) too;
 4. the factor of a contraction that is no plain load ((x − c) in Σ (x − c)·w);
 5. an element of a tuple that is no plain load: combining reads it many times.
 """
@@ -60,7 +61,8 @@ class ElementPlan:
 
 def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: Dims) -> ElementPlan:
     """Decides the temporaries of a fold's lifts."""
-    lifts = {c.symbol: c.lift for c in components}
+    apart = _strided_factors(atoms)
+    lifts = {c.symbol: c.lift.xreplace(apart) for c in components}
     plan = _Plan(lifts, dims)
     for atom in atoms:
         if not atom.varies or atom.indicator or plan.uses(atom.symbol) < 2:
@@ -148,6 +150,21 @@ def replaced(lift: sp.Expr, part: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     if isinstance(part, sp.Mul) and isinstance(lift, sp.Mul) and set(part.args) <= set(lift.args):
         return sp.Mul(symbol, *(a for a in lift.args if a not in part.args))
     return lift.xreplace({part: symbol})
+
+
+def _strided_factors(atoms: Sequence[Atom]) -> dict[sp.Symbol, sp.Expr]:
+    """The atoms that are products of two others of which one is a strided load, as those products."""
+    known = [atom for atom in atoms if atom.varies and not atom.indicator]
+    found: dict[sp.Symbol, sp.Expr] = {}
+    for atom in known:
+        if isinstance(atom.expression, prim.Mul) and (strided(atom.expression.a) or strided(atom.expression.b)):
+            left, right = (
+                [o.symbol for o in known if tvm_ffi.structural_equal(o.expression, operand)]
+                for operand in (atom.expression.a, atom.expression.b)
+            )
+            if left and right:
+                found[atom.symbol] = left[0] * right[0]
+    return found
 
 
 def strided(expression: ir.Expr) -> bool:

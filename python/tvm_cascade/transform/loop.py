@@ -14,6 +14,7 @@ of the others, whose buffers it indexes first. TVM's primitives and lowering hol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import sympy as sp
@@ -45,6 +46,9 @@ COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "or": prim.Or,
 }
 
+
+GATHERED_LANES = 8
+"""Lanes of a tile that are combined one after the other; vectors of them are combined before."""
 
 VANISHING_EXPONENT = {"float32": 256.0, "float64": 2048.0}
 """exp of minus this is zero even times the largest number of the dtype."""
@@ -267,18 +271,41 @@ class LoopEmitter:
             where = [*self.slots.indices(wide, at), at[LANE]]
             return [store(wide.buffer, identity_of(component.reducer, dtype), where)]
 
-        def gather(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            value = load(wide.buffer, [*self.slots.indices(wide, at), at[LANE]])
-            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), value), where)]
-
         name = self._label(component)
         split = [*rows, Iter(LANE, "lane", lanes), Iter(STRIP, "strip", strips, reduce=True)]
         self.statements.append(self.nests.nest(f"{name}_lanes", "lanes", split, body, init))
+        narrow, left = self._narrowed(component, wide, rows, dtype)
+
+        def gather(at: Values) -> list[tirx.Stmt]:
+            where = self.slots.indices(slot, at)
+            value = load(narrow.buffer, [*self.slots.indices(narrow, at), at[LANE]])
+            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), value), where)]
+
         self._nest(
-            f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", lanes, reduce=True)], gather, slot, component.reducer
+            f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", left, reduce=True)], gather, slot, component.reducer
         )
         return self.statements.pop()
+
+    def _narrowed(self, component: Component, wide: Slot, rows: list[Iter], dtype: str) -> tuple[Slot, int]:
+        """Combines vectors of lanes, so that few are left to combine one after the other."""
+        lanes, left = self.tiling.lanes, math.gcd(self.tiling.lanes, GATHERED_LANES)
+        if left == lanes:
+            return wide, lanes
+        name = f"{self._label(component)}_vector"
+        narrow = self.slots.allocate(("vector", component.symbol), name, wide.dims, dtype, (left,), per_tile=True)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            where = [*self.slots.indices(narrow, at), at[LANE]]
+            value = load(wide.buffer, [*self.slots.indices(wide, at), at[STRIP] * left + at[LANE]])
+            return [store(narrow.buffer, COMBINE[component.reducer.name](load(narrow.buffer, where), value), where)]
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            where = [*self.slots.indices(narrow, at), at[LANE]]
+            return [store(narrow.buffer, identity_of(component.reducer, dtype), where)]
+
+        split = [*rows, Iter(LANE, "lane", left), Iter(STRIP, "strip", lanes // left, reduce=True)]
+        self.statements.append(self.nests.nest(name, "lanes", split, body, init))
+        return narrow, left
 
     def _update(self, together: list[Component]) -> None:
         """T = shift(T) ⊕ partial, for components that read each other's old values at once."""
