@@ -113,6 +113,15 @@ def test_every_gauge_has_its_argument(reductions: list[Reduction], move: str, ex
     assert held(*reductions, move=move) == expected
 
 
+@pytest.mark.parametrize("apart", [-100, sp.Rational("831.776616671934336848"), w, -sp.log(LENGTH)], ids=str)
+def test_the_maximum_bounds_exponents_with_an_addend_that_is_the_same_at_all_positions(apart: sp.Expr) -> None:
+    fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, y * sp.exp(x - a + apart))], [x, y]))
+    assert isinstance(fold, Fold)
+    assert [reference.range for reference in fold.references] == [Range.BOUNDED]
+    assert len(fold.components) == 2
+    assert not any(abs(number) > 1e4 for lift in fold.components for number in lift.lift.atoms(sp.Float, sp.Integer))
+
+
 def test_no_exponential_of_elements_stays_without_its_reference() -> None:
     """Where moves cannot be inverted the products are folded apart, but never exp(x) apart from exp(−u)."""
     parameter = sp.Symbol("parameter", real=True)

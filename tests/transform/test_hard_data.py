@@ -165,6 +165,16 @@ def test_a_temperature_that_is_an_input_may_have_any_value(scale: float) -> None
     check_both(func, [INPUTS["normal"](np.random.default_rng(2), (ROWS, LENGTH), "float32"), np.float32([scale])])
 
 
+def test_a_logarithm_of_a_constant_stays_in_the_exponent() -> None:
+    """64^200, which SymPy would take out of exp(x + 200·log 64), is beyond every float."""
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: y[i, j])
+    func = read(program(x, y, fold("out", lambda i, j: te.exp(x[i, j] - (s[i] + te.log(number(1 / 64))) * number(200)))))
+    given = [INPUTS["normal"](np.random.default_rng(k), (ROWS, LENGTH), "float32") for k in (2, 3)]
+    given[1] = (given[1] * 1e-4 + np.log(64) / LENGTH).astype("float32")
+    check_both(func, given)
+
+
 @pytest.mark.parametrize("value", [1.0, 20.0, 0.01])
 def test_a_product_of_ratios_neither_overflows_nor_underflows(value: float) -> None:
     x = array("x")

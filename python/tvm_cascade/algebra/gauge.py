@@ -201,12 +201,16 @@ def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
 
 
 def bounded_by_results(
-    exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction], kept: Mapping[sp.Symbol, int]
+    exponent: sp.Expr,
+    handle: Handle,
+    reductions: Sequence[Reduction],
+    elements: Sequence[sp.Symbol],
+    kept: Mapping[sp.Symbol, int],
 ) -> bool:
     """Whether the exponent, with the handle at the partial results, is bounded above for every position folded so far.
 
     True where the handle's value is a function of one max (min) over the same elements, the exponent falls (rises)
-    in it, and is free of position at x = max (min).
+    in it, and is at x = max (min) free of position and of results: 0, or what the unfused program has there too.
 
     Parameters
     ----------
@@ -223,10 +227,11 @@ def bounded_by_results(
             slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
         )
         at_bound = full.subs(reduction.result, reduction.element.subs(kept))
-        if not right_way or varies_numerically(at_bound, list(at_bound.free_symbols)):
+        varying = at_bound.free_symbols & {*elements, *(r.result for r in reductions)}
+        if not right_way or varies_numerically(at_bound, list(varying)):
             continue
         at_bound = simplified(at_bound)
-        if at_bound.is_number and at_bound.is_finite:
+        if not at_bound.free_symbols & varying and at_bound.is_finite is not False:
             return True
     return False
 

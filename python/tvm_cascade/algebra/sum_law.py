@@ -254,7 +254,7 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
     kept = conditions_that_keep(held.function, derivation.elements)
     for handle in list(held.tracked):
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if bounded_by_results(exponent, handle, derivation.done, kept):
+            if bounded_by_results(exponent, handle, derivation.done, derivation.elements, kept):
                 continue
             slope = sp.diff(exponent, handle.symbol)
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
@@ -281,7 +281,7 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
     for handle in held.tracked:
         in_exponents = exponents(split.function, handle.symbol, elements)
         kept = conditions_that_keep(split.function, elements)
-        if any(bounded_by_results(exponent, handle, derivation.done, kept) for exponent in in_exponents):
+        if any(bounded_by_results(exponent, handle, derivation.done, elements, kept) for exponent in in_exponents):
             continue
         bare, hidden = _without_exponentials(split.function, handle)
         parts = translations(bare, handle.symbol, elements) or {}
@@ -379,7 +379,7 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
     kept = conditions_that_keep(held.function, derivation.elements)
     for handle in held.tracked:
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if not bounded_by_results(exponent, handle, derivation.done, kept):
+            if not bounded_by_results(exponent, handle, derivation.done, derivation.elements, kept):
                 unbounded = True
                 infinite += cancelled_results(exponent, handle, derivation.done)
     if not (unbounded and factor.has(sp.exp)):

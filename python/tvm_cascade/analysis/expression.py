@@ -44,6 +44,8 @@ FUNCTIONS: dict[str, Convert] = {
     "power": sp.Pow,
 }
 LOGARITHMS = ("log", "log2", "log10")
+NUMBER_DIGITS = 30
+"""Digits of an irrational number: more than any dtype has."""
 
 WHOLE: dict[str, Convert] = {"floor": sp.floor, "ceil": sp.ceiling}
 """Functions that the algebra knows of a scale alone, as in 2^⌊log₂ absmax⌋; of an element they have no finite rank."""
@@ -217,11 +219,17 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
 
 
 def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], sp.Expr]) -> sp.Expr:
-    """A known function; a logarithm takes a constant as its dtype has it: log 1.001 reads the last digits of that."""
-    constant = arguments[0] if name in LOGARITHMS and isinstance(arguments[0], prim.FloatImm) else None
-    if constant is not None and np.isfinite(value := float(np.array(float(constant), dtype_of(constant)))):
-        return FUNCTIONS[name](sp.Rational(value))
-    return FUNCTIONS[name](*map(read, arguments))
+    """A known function; a logarithm takes a constant as its dtype has it: log 1.001 reads the last digits of that.
+
+    The logarithm is a number then: SymPy takes exp(x + 4096·log 64) for 64^4096·exp(x), which no float holds.
+    """
+    if name not in LOGARITHMS:
+        return FUNCTIONS[name](*map(read, arguments))
+    (argument,) = arguments
+    known = float(np.array(float(argument), dtype_of(argument))) if isinstance(argument, prim.FloatImm) else None
+    value = FUNCTIONS[name](read(argument) if known is None or not np.isfinite(known) else sp.Rational(known))
+    irrational = value.is_number and value.is_real and value.is_finite
+    return sp.Rational(str(sp.N(value, NUMBER_DIGITS))) if irrational else value
 
 
 def call_name(expression: ir.Expr) -> str:

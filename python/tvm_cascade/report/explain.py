@@ -176,9 +176,13 @@ def _group(function: str, decision: Decision) -> GroupReport:
 
 
 def _shortened(expression: sp.Expr) -> sp.Expr:
-    """The expression with long exact numbers as decimals of nine digits, which tell float32 values apart."""
-    numbers = expression.atoms(sp.Rational)
-    return expression.xreplace({r: sp.Float(r, 9) for r in numbers if r.q > 1 and max(abs(r.p), r.q) > _LONG_NUMBER})
+    """The expression with long exact numbers as decimals of nine digits, which tell float32 values apart.
+
+    Symbols, that is, named so: SymPy takes exp(x + 831.776617) for 1.7e+361·exp(x).
+    """
+    numbers = [r for r in expression.atoms(sp.Rational) if r.q > 1 and max(abs(r.p), r.q) > _LONG_NUMBER]
+    decimals = {r: sp.Symbol(str(sp.Float(abs(r), 9)), positive=True) for r in numbers}
+    return expression.xreplace({r: decimal if r > 0 else -decimal for r, decimal in decimals.items()})
 
 
 def _gauges(fold: Fold) -> dict[str, str]:
