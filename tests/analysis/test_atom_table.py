@@ -34,5 +34,6 @@ def test_a_copy_leaves_its_table_alone():
 
 def test_a_logarithm_takes_a_constant_as_its_dtype_has_it():
     table = AtomTable((tirx.Var("l", "int32"),))
-    assert table.form(te.log(tirx.const(1.001, "float32"))) == sp.Rational(str(sp.N(sp.log(sp.Rational(float(np.float32(1.001)))), 30)))
+    log = table.form(te.log(tirx.const(1.001, "float32")))
+    assert log.is_Rational and abs(log - sp.log(sp.Rational(float(np.float32(1.001))))).evalf() < 1e-30
     assert table.form(te.exp(tirx.const(0.1, "float32"))) == sp.exp(sp.Rational(1, 10))

@@ -165,11 +165,25 @@ def test_a_temperature_that_is_an_input_may_have_any_value(scale: float) -> None
     check_both(func, [INPUTS["normal"](np.random.default_rng(2), (ROWS, LENGTH), "float32"), np.float32([scale])])
 
 
+@pytest.mark.parametrize("combine", [maximum, minimum])
+def test_elements_beyond_the_start_of_an_extremum_leave_it_there(combine: Combine) -> None:
+    """By a factor of 1/0 all elements are infinite: TVM's max starts at its dtype's lowest number."""
+    x, y = array("x"), array("y")
+    s = fold("s", lambda i, j: y[i, j] * y[i, j])
+    sign = -1 if combine is maximum else 1
+    func = read(program(x, y, fold("out", lambda i, j: (x[i, j] * x[i, j] + 1) / s[i] * number(sign), combine)))
+    given = [INPUTS["normal"](np.random.default_rng(k), (ROWS, LENGTH), "float32") for k in (4, 5)]
+    given[1][0] = 0
+    check_both(func, given)
+    assert np.isfinite(func.fused_results(given, tile=5)["out"][0])
+
+
 def test_a_logarithm_of_a_constant_stays_in_the_exponent() -> None:
     """64^200, which SymPy would take out of exp(x + 200·log 64), is beyond every float."""
     x, y = array("x"), array("y")
     s = fold("s", lambda i, j: y[i, j])
-    func = read(program(x, y, fold("out", lambda i, j: te.exp(x[i, j] - (s[i] + te.log(number(1 / 64))) * number(200)))))
+    shift = te.compute((ROWS,), lambda i: (s[i] + te.log(number(1 / 64))) * number(200), name="shift")
+    func = read(program(x, y, fold("out", lambda i, j: te.exp(x[i, j] - shift[i]))))
     given = [INPUTS["normal"](np.random.default_rng(k), (ROWS, LENGTH), "float32") for k in (2, 3)]
     given[1] = (given[1] * 1e-4 + np.log(64) / LENGTH).astype("float32")
     check_both(func, given)

@@ -6,9 +6,9 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.domain import dtype_of, identity_of
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.transform.loop import as_number
+from tvm_cascade.transform.loop import COMBINE, as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, value_at
@@ -52,11 +52,22 @@ class FinishEmitter:
             # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
             length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
-            value = scope.printer(accumulator_dtype(dtype))(expression)
-            return [store(slot.buffer, cast(value, dtype), where)]
+            value = cast(scope.printer(accumulator_dtype(dtype))(expression), dtype)
+            return [store(slot.buffer, _from_its_start(member, expression, value), where)]
 
         self.statements.append(self.nests.nest(_name(member), "finish", self.slots.iters(dims), body))
         self.slots.table[member.result] = slot
+
+
+def _from_its_start(member: Member, expression: sp.Expr, value: ir.Expr) -> ir.Expr:
+    """No result is beyond the start of its max or min, as none is unfused, even where a factor of it ends infinite.
+
+    The start comes first: of max(a, NaN) TVM keeps the second.
+    """
+    reducer = member.stage.reducer
+    if reducer is None or not reducer.ordered or expression.is_Symbol:
+        return value
+    return COMBINE[reducer.name](identity_of(reducer, dtype_of(member.stage.buffer)), value)
 
 
 def _name(member: Member) -> str:
