@@ -5,6 +5,7 @@ A production is a function of slots, named by their first letter:
     e  a real part of the element that reads no result        d  a real quantity built from earlier results
     p  a positive one                                         s  a positive one
     c  a condition on the position                            f  another element that may read earlier results
+    k  an element and its extremum; any element and quantity where there is none
 
 Some elements are lawful, some are not; the grammar does not know which.
 """
@@ -163,6 +164,22 @@ FORMS: tuple[Production, ...] = (
     Production(lambda e, d: _exp(0.0 - apply("square", e - d)), 0.3, "positive"),
 )
 
+# Elements that are compared with earlier results.
+COMPARISONS: tuple[Production, ...] = (
+    Production(lambda k, e: apply("at_least", *k, e, 0.0), 2),
+    Production(lambda k, e: apply("at_most", *k, e, 0.0), 2),
+    Production(lambda k: apply("at_least", *k, 1.0, 0.0), 1),
+    Production(lambda k, f: apply("at_least", *k, f, 0.0), 1),
+    Production(lambda k, e, f: apply("at_most", *k, e, f), 1),
+    Production(lambda e, d: apply("above", e, d), 2, "truth"),
+    Production(lambda d, e: apply("above", d, e), 1, "truth"),
+    Production(lambda f, d: apply("above", f, d), 1, "truth"),
+    # No folds.
+    Production(lambda e, d, e2: apply("at_least", e, d, e2, 0.0), 0.5),
+)
+COMPARISONS_FROM = 80_000_000
+"""Smaller seeds draw none of them, so that they stay the cases that findings were made with."""
+
 REDUCER_WEIGHTS: dict[str, dict[str, float]] = {
     "real": {"sum": 6, "max": 2, "min": 1},
     "positive": {"sum": 7, "max": 2, "min": 1, "prod": 1},
@@ -198,6 +215,7 @@ class _Draw:
         self.seed, self.source = seed, random.Random(seed)
         self.steps: list[Step] = []
         self.inputs = self._some_inputs()
+        self.forms = FORMS + (COMPARISONS if seed >= COMPARISONS_FROM else ())
 
     def case(self) -> Case:
         depth = self._weighted(DEPTH_WEIGHTS)
@@ -251,14 +269,24 @@ class _Draw:
         return Step(reducer, element, sort)
 
     def _form(self, depth: int) -> tuple[Term, str]:
-        allowed = [form for form in FORMS if depth < 2 or "f" not in form.slots]
+        allowed = [form for form in self.forms if depth < 2 or "f" not in form.slots]
+        allowed = [form for form in allowed if depth == 0 or form.sort != "truth"]
         form = self.source.choices(allowed, [f.weight for f in allowed])[0]
         return form.build(*(self._slot(slot, depth + 1) for slot in form.slots)), form.sort
 
-    def _slot(self, slot: str, depth: int) -> Term:
+    def _slot(self, slot: str, depth: int) -> Term | tuple[Term, Term]:
+        if slot == "k":
+            return self._extremum()
         if slot == "f":
             return self._form(depth)[0]
         return self._part(slot, 0) if slot in ELEMENT_PARTS else self._quantity(slot, 0)
+
+    def _extremum(self) -> tuple[Term, Term]:
+        extrema = [k for k, step in enumerate(self.steps) if step.reducer in ("max", "min")]
+        if not extrema:
+            return self._part("e", 0), self._quantity("d", 0)
+        chosen = self.source.choice(extrema)
+        return self.steps[chosen].element, Term("result", leaf=chosen)
 
     def _part(self, slot: str, depth: int) -> Term:
         if depth >= _DEEPEST or self.source.random() < _LEAF_ODDS:

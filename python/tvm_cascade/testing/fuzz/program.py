@@ -11,7 +11,7 @@ from tvm import te, tirx
 
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
 from tvm_cascade.testing.fuzz.case import Case, Input
-from tvm_cascade.testing.fuzz.term import OPERATIONS, Term, to_program
+from tvm_cascade.testing.fuzz.term import COMPARED, OPERATIONS, Term, to_program
 
 Array = NDArray[Any]
 
@@ -140,12 +140,13 @@ class _Writer:
         """The term at a point (*rows, free?, position)."""
         rows, last, position = at[: len(self.case.rows)], at[len(self.case.rows) : -1], at[-1]
         where = {"row": rows, "axis": (position,), "free": last}
+        sizes = self.case.dtype, self.case.length
 
-        def leaf(part: Term) -> Any:
+        def leaf(part: Term, compared: bool = False) -> Any:
             if part.op == "result":
                 k = int(part.leaf)
                 value = self.results[k](*rows, *(last if self.free[k] else ()))
-                exact = not self.read_as or not str(value.ty.dtype).startswith("float")
+                exact = compared or not self.read_as or not str(value.ty.dtype).startswith("float")
                 return value if exact else value * tirx.const(self.read_as[k], "float64").astype(value.ty.dtype)
             name = str(part.leaf)
             return self.given[name](*(index for axis in self.axes[name] for index in where[axis]))
@@ -154,13 +155,17 @@ class _Writer:
             if part in stages:
                 stage, stage_free = stages[part]
                 return stage(*rows, *(last if stage_free else ()), position)
+            if part.op in COMPARED:  # an extremum a unit away is none
+                sides = part.args[: COMPARED[part.op]]
+                exact = [to_program(a, lambda p: leaf(p, compared=True), *sizes) for a in sides]
+                return OPERATIONS[part.op].program(*exact, *map(write, part.args[len(sides) :]))
             if part.op == "rounded" and self.rounded_at != 1.0:
                 scale = tirx.const(self.rounded_at, self.case.dtype)
                 return OPERATIONS[part.op].program(write(part.args[0]) * scale) / scale
             if part.op == "exp" and self.least_exponent is not None:
                 least = tirx.const(self.least_exponent, self.case.dtype)
                 return OPERATIONS[part.op].program(te.max(write(part.args[0]), least))
-            return to_program(part, leaf, self.case.dtype, self.case.length, write)
+            return to_program(part, leaf, *sizes, write)
 
         return write(term)
 

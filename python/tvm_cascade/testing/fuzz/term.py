@@ -61,7 +61,21 @@ OPERATIONS: dict[str, Operation] = {
     "guarded": Operation(
         "({} ? {} : 0)", lambda c, a: c * a, lambda c, a: tirx.if_then_else(c, a, tirx.const(0, str(a.ty.dtype)))
     ),
+    "at_least": Operation(
+        "({} ≥ {} ? {} : {})",
+        lambda a, b, c, d: sp.Piecewise((c, sp.Ge(a, b)), (d, True)),
+        lambda a, b, c, d: tirx.Select(a >= b, c, d),
+    ),
+    "at_most": Operation(
+        "({} ≤ {} ? {} : {})",
+        lambda a, b, c, d: sp.Piecewise((c, sp.Le(a, b)), (d, True)),
+        lambda a, b, c, d: tirx.Select(a <= b, c, d),
+    ),
+    "above": Operation("({} > {})", lambda a, b: sp.Piecewise((1, sp.Gt(a, b)), (0, True)), lambda a, b: a > b),
 }
+
+COMPARED: dict[str, int] = {"at_least": 2, "at_most": 2, "above": 2}
+"""Operations that compare their first operands, so many, and jump where these are equal."""
 
 
 @dataclass(frozen=True)
