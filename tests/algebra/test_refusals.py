@@ -47,6 +47,11 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
     "reciprocal": (lambda: cascade(MEAN_SUM, (t, SUM, 1 / (x - s))), "infinite_rank", "t"),
     "square root of a sum": (lambda: cascade((s, SUM, r), (t, SUM, sqrt(r + s))), "infinite_rank", "t"),
     "gaussian": (lambda: cascade(MEAN_SUM, (t, SUM, exp(-((x - s / N) ** 2)))), "infinite_rank", "t"),
+    "positions of an extremum that reads a result": (
+        lambda: cascade((s, SUM, x), (m, MAX, s * w), (t, MAX, sp.Piecewise((v, sp.Ge(s * w, m)), (0, True)))),
+        "select_on_result",
+        "t",
+    ),
     "softmax at a computed temperature": (
         lambda: cascade((s, SUM, r), MAXIMUM, (t, SUM, exp((x - m) / s))),
         "infinite_rank",

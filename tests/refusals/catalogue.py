@@ -379,8 +379,8 @@ CATALOGUE: dict[str, Refused] = {
     "quadratic near the mean, linear elsewhere": infinite_rank(
         after_sum(lambda x, s: tirx.if_then_else(te.abs(x - s) < number(1), (x - s) * (x - s), te.abs(x - s)))
     ),
-    "the largest below the mean": unknown(
-        after_sum(lambda x, s: tirx.if_then_else(x < s / number(LENGTH), x, number(0)), maximum), "select_on_result"
+    "the largest below the mean": not_monotone(
+        after_sum(lambda x, s: tirx.if_then_else(x < s / number(LENGTH), x, number(0)), maximum)
     ),
     "integer reductions": unknown(integers, "integer"),
     "wide integers": unknown(wide_integers, "integer"),

@@ -10,6 +10,8 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from tvm_cascade.evaluate import oracle
+
 from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, minimum, number, program
 from .running import Array, Unfused, read
 
@@ -59,8 +61,39 @@ def squares_above_the_smallest() -> tirx.PrimFunc:
     return program(x, y, fold("out", lambda i, j: tirx.if_then_else(tirx.NE(x[i, j], m[i]), square(i, j), y[i, j])))
 
 
+def margin_of_the_largest() -> tirx.PrimFunc:
+    """The largest x, less the largest of the others: what a classifier is sure by."""
+    x = array("x")
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    second = fold("second", lambda i, j: tirx.if_then_else(x[i, j] < m[i], x[i, j], number(-1e9)), maximum)
+    return program(x, te.compute((ROWS,), lambda i: m[i] - second[i], name="out"))
+
+
+def least_where_largest() -> tirx.PrimFunc:
+    """min (x = max x ? y : x): among the positions of ties the least y, and of the others the least x."""
+    x, y = array("x"), array("y")
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    return program(x, y, fold("out", lambda i, j: tirx.if_then_else(tirx.EQ(x[i, j], m[i]), y[i, j], x[i, j]), minimum))
+
+
+def a_result_where_largest() -> tirx.PrimFunc:
+    """max (x = max x ? Σ y : x), whose value at the largest is a result alone."""
+    x, y = array("x"), array("y")
+    m, s = fold("m", lambda i, j: x[i, j], maximum), fold("s", lambda i, j: y[i, j])
+    return program(x, y, fold("out", lambda i, j: tirx.if_then_else(tirx.EQ(x[i, j], m[i]), s[i], x[i, j]), maximum))
+
+
+def weights_of_terms() -> tirx.PrimFunc:
+    """Σ (x = max x ? y²·s + y : 0) with s = Σ y: one state for each term."""
+    x, y = array("x"), array("y")
+    m, s = fold("m", lambda i, j: x[i, j], maximum), fold("s", lambda i, j: y[i, j])
+    weight = lambda i, j: y[i, j] * y[i, j] * s[i] + y[i, j]  # noqa: E731
+    return program(x, y, fold("out", lambda i, j: tirx.if_then_else(x[i, j] >= m[i], weight(i, j), number(0))))
+
+
 BUILDS: list[Callable[[], tirx.PrimFunc]] = [
     how_many, mean_where_largest, probability_of_the_mode, all_but_the_smallest, squares_above_the_smallest,
+    margin_of_the_largest, least_where_largest, a_result_where_largest, weights_of_terms,
 ]  # fmt: skip
 
 
@@ -84,7 +117,7 @@ def drawn(kind: str) -> Array:
 def test_positions_of_an_extremum_are_summed_wherever_it_moves(build: Callable[[], tirx.PrimFunc], kind: str) -> None:
     rng, x = np.random.default_rng(7), drawn(kind)
     x[1:, 9] = x[1:, 11] = -1e6
-    others = {mean_where_largest: 2, squares_above_the_smallest: 1}.get(build, 0)
+    others = len(oracle.signature(unfused(build).func).inputs) - 1
     given = [x, *(rng.integers(1, 4, (ROWS, LENGTH)).astype("float32") for _ in range(others))]
     for tile, segments in TILINGS:
         unfused(build).check(given, tile=tile, segments=segments)

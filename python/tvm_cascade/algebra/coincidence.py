@@ -1,8 +1,9 @@
-"""Sums over the positions at which an element is its own extremum: how many maxima there are, the mean of y over them.
+"""Folds over the positions at which an element is its own extremum: how many maxima there are, the mean of y over them.
 
-Σ (a = max a ? f : g) = Σ [a = d]·f + Σ [a ≠ d]·g with d = max a. What counts at a reference c, the maximum so far,
-does so at a later one c′ ≥ c where these are equal, and nothing does elsewhere: Σ [a = c′]·w = [c = c′]·Σ [a = c]·w.
-No other comparison of elements with results is of finite rank.
+⊕ (a = max a ? f : g) = (⊕ of f where a = d) ⊕ (⊕ of g where a ≠ d) with d = max a, for sums, max and min. What is in at
+a reference c, the maximum so far, is in at a later one c′ ≥ c where these are equal, and nothing is elsewhere:
+Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found. No other comparison of elements
+with results is of finite rank.
 
 | a ? d, the maximum of a | is         |
 |-------------------------|------------|
@@ -20,11 +21,13 @@ from dataclasses import replace
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.counterexample import rank_grows
+from tvm_cascade.algebra.counterexample import deciding_positions, rank_grows
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.envelope import envelope
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.separate import RANK_LIMIT
 
 Law = Callable[[Derivation, Reduction], sp.Expr]
 
@@ -39,27 +42,40 @@ AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
 """Whether a comparison with the maximum holds at it, and elsewhere; with a minimum, once its sides are exchanged."""
 
 
-def sum_where_extreme(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
-    """The sum of an element with such a choice.
+def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
+    """The sum, max or min of an element with such a choice.
 
     Raises
     ------
     Refused
-        Where what is compared is no extremum of the element, or what is summed there has no law.
+        Where what is compared is no extremum of the element, or what is folded there has no law.
     """
     (chosen, condition), *others = choice.args
-    held = _at_and_elsewhere(derivation, condition)
-    if reduction.reducer is not SUM or held is None or len(others) != 1:
-        shown = rank_grows(derivation.question(reduction, reduction.element)) if reduction.reducer is SUM else None
-        code = "select_on_result" if shown is None else "infinite_rank"
-        raise derivation.refuse(reduction, code, reduction.element, shown=shown)
+    held, reducer = _at_and_elsewhere(derivation, condition), reduction.reducer
+    if reducer not in (SUM, MAX, MIN) or held is None or len(others) != 1:
+        raise _refused(derivation, reduction)
     extreme, (at, elsewhere) = held
     branches = {True: chosen, False: others[0][0]}
     here, there = (reduction.element.xreplace({choice: branches[side]}) for side in (at, elsewhere))
-    if there.has(*derivation.cascade.results):
+    if at is elsewhere:
+        return law(derivation, replace(reduction, element=here))
+    if reducer is SUM and there.has(*derivation.cascade.results):
         total = law(derivation, replace(reduction, element=there))
-        return total + _sum_at(derivation, reduction, extreme, sp.expand(here - there))
-    return _sum_elsewhere(derivation, reduction, extreme, there) + _sum_at(derivation, reduction, extreme, here)
+        return total + _at(derivation, reduction, extreme, sp.expand(here - there))
+    return reducer.combine(_elsewhere(derivation, reduction, extreme, there), _at(derivation, reduction, extreme, here))
+
+
+def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
+    """A choice that no extremum makes: with numbers, where it can be shown that it needs all positions."""
+    question = derivation.question(reduction, reduction.element)
+    if reduction.reducer is SUM:
+        code, shown = "infinite_rank", rank_grows(question)
+    else:
+        found = reduction.reducer.ordered and envelope(
+            question.over_results, reduction.reducer, question.earlier, RANK_LIMIT + 1
+        )
+        code, shown = "not_monotone", deciding_positions(found, question) if found else None
+    return derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
 
 
 def _at_and_elsewhere(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
@@ -67,6 +83,8 @@ def _at_and_elsewhere(derivation: Derivation, condition: sp.Basic) -> tuple[Redu
     if type(condition) not in AT_A_MAXIMUM:
         return None
     for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
+        if element.has(*derivation.cascade.results):
+            continue
         for done in derivation.done:
             if derivation.plain(done.result) == other and done.element == element and done.reducer in (MAX, MIN):
                 kind = type(relation) if done.reducer is MAX else type(relation.reversed)
@@ -74,34 +92,48 @@ def _at_and_elsewhere(derivation: Derivation, condition: sp.Basic) -> tuple[Redu
     return None
 
 
-def _sum_at(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
-    """Σ [a = d]·w: a state that starts anew wherever the extremum moves."""
+def _at(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
+    """⊕ of w where a = d: states that start anew wherever the extremum moves."""
     if extreme.element.is_Symbol:
         weight = weight.subs(extreme.element, derivation.plain(extreme.result))
-    factor, varying = sp.factor_terms(weight).as_independent(*derivation.elements, as_Add=False)
-    if varying.has(*derivation.cascade.results):
-        raise derivation.refuse(reduction, "select_on_result", weight)
-    return factor * _state(derivation, reduction, extreme, varying) if weight != 0 else sp.S.Zero
+    if reduction.reducer is not SUM:
+        if weight.has(*derivation.elements):
+            return _state(derivation, reduction, extreme, weight)
+        count = _state(derivation, replace(reduction, reducer=SUM), extreme, sp.S.One)
+        return sp.Piecewise((weight, count > 0), (reduction.reducer.neutral, True))
+    whole = sp.factor_terms(weight)
+    apart = whole.as_independent(*derivation.elements, as_Add=False)[1].has(*derivation.cascade.results)
+    total = sp.S.Zero
+    for term in sp.Add.make_args(sp.expand(weight)) if apart else (whole,):
+        factor, varying = term.as_independent(*derivation.elements, as_Add=False)
+        total += factor * _state(derivation, reduction, extreme, varying) if term != 0 else 0
+    return total
 
 
 def _state(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Symbol:
-    """The component Σ [a = c]·w."""
-    reference = _reference(derivation, extreme)
-    lift = derivation.masked(SUM, sp.Piecewise((weight, sp.Eq(extreme.element, reference.symbol)), (0, True)))
-    symbol = derivation.unused(reduction)
-    shift = sp.Piecewise((symbol, sp.Eq(reference.symbol, reference.moved)), (0, True))
-    return derivation.known(SUM, lift) or derivation.add(reduction, SUM, lift, shift)
+    """The component ⊕ of w where a = c."""
+    if weight.has(*derivation.cascade.results):
+        raise derivation.refuse(reduction, "select_on_result", weight)
+    reference, reducer = _reference(derivation, extreme), reduction.reducer
+    chosen = sp.Piecewise((weight, sp.Eq(extreme.element, reference.symbol)), (reducer.neutral, True))
+    lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
+    shift = sp.Piecewise((symbol, sp.Eq(reference.symbol, reference.moved)), (reducer.neutral, True))
+    return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, shift)
 
 
-def _sum_elsewhere(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
-    """Σ [a ≠ d]·w, to which positions are added once the extremum leaves them: subtracted, they would take digits."""
-    if weight == 0:
-        return sp.S.Zero
+def _elsewhere(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
+    """⊕ of w where a ≠ d, to which positions are added once the extremum leaves them.
+
+    A sum of all from which those at the extremum are subtracted would lose their digits.
+    """
+    reducer = reduction.reducer
+    if weight == reducer.identity:
+        return weight
     reference, at = _reference(derivation, extreme), _state(derivation, reduction, extreme, weight)
-    lift = derivation.masked(SUM, sp.Piecewise((0, sp.Eq(extreme.element, reference.symbol)), (weight, True)))
-    symbol = derivation.unused(reduction)
-    left = sp.Piecewise((0, sp.Eq(reference.symbol, reference.moved)), (at, True))
-    return derivation.known(SUM, lift) or derivation.add(reduction, SUM, lift, symbol + left)
+    chosen = sp.Piecewise((reducer.neutral, sp.Eq(extreme.element, reference.symbol)), (weight, True))
+    lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
+    left = sp.Piecewise((reducer.neutral, sp.Eq(reference.symbol, reference.moved)), (at, True))
+    return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, reducer.combine(symbol, left))
 
 
 def _reference(derivation: Derivation, extreme: Reduction) -> Reference:

@@ -9,7 +9,7 @@ from functools import lru_cache
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
-from tvm_cascade.algebra.coincidence import sum_where_extreme
+from tvm_cascade.algebra.coincidence import folded_where_extreme
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
@@ -127,7 +127,7 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     if (predicate := predicate_of(reduction, derivation.elements)) is not None:
         return truth_of_all(derivation, reduction, predicate, _by_its_law)
     if (choice := derivation.choice_by_both(reduction)) is not None:
-        return sum_where_extreme(derivation, reduction, choice, _by_its_law)
+        return folded_where_extreme(derivation, reduction, choice, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     held, used = derivation.take_in(apart)
     if used:
