@@ -225,6 +225,18 @@ def truth(names: str) -> tuple[Condition, ...] | Condition:
     return sp.symbols(names, cls=Condition, **TRUTH)
 
 
+def choice(condition: sp.Basic, chosen: sp.Expr, other: sp.Expr) -> sp.Expr:
+    """One value where the condition holds, another elsewhere.
+
+    SymPy may turn a comparison of two sums that hold logarithms round for ever; their difference it leaves alone.
+    """
+    try:
+        return sp.Piecewise((chosen, condition), (other, True))
+    except RecursionError:
+        apart = condition.replace(lambda part: part.is_Relational, lambda part: part.func(part.lhs - part.rhs, 0))
+        return sp.Piecewise((chosen, apart), (other, True))
+
+
 def is_truth(symbol: sp.Expr) -> bool:
     """Whether a symbol is 0 or 1 and nothing else."""
     return (

@@ -86,7 +86,8 @@ def _at_and_elsewhere(derivation: Derivation, condition: sp.Basic) -> tuple[Redu
         if element.has(*derivation.cascade.results):
             continue
         for done in derivation.done:
-            if derivation.plain(done.result) == other and done.element == element and done.reducer in (MAX, MIN):
+            known = derivation.plain(done.result) == other and done.element == element and done.reducer in (MAX, MIN)
+            if known and derivation.lift_of(done) is not None:
                 kind = type(relation) if done.reducer is MAX else type(relation.reversed)
                 return done, AT_A_MAXIMUM[kind]
     return None
@@ -115,7 +116,7 @@ def _state(derivation: Derivation, reduction: Reduction, extreme: Reduction, wei
     if weight.has(*derivation.cascade.results):
         raise derivation.refuse(reduction, "select_on_result", weight)
     reference, reducer = _reference(derivation, extreme), reduction.reducer
-    chosen = sp.Piecewise((weight, sp.Eq(extreme.element, reference.symbol)), (reducer.neutral, True))
+    chosen = sp.Piecewise((weight, _met(derivation, extreme, reference)), (reducer.neutral, True))
     lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
     shift = sp.Piecewise((symbol, sp.Eq(reference.symbol, reference.moved)), (reducer.neutral, True))
     return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, shift)
@@ -130,10 +131,15 @@ def _elsewhere(derivation: Derivation, reduction: Reduction, extreme: Reduction,
     if weight == reducer.identity:
         return weight
     reference, at = _reference(derivation, extreme), _state(derivation, reduction, extreme, weight)
-    chosen = sp.Piecewise((reducer.neutral, sp.Eq(extreme.element, reference.symbol)), (weight, True))
+    chosen = sp.Piecewise((reducer.neutral, _met(derivation, extreme, reference)), (weight, True))
     lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
     left = sp.Piecewise((reducer.neutral, sp.Eq(reference.symbol, reference.moved)), (at, True))
     return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, reducer.combine(symbol, left))
+
+
+def _met(derivation: Derivation, extreme: Reduction, reference: Reference) -> sp.Basic:
+    """a = c, where a is written as the extremum's own lift is: log √x and log(x)/2 round apart."""
+    return sp.Eq(derivation.lift_of(extreme), reference.symbol)
 
 
 def _reference(derivation: Derivation, extreme: Reduction) -> Reference:

@@ -209,6 +209,12 @@ class Derivation:
         same = (s for s in self.steps if isinstance(s, Component) and s.reducer is reducer and s.lift == lift)
         return next((s.symbol for s in same), None)
 
+    def lift_of(self, done: Reduction) -> sp.Expr | None:
+        """The lift of the component that an earlier result is; None where it is more than one component."""
+        result = self.finish[done.result]
+        found = (s for s in self.steps if isinstance(s, Component) and s.symbol == result and s.reducer is done.reducer)
+        return next((step.lift for step in found), None)
+
     def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr | None = None) -> sp.Symbol:
         """A new component."""
         symbol = self.unused(reduction)

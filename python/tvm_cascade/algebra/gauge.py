@@ -190,7 +190,7 @@ def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
     if varies_numerically(function / at_one, elements):
         return None
     ratio = simplified(function / at_one)
-    return ratio if ratio.free_symbols <= {handle} else None
+    return ratio if ratio.free_symbols <= {handle} and not ratio.has(sp.zoo, sp.nan) else None
 
 
 def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:

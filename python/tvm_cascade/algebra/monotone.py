@@ -60,7 +60,7 @@ def _collected(
     Terms of a sum, or factors of a product, are taken together, and numbers are left outside: (x + y)/8 − u reads
     x + y.
     """
-    if not function.has(*elements):
+    if not function.has(*elements) or isinstance(function, sp.Piecewise):  # a choice is no part, nor are its sides
         return function
     if not function.has(*handles):
         return _placed(function, parts)

@@ -365,9 +365,15 @@ def _plain_number(value: sp.Expr) -> mpmath.mpf:
 
 
 def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random) -> None:
-    """T(c′) = shift(T(c)) between two random references, for every component."""
+    """T(c′) = shift(T(c)) between two random references, for every component.
+
+    References that lifts are compared with are extrema, of these rows and of further ones.
+    """
     fold = evaluator.fold
     old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
+    if _compared(fold):
+        some = rows[: source.randint(1, len(rows))]
+        old, new, rows = old | _extrema(evaluator, some), new | _extrema(evaluator, rows), some
     # Parts of a tuple stay where they are; they are looked at only where the shift of another component reads them.
     read = set().union(*(c.shift.free_symbols for c in fold.components if not c.parts or c.moves))
     units = [u for u in fold.units if isinstance(u, tuple) and (not u[0].parts or read & set(u[0].parts))]
@@ -384,12 +390,29 @@ def _check_shift(evaluator: Evaluator, rows: list[Values], source: random.Random
         _same(SHIFT, found, {component.symbol: after[component.symbol]})
 
 
+def _compared(fold: Fold) -> list[Reference]:
+    """The references that lifts are compared with."""
+    sides = {symbol for c in fold.components for equal in c.lift.atoms(sp.Eq) for symbol in equal.free_symbols}
+    return [reference for reference in fold.references if reference.symbol in sides]
+
+
+def _extrema(evaluator: Evaluator, rows: list[Values]) -> Values:
+    """The references that lifts are compared with, at their values over the rows."""
+    compared = _compared(evaluator.fold)
+    read = set().union(*(reference.value.free_symbols for reference in compared))
+    units = [u for u in evaluator.fold.units if isinstance(u, tuple) and read & {c.symbol for c in u}]
+    state = {symbol: value for unit in units for symbol, value in evaluator.over(unit, rows, {}).items()}
+    return {reference.symbol: evaluator.value(reference.value, state) for reference in compared}
+
+
 def _held(evaluator: Evaluator, rows: list[Values], source: random.Random, results: Values) -> State:
     """The state of all rows, with references that need not end at their quantity put anywhere."""
-    values: Values = {}
+    values, extrema = dict[sp.Symbol, mpmath.mpf](), _extrema(evaluator, rows)
     for unit in evaluator.fold.units:
         if isinstance(unit, tuple):
             values |= evaluator.over(unit, rows, values)
+        elif unit.symbol in extrema:
+            values[unit.symbol] = extrema[unit.symbol]
         elif unit.free:
             values[unit.symbol] = _number(unit.symbol, source, None, 0.3)
         else:

@@ -127,7 +127,10 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
             return beside.xreplace({symbol: wave})
         if isinstance(wave, HyperbolicFunction) and _operations(expression) > MIXED_OPS:
             return sp.Integer(0) if vanishes(expression) else beside.xreplace({symbol: wave})
-    found = sp.simplify(expression)
+    try:
+        found = sp.simplify(expression)
+    except ValueError:  # of an undefined part that SymPy came by on its way
+        return expression
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
     return sp.powsimp(expression) if waves else found

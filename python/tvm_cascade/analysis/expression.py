@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Condition, Round, WholePower, is_truth
+from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Condition, Round, WholePower, choice, is_truth
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -322,7 +322,7 @@ class ElementReader:
         if name := function_name(expression):
             return applied(name, expression.args, self)
         if kind in RELATIONS:
-            return sp.Piecewise((1, self.condition(expression)), (0, True))
+            return choice(self.condition(expression), sp.S.One, sp.S.Zero)
         if (name := call_name(expression)) in WHOLE and not uses(expression, self.atoms.axis):
             return WHOLE[name](self(expression.args[0]))
         raise NotExpressible("intrinsic", str(expression))
@@ -420,7 +420,7 @@ class ElementReader:
                 return self(prim.Select(condition.a, chosen, prim.Select(condition.b, chosen, other)))
             if isinstance(condition, prim.Not):
                 return self(prim.Select(condition.a, other, chosen))
-        return sp.Piecewise((self(chosen), self.condition(condition)), (self(other), True))
+        return choice(self.condition(condition), self(chosen), self(other))
 
     def _selected(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
         if self.reads_result(condition):

@@ -10,7 +10,7 @@ from functools import partial
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
+from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction, choice
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
@@ -358,7 +358,7 @@ def _form(reader: ElementReader, element: ir.Expr) -> sp.Expr:
     """An element in SymPy; a predicate on earlier results as 1 where it holds, 0 elsewhere."""
     if dtype_of(element) != "bool" or not reader.reads_result(element):
         return reader(element)
-    return sp.Piecewise((1, reader.condition(element)), (0, True))
+    return choice(reader.condition(element), sp.S.One, sp.S.Zero)
 
 
 def _same_extents(some: list[Extent], others: list[Extent]) -> bool:

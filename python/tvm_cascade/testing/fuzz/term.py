@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 from tvm import te, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH, Round
+from tvm_cascade.algebra.cascade import LENGTH, Round, choice
 
 HALF = sp.Symbol("float16")
 
@@ -63,15 +63,15 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "at_least": Operation(
         "({} ≥ {} ? {} : {})",
-        lambda a, b, c, d: sp.Piecewise((c, sp.Ge(a, b)), (d, True)),
+        lambda a, b, c, d: choice(sp.Ge(a, b), c, d),
         lambda a, b, c, d: tirx.Select(a >= b, c, d),
     ),
     "at_most": Operation(
         "({} ≤ {} ? {} : {})",
-        lambda a, b, c, d: sp.Piecewise((c, sp.Le(a, b)), (d, True)),
+        lambda a, b, c, d: choice(sp.Le(a, b), c, d),
         lambda a, b, c, d: tirx.Select(a <= b, c, d),
     ),
-    "above": Operation("({} > {})", lambda a, b: sp.Piecewise((1, sp.Gt(a, b)), (0, True)), lambda a, b: a > b),
+    "above": Operation("({} > {})", lambda a, b: choice(sp.Gt(a, b), sp.S.One, sp.S.Zero), lambda a, b: a > b),
 }
 
 COMPARED: dict[str, int] = {"at_least": 2, "at_most": 2, "above": 2}
