@@ -12,6 +12,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round
 from tvm_cascade.algebra.counterexample import Counterexample, Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.order_facts import ordered_by_results
 from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
@@ -187,6 +188,12 @@ class Derivation:
     def earlier(self) -> Earlier:
         """The reductions so far, on numbers."""
         return Earlier(self.done, self.elements, self.meaning)
+
+    @property
+    def offsets(self) -> Offsets:
+        """What the results so far move with."""
+        length = self.meaning.get(LENGTH)
+        return Offsets(self.done, None if length is None else int(length))
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component with a lift that no move changes: an earlier one that is the same, or a new one."""

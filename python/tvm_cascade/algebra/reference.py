@@ -79,6 +79,7 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         gauge,
         value,
         guarded=guarded,
+        auxiliary=not scale and _is_rounded(derivation, handle),
         scale=scale,
         move=move,
         range=_range(derivation, handle, function, move, scale),
@@ -89,6 +90,15 @@ def _may_be_absent(handle: Handle, done: list[Reduction]) -> bool:
     """Whether the quantity reads a rank of a selection that the first positions do not fill."""
     wholes = [r.reducer.whole for r in done if r.result in handle.value.free_symbols]
     return any(whole is not None and whole.selection is not None and whole.selection.count > 1 for whole in wholes)
+
+
+def _is_rounded(derivation: Derivation, handle: Handle) -> bool:
+    """Whether the quantity is a sum that moves with the data: max x − Σ (max x − x)/N, of which a float keeps less.
+
+    The reference is then near it, and the finish brings in the rest: (max x − c) − Σ (max x − x)/N.
+    """
+    terms = sp.Add.make_args(handle.value)
+    return len(terms) > 1 and any(derivation.offsets.of(term) for term in terms)
 
 
 def _at_the_largest(derivation: Derivation, reduction: Reduction, handle: Handle, unbounded: set[sp.Expr]) -> Reference:

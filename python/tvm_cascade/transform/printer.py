@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import sympy as sp
@@ -13,6 +13,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Rescaled, Round, Settled, WholePower
+from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
 
@@ -67,7 +68,7 @@ class Printer:
     bindings : the TIR expression of each symbol.
     dtype : the dtype in which to compute.
     indicators : symbols that are conditions; a product with one is a selection, so that 0·inf does not arise.
-    references : symbols of references.
+    offsets : of results and references, by which the terms of a sum are put in order.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Printer:
         bindings: Mapping[sp.Symbol, ir.Expr],
         dtype: str,
         indicators: Mapping[sp.Symbol, ir.Expr],
-        references: frozenset[sp.Symbol] = frozenset(),
+        offsets: Offsets | None = None,
     ) -> None:
-        self.bindings, self.dtype, self.indicators, self.references = bindings, dtype, indicators, references
+        self.bindings, self.dtype, self.indicators, self.offsets = bindings, dtype, indicators, offsets
+        self.references = frozenset() if offsets is None else offsets.references
 
     def __call__(self, expression: sp.Expr) -> ir.Expr:
         """The TIR expression.
@@ -158,7 +160,7 @@ class Printer:
         floats = [dtype for dtype in read if dtype.startswith(("float", "bfloat"))]
         numbers = floats or [dtype for dtype in read if dtype != "bool"]  # LLVM compares no truth values
         dtype = max(numbers or [self.dtype], key=lambda d: tvm.DataType(d).bits)
-        inner = Printer(self.bindings, dtype, self.indicators, self.references)
+        inner = Printer(self.bindings, dtype, self.indicators, self.offsets)
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
@@ -192,16 +194,37 @@ class Printer:
         return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
-        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel, and numbers after it."""
+        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel, and numbers after it.
+
+        What moves with the same data comes together: (a − c) + (b − e) + log t.
+        """
         number, varying = expression.as_coeff_Add()
         factor = _common_factor(varying)
         if factor != 1:
             total = prim.Mul(self(varying / factor), self._constant(factor))
             return total if number == 0 else prim.Add(total, self._constant(number))
         terms = sorted(expression.args, key=self._order)
+        if self.offsets is None:
+            return self._in_order(terms)
+        moving, still = by_offset(terms, self.offsets)
+        groups = sorted([group for group in [*moving, still] if group], key=_falls)
+        total = self._in_order(groups[0])
+        for group in groups[1:]:
+            if group is still or len(group) == 1:
+                total = self._added(total, group)
+            elif _falls(group):
+                total = prim.Sub(total, self._in_order([-term for term in group]))
+            else:
+                total = prim.Add(total, self._in_order(group))
+        return total
+
+    def _in_order(self, terms: list[sp.Expr]) -> ir.Expr:
+        """Term by term, an added one first."""
         terms.insert(0, terms.pop(next((k for k, t in enumerate(terms) if not t.could_extract_minus_sign()), 0)))
-        total = self(terms[0])
-        for term in terms[1:]:
+        return self._added(self(terms[0]), terms[1:])
+
+    def _added(self, total: ir.Expr, terms: list[sp.Expr]) -> ir.Expr:
+        for term in terms:
             # prim.Sub, not the operator: the simplifying constructors fold x − x, which is NaN at infinity.
             total = prim.Sub(total, self(-term)) if term.could_extract_minus_sign() else prim.Add(total, self(term))
         return total
@@ -254,6 +277,11 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+def _falls(terms: Sequence[sp.Expr]) -> bool:
+    """Whether every term is subtracted."""
+    return all(term.could_extract_minus_sign() for term in terms)
 
 
 def _common_factor(total: sp.Expr) -> sp.Expr:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import sympy as sp
 import tvm
@@ -11,6 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.analysis.domain import dtype_of, substitute
 from tvm_cascade.analysis.extent import Extent, as_index
@@ -67,6 +69,12 @@ class Slots:
     buffers: list[tirx.Var] = field(default_factory=list)
     table: dict[object, Slot] = field(default_factory=dict)
     homes: dict[object, Slot] = field(default_factory=dict)
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Of the fold's results, components and references."""
+        length = self.tiling.length
+        return Offsets.of_fold(self.group.fold, length if isinstance(length, int) else None)
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""
@@ -186,8 +194,7 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
     def printer(self, dtype: str) -> Printer:
         """Writes SymPy expressions at this point."""
         indicators = {a.symbol: self.inputs(a.expression) for a in self._atoms.values() if a.indicator}
-        references = frozenset(s for r in self.slots.group.fold.references for s in (r.symbol, r.moved))
-        return Printer(self, dtype, indicators, references)
+        return Printer(self, dtype, indicators, self.slots.offsets)
 
 
 def cast_index(expression: ir.Expr, like: tirx.Var) -> ir.Expr:

@@ -1,0 +1,73 @@
+"""Data far from zero: what is added to all elements leaves probabilities as they are, and so their digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program, softmax_stages
+from .running import Arrays, Unfused, read
+
+TILINGS = [(1, 1), (5, 1), (4, 3)]
+OFFSETS = [0.0, 1e4, -1e4]
+
+
+def probabilities(x: te.Tensor) -> Callable[[Expr, Expr], Expr]:
+    row_max, row_sum = softmax_stages(x)
+    return lambda i, j: te.exp(x[i, j] - row_max[i]) / row_sum[i]
+
+
+def spread_of_surprise() -> tirx.PrimFunc:
+    """x -> Σ (p·(log p + H))² with p = softmax x, H = −Σ p·log p."""
+    x = array("x")
+    p = probabilities(x)
+    entropy = fold("entropy", lambda i, j: number(0) - p(i, j) * te.log(p(i, j)))
+    return program(x, fold("out", lambda i, j: te.power(p(i, j) * (te.log(p(i, j)) + entropy[i]), number(2))))
+
+
+def about_a_mean_distance(power: int) -> Callable[[], tirx.PrimFunc]:
+    """x -> Σ exp(x − m)·(x − m + d/N)^power with m = max x, d = Σ (m − x)."""
+
+    def build() -> tirx.PrimFunc:
+        x = array("x")
+        m = fold("m", lambda i, j: x[i, j], maximum)
+        d = fold("d", lambda i, j: m[i] - x[i, j])
+
+        def element(i: Expr, j: Expr) -> Expr:
+            below = x[i, j] - m[i]
+            return te.exp(below) * te.power(below + d[i] / number(LENGTH), number(power))
+
+        return program(x, fold("out", element))
+
+    return build
+
+
+PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "spread of surprise": spread_of_surprise,
+    "distances about their mean": about_a_mean_distance(1),
+    "squares about a mean distance": about_a_mean_distance(2),
+}
+
+
+@cache
+def unfused(name: str) -> Unfused:
+    return read(PROGRAMS[name]())
+
+
+def at_offset(program: Unfused, offset: float) -> Arrays:
+    rng = np.random.default_rng(1)
+    inputs = program.func.params[:-1]
+    return [(offset + rng.standard_normal((ROWS, LENGTH))).astype("float32") for _ in inputs]
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_offset_of_the_data_takes_no_digits(name: str, offset: float) -> None:
+    program = unfused(name)
+    for tile, segments in TILINGS:
+        program.check(at_offset(program, offset), tile=tile, segments=segments)
