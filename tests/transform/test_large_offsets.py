@@ -47,10 +47,31 @@ def about_a_mean_distance(power: int) -> Callable[[], tirx.PrimFunc]:
     return build
 
 
+def product_of_exponentials() -> tirx.PrimFunc:
+    """a, b -> Σ exp(a − max a)·exp(b − max b)."""
+    a, b = array("a"), array("b")
+    m, n = fold("m", lambda i, j: a[i, j], maximum), fold("n", lambda i, j: b[i, j], maximum)
+    return program(a, b, fold("out", lambda i, j: te.exp(a[i, j] - m[i]) * te.exp(b[i, j] - n[i])))
+
+
+def overlap_of_probabilities() -> tirx.PrimFunc:
+    """a, b -> Σ softmax(a)·softmax(b)."""
+    a, b = array("a"), array("b")
+    m, s = softmax_stages(a)
+    n, t = softmax_stages(b, suffix="_b")
+
+    def element(i: Expr, j: Expr) -> Expr:
+        return te.exp(a[i, j] - m[i]) / s[i] * (te.exp(b[i, j] - n[i]) / t[i])
+
+    return program(a, b, fold("out", element))
+
+
 PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "spread of surprise": spread_of_surprise,
     "distances about their mean": about_a_mean_distance(1),
     "squares about a mean distance": about_a_mean_distance(2),
+    "product of exponentials": product_of_exponentials,
+    "overlap of probabilities": overlap_of_probabilities,
 }
 
 

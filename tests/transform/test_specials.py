@@ -74,6 +74,13 @@ def log_sum_exp() -> tirx.PrimFunc:
     return program(x, each("out", lambda i: row_max[i] + te.log(row_sum[i]), ROWS))
 
 
+def product_of_exponentials() -> tirx.PrimFunc:
+    """x, w -> Σ exp(x − max x)·exp(w − max w)."""
+    x, w = array("x"), array("w")
+    m, n = fold("m", lambda i, j: x[i, j], maximum), fold("n", lambda i, j: w[i, j], maximum)
+    return program(x, w, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) * te.exp(w[i, j] - n[i])))
+
+
 def divided_by_the_largest() -> tirx.PrimFunc:
     """x, w -> Σ x/max|x| · w."""
     x, w = array("x"), array("w")
@@ -99,6 +106,7 @@ CASCADES: dict[str, Callable[[], tirx.PrimFunc]] = {
     "softmax of a minimum": PROGRAMS["softmax_of_minimum"],
     "softmax-weighted variance": PROGRAMS["softmax_weighted_variance"],
     "second moment of logits": PROGRAMS["second_moment_of_logits"],
+    "Σ exp(x − max x)·exp(w − max w)": product_of_exponentials,
     "Σ exp(x − mean)": PROGRAMS["exponential_about_the_mean"],
     "root of a sum": PROGRAMS["root_of_a_sum"],
     "log-sum-exp": log_sum_exp,

@@ -11,7 +11,15 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
 from tvm_cascade.algebra.counterexample import Counterexample, Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, HandleTable, Move, Range, is_power_of_two
+from tvm_cascade.algebra.gauge import (
+    Gauge,
+    Handle,
+    HandleTable,
+    Move,
+    Range,
+    bounded_by_results,
+    is_power_of_two,
+)
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.order_facts import ordered_by_results
 from tvm_cascade.algebra.reached import Earlier
@@ -188,6 +196,10 @@ class Derivation:
     def earlier(self) -> Earlier:
         """The reductions so far, on numbers."""
         return Earlier(self.done, self.elements, self.meaning)
+
+    def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
+        """Whether the partial results bound an exponent over handles (`bounded_by_results`)."""
+        return bounded_by_results(exponent, self.handles, self.done, self.elements, kept)
 
     @property
     def offsets(self) -> Offsets:

@@ -202,38 +202,45 @@ def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
 
 def bounded_by_results(
     exponent: sp.Expr,
-    handle: Handle,
+    handles: Iterable[Handle],
     reductions: Sequence[Reduction],
     elements: Sequence[sp.Symbol],
     kept: Mapping[sp.Symbol, int],
 ) -> bool:
-    """Whether the exponent, with the handle at the partial results, is bounded above for every position folded so far.
+    """Whether the exponent, with handles at the partial results, is bounded above for every position folded so far.
 
-    True where the handle's value is a function of one max (min) over the same elements, the exponent falls (rises)
-    in it, and is at x = max (min) free of position and of results: 0, or what the unfused program has there too.
+    True where the handles' values are functions of one max (min) over the same elements, the exponent falls (rises)
+    in it, and is at x = max (min) free of position and of results: 0, or what the unfused program has there too. Or of
+    several, as in (a − max a) + (b − max b).
 
     Parameters
     ----------
     kept : conditions, with their values at the positions that count (`conditions_that_keep`).
     """
-    full = exponent.subs(handle.symbol, handle.value).subs(kept)
-    for reduction in reductions:
-        if reduction.result not in handle.value.free_symbols or not reduction.reducer.ordered:
-            continue
-        if handle.value.free_symbols - {reduction.result} - exponent.free_symbols:
-            continue
-        slope = sp.diff(full, reduction.result)
-        right_way = (
-            slope.is_negative if reduction.reducer is MAX else slope.is_positive if reduction.reducer is MIN else False
-        )
-        at_bound = full.subs(reduction.result, reduction.element.subs(kept))
-        varying = at_bound.free_symbols & {*elements, *(r.result for r in reductions)}
-        if not right_way or varies_numerically(at_bound, list(varying)):
-            continue
-        at_bound = simplified(at_bound)
-        if not at_bound.free_symbols & varying and at_bound.is_finite is not False:
+    values = {h.symbol: h.value for h in handles if h.symbol in exponent.free_symbols}
+    full = exponent.subs(values).subs(kept)
+    read = set().union(*(value.free_symbols for value in values.values()))
+    varying = {*elements, *(r.result for r in reductions)}
+    ordered = [r for r in reductions if r.reducer.ordered and r.result in read]
+    falls = [r for r in ordered if _falls(sp.diff(full, r.result), r)]
+    together = [falls] if len(ordered) > 1 and falls == ordered else []
+    for some in [*([r] for r in falls), *together]:
+        at_bound = full.subs({r.result: r.element.subs(kept) for r in some}, simultaneous=True)
+        others = read - {r.result for r in some} - exponent.free_symbols
+        if not others and _is_the_same(at_bound, varying & at_bound.free_symbols):
             return True
     return False
+
+
+def _falls(slope: sp.Expr, reduction: Reduction) -> bool:
+    return bool(slope.is_negative if reduction.reducer is MAX else reduction.reducer is MIN and slope.is_positive)
+
+
+def _is_the_same(value: sp.Expr, varying: Collection[sp.Symbol]) -> bool:
+    if varies_numerically(value, list(varying)):
+        return False
+    value = simplified(value)
+    return not value.free_symbols & set(varying) and value.is_finite is not False
 
 
 def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> list[sp.Symbol]:

@@ -20,7 +20,6 @@ from tvm_cascade.algebra.gauge import (
     Handle,
     Move,
     Range,
-    bounded_by_results,
     exponents,
     factor_in,
     is_location,
@@ -40,7 +39,7 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
     done, elements = derivation.done, derivation.elements
     kept = conditions_that_keep(function, elements)
     read = exponents(function, handle.symbol, elements)
-    unbounded = {e for e in read if not bounded_by_results(e, handle, done, elements, kept)}
+    unbounded = {e for e in read if not derivation.bounds(e, kept)}
     if unbounded:
         counted = sp.And(derivation.where, *(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in kept.items()))
         with derivation.over(counted):  # beside a larger exponent that a condition drops, all others may come out 0

@@ -25,7 +25,6 @@ from tvm_cascade.algebra.gauge import (
     Gauge,
     Handle,
     Move,
-    bounded_by_results,
     cancelled_results,
     exponents,
     factor_in,
@@ -35,6 +34,7 @@ from tvm_cascade.algebra.gauge import (
     translations,
 )
 from tvm_cascade.algebra.moved_state import MovedState
+from tvm_cascade.algebra.offsets import by_offset
 from tvm_cascade.algebra.opposed import joined_where_opposed
 from tvm_cascade.algebra.powers import Powers, powers_in_range
 from tvm_cascade.algebra.reducer import SUM
@@ -186,18 +186,35 @@ def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: R
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
     """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds.
 
-    SymPy writes such a product as exp(x + y − u − v) by itself.
+    SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so.
     """
     values = {h.symbol: h.value for h in derivation.handles}
     reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values)]
     exponent = sp.Add(*(f.args[0] for f in reading))
+    rest = [f for f in sp.Mul.make_args(term) if f not in reading]
+    if reading and (apart := _bounded_apart(derivation, term, exponent.xreplace(values))) is not None:
+        return sp.Mul(*rest, sp.exp(apart))
     several = len(exponent.free_symbols & values.keys()) > 1
     if len(reading) < 2 and not several:
         return term
-    rest = [f for f in sp.Mul.make_args(term) if f not in reading]
     if several:
         exponent = derivation.extracted(sp.expand(exponent.xreplace(values)))
     return sp.Mul(*rest, sp.exp(exponent))
+
+
+def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> sp.Expr | None:
+    """a + b − max a − max b over a handle of each, where they bound it: a and b may lie far from each other.
+
+    Held at one reference near max a + max b, a + b would be rounded where (a − max a) + (b − max b) is not.
+    """
+    terms = sp.Add.make_args(sp.expand(exponent))
+    moving, still = by_offset([t for t in terms if t.has(*derivation.results)], derivation.offsets)
+    if len(moving) < 2 or still or any(t.has(*derivation.elements) for group in moving for t in group):
+        return None
+    rest = sp.Add(*(t for t in terms if not t.has(*derivation.results)))
+    apart = rest + sp.Add(*(derivation.extracted(sp.Add(*group)) for group in moving))
+    kept = conditions_that_keep(term, derivation.elements)
+    return apart if derivation.bounds(apart, kept) else None
 
 
 def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
@@ -254,7 +271,7 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
     kept = conditions_that_keep(held.function, derivation.elements)
     for handle in list(held.tracked):
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if bounded_by_results(exponent, handle, derivation.done, derivation.elements, kept):
+            if derivation.bounds(exponent, kept):
                 continue
             slope = sp.diff(exponent, handle.symbol)
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
@@ -281,7 +298,7 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
     for handle in held.tracked:
         in_exponents = exponents(split.function, handle.symbol, elements)
         kept = conditions_that_keep(split.function, elements)
-        if any(bounded_by_results(exponent, handle, derivation.done, elements, kept) for exponent in in_exponents):
+        if any(derivation.bounds(exponent, kept) for exponent in in_exponents):
             continue
         bare, hidden = _without_exponentials(split.function, handle)
         parts = translations(bare, handle.symbol, elements) or {}
@@ -379,7 +396,7 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
     kept = conditions_that_keep(held.function, derivation.elements)
     for handle in held.tracked:
         for exponent in exponents(held.function, handle.symbol, derivation.elements):
-            if not bounded_by_results(exponent, handle, derivation.done, derivation.elements, kept):
+            if not derivation.bounds(exponent, kept):
                 unbounded = True
                 infinite += cancelled_results(exponent, handle, derivation.done)
     if not (unbounded and factor.has(sp.exp)):

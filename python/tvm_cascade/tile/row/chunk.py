@@ -11,6 +11,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.domain import identity_of
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.hopper.script import bind, held, put, registers
@@ -61,6 +62,7 @@ class ChunkFold:
     def __init__(self, program: RowProgram, state: State, row_values: Mapping[sp.Symbol, Any], length: ir.Expr) -> None:
         self.program, self.state, self.row_values, self.length = program, state, row_values, length
         self.dtype = program.reference_dtype
+        self.offsets = Offsets.of_fold(state.fold)
         self.values: dict[sp.Symbol, Any] = {}
         self.old: dict[sp.Symbol, Any] = {}
         self.elements: dict[sp.Symbol, Any] = {}
@@ -218,7 +220,7 @@ class ChunkFold:
         dtype: str | None = None,
         conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
     ) -> ir.Expr:
-        return TilePrinter(symbols, dtype or self.dtype, conditions or {})(expression)
+        return TilePrinter(symbols, dtype or self.dtype, conditions or {}, self.offsets)(expression)
 
     def _set(
         self, table: dict[sp.Symbol, Any], symbol: sp.Symbol, name: str, value: ir.Expr, dtype: str | None = None

@@ -10,6 +10,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
@@ -66,10 +67,10 @@ class Store:
 
     def _finish(self, state: State) -> None:
         symbols = Symbols(self.results, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
+        offsets = Offsets.of_fold(self.row.fold)
         for result, expression in self.row.fold.finish.items():
-            self.results[result] = bind(
-                str(result), TilePrinter(symbols, result_dtype(self.row, result), {})(expression)
-            )
+            printer = TilePrinter(symbols, result_dtype(self.row, result), {}, offsets)
+            self.results[result] = bind(str(result), printer(expression))
 
 
 def result_dtype(row: Row, result: sp.Symbol) -> str:
