@@ -47,6 +47,27 @@ def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: l
     assert held(*reductions)[-1] is Range.LOCATION
 
 
+def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
+    cascade = Cascade([Reduction(a, MAX, positive), Reduction(b, SUM, w * sp.log(positive / a))], [positive, w])
+    fold = derive(cascade)
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    assert (reference.range, reference.tracks) == (Range.RATIO, a)
+    assert fold.components[1].lift == w * sp.log(positive / sp.Abs(reference.symbol))
+
+
+def test_exponentials_bounded_together_have_a_reference_for_each_extremum() -> None:
+    assert held(
+        Reduction(a, MAX, x), Reduction(b, MIN, y), Reduction(c, SUM, sp.exp(x - a) * sp.exp(2 * b - 2 * y))
+    ) == [Range.BOUNDED, Range.BOUNDED]
+
+
+def test_exponentials_of_which_one_is_not_bounded_have_one_reference() -> None:
+    assert held(Reduction(a, MAX, x), Reduction(b, SUM, y), Reduction(c, SUM, sp.exp(x - a) * sp.exp(y - b))) == [
+        Range.LARGEST
+    ]
+
+
 @pytest.mark.parametrize(
     "reductions",
     [

@@ -10,7 +10,9 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from ..analysis.programs import LENGTH, ROWS, array, fold, number, program
+from tvm_cascade.algebra.gauge import Range
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, minimum, number, program
 from .running import Array, Unfused, read
 
 TILINGS = [(5, 1), (4, 3)]
@@ -65,6 +67,36 @@ def test_the_signs_decide_as_they_do_element_by_element(name: str) -> None:
         program.check([of_signs()], tile=tile, segments=segments)
         found = np.isnan(program.fused_results([of_signs()], tile=tile, segments=segments)["out"])
         assert found[:3].tolist() == [False, False, True]
+
+
+def after_extremum(combine: Callable[..., Expr], element: Callable[[Expr, Expr], Expr]) -> Callable[[], tirx.PrimFunc]:
+    """s = max or min of x; out = Σ element(x, s)."""
+
+    def build() -> tirx.PrimFunc:
+        x = array("x")
+        s = fold("s", lambda i, j: x[i, j], combine)
+        return program(x, fold("out", lambda i, j: element(x[i, j], s[i])))
+
+    return build
+
+
+NEAR_ONE: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "below the largest": after_extremum(maximum, lambda x, m: te.log(x / m)),
+    "bits above the least": after_extremum(minimum, lambda x, m: te.log2(x / m)),
+    "squares below the largest": after_extremum(maximum, lambda x, m: te.power(te.log(x / m), number(2))),
+    "weighed by the ratio": after_extremum(maximum, lambda x, m: x / m * te.log(x / m)),
+}
+
+
+@pytest.mark.parametrize("scale", [3.0, -700.0, 2e-20])
+@pytest.mark.parametrize("name", NEAR_ONE)
+def test_logarithms_of_ratios_near_one_keep_their_digits(name: str, scale: float) -> None:
+    program = read(NEAR_ONE[name]())
+    x = scale * (1 - 1e-3 * np.random.default_rng(3).random((ROWS, LENGTH)))
+    for tile, segments in TILINGS:
+        program.check([x.astype("float32")], tile=tile, segments=segments)
+    (group,) = program.groups
+    assert Range.RATIO in {reference.range for reference in group.fold.references}
 
 
 def test_what_is_masked_out_may_have_any_sign() -> None:

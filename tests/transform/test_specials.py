@@ -81,6 +81,13 @@ def product_of_exponentials() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) * te.exp(w[i, j] - n[i])))
 
 
+def logarithms_of_ratios() -> tirx.PrimFunc:
+    """x -> Σ log(|x|/max |x|)."""
+    x = array("x")
+    largest = fold("largest", lambda i, j: te.abs(x[i, j]), maximum)
+    return program(x, fold("out", lambda i, j: te.log(te.abs(x[i, j]) / largest[i])))
+
+
 def divided_by_the_largest() -> tirx.PrimFunc:
     """x, w -> Σ x/max|x| · w."""
     x, w = array("x"), array("w")
@@ -112,6 +119,7 @@ CASCADES: dict[str, Callable[[], tirx.PrimFunc]] = {
     "log-sum-exp": log_sum_exp,
     "variance": variance,
     "fourth power": PROGRAMS["fourth_power"],
+    "Σ log(|x|/max |x|)": logarithms_of_ratios,
     "Σ x/max|x| · w": divided_by_the_largest,
     "Σ x/Σ|x|": divided_by_a_sum("x"),
     **{f"temperature {t}": softmax_at_a_temperature(t) for t in (0.0, 0.5, 3.0, -1.0)},

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import Reducer
@@ -74,6 +75,33 @@ class WholePower(sp.Function):
     @staticmethod
     def _imp_(exponent: Any) -> Any:
         return 2.0**exponent  # for lambdify
+
+
+class LogRatio(sp.Function):
+    """`LogRatio(a, b)`: log |a/b|, to the digits of a − b where a and b are near each other."""
+
+    nargs = 2
+
+    @property
+    def is_real(self) -> bool:
+        """A logarithm of a positive number."""
+        return True
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """log |a/b| as SymPy writes it."""
+        above, below = self.args
+        return sp.log(sp.Abs(above) / sp.Abs(below))
+
+    @staticmethod
+    def _imp_(above: Any, below: Any) -> Any:
+        return mpmath.log(abs(above) / abs(below))  # for lambdify
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
 
 
 class Settled(sp.Function):

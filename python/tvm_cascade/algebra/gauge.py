@@ -7,6 +7,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 |--------|--------------------------------------------------------|-----------------------------------------------|
 | deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
 | running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
+| running  | F reads log(x/u), u from max and min      | u of the partial results, a scale               |
 | deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
 | centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
 | centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
@@ -80,6 +81,7 @@ class Range(str, Enum):
     LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
     LAZY = f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
     SCALE = "|x/c| ≤ 1"
+    RATIO = "log(x/c) has the digits that log(x/u) has, where log x − log u need have none left"
     POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
     LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
     MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"

@@ -12,6 +12,7 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle
 from tvm_cascade.algebra.powers import Powers
+from tvm_cascade.algebra.ratios import LogReference
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.work import terms_of_exponentials
 
@@ -33,7 +34,7 @@ class MovedState:
     functions: tuple[sp.Expr, ...]
     shift: sp.Matrix
     handles: list[Handle]
-    references: list[Reference]
+    references: Sequence[Reference | LogReference]
     components: list[sp.Expr] = field(default_factory=list)
 
     def final(self) -> sp.Expr:
@@ -66,7 +67,19 @@ class MovedState:
 
     @property
     def _lifts(self) -> list[sp.Expr]:
-        return [function.subs(self._old, simultaneous=True) for function in self.functions]
+        lifts = [function.subs(self._old, simultaneous=True) for function in self.functions]
+        for reference in self._logarithms:
+            lifts = [reference.lifted(lift, self.derivation).xreplace(reference.written) for lift in lifts]
+        return lifts
+
+    @property
+    def _logarithms(self) -> list[LogReference]:
+        return [reference for reference in self.references if isinstance(reference, LogReference)]
+
+    def _written(self, moved: sp.Expr) -> sp.Expr:
+        for reference in self._logarithms:
+            moved = moved.xreplace(reference.written)
+        return moved
 
     @property
     def _moving(self) -> sp.Matrix:
@@ -99,7 +112,7 @@ class MovedState:
         for k in new:
             moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
             written = terms_of_exponentials(moved) if moved.has(sp.exp) else moved
-            self.derivation.add(self.reduction, SUM, lifts[k], written)
+            self.derivation.add(self.reduction, SUM, lifts[k], self._written(written))
 
     def _at_results(self, shift: sp.Matrix, unit: sp.Expr) -> sp.Expr:
         """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift.
@@ -112,7 +125,9 @@ class MovedState:
         terms = [(entry, component.subs(COUNT, LENGTH)) for entry, component in pairs]
         final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
         for reference, handle in zip(self.references, self.handles, strict=True):
-            if reference.free or reference.gauge is Gauge.DEFERRED:
+            if isinstance(reference, LogReference):
+                final = final.xreplace({reference.step: reference.step_to(handle.value)})
+            elif reference.free or reference.gauge is Gauge.DEFERRED:
                 step = unit * (handle.value - reference.symbol)
                 final = final.xreplace({reference.step: step, reference.moved: handle.value})
             else:

@@ -37,6 +37,7 @@ from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.offsets import by_offset
 from tvm_cascade.algebra.opposed import joined_where_opposed
 from tvm_cascade.algebra.powers import Powers, powers_in_range
+from tvm_cascade.algebra.ratios import LogReference, log_reference
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.rounded_range import leaves_range_in_part
@@ -140,14 +141,17 @@ def _moments(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Exp
 
 def _at_references(derivation: Derivation, reduction: Reduction, held: Held, basis: Basis) -> sp.Expr:
     """The term from a state of the basis's functions, held at references of its handles."""
-    references = [reference_of(derivation, reduction, handle, held.function) for handle in held.tracked]
+    references = [
+        log_reference(derivation, handle, held.function) or reference_of(derivation, reduction, handle, held.function)
+        for handle in held.tracked
+    ]
     symbols = [handle.symbol for handle in held.tracked]
     shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
         raise derivation.refuse(reduction, "separation_unknown", held.function)
     functions = tuple(joined_where_opposed(f, derivation.elements) for f in (held.lift, *basis.functions[1:]))
     state = MovedState(derivation, reduction, functions, shift, held.tracked, references)
-    powers = _powers(derivation, held)
+    powers = None if any(isinstance(r, LogReference) for r in references) else _powers(derivation, held)
     if powers is not None:
         return powers.rest * state.final_in_units(powers)
     final = state.final()

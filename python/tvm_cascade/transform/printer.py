@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, PowerOfTwo, Rescaled, Round, Settled, WholePower
+from tvm_cascade.algebra.cascade import LN2, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
 from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
@@ -45,6 +45,10 @@ _RELATIONS: dict[type, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     sp.Unequality: tirx.NE,
 }
 
+
+ARTANH_TERMS = 6
+NEAR_ONE = sp.Rational(1, 16)
+"""Up to here so many terms give artanh to the digits of float64."""
 
 _EXPONENTS = {
     "float16": ("int16", -(1 << 10)),
@@ -119,6 +123,8 @@ class Printer:
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
         if isinstance(expression, Settled):
             return self._settled(*expression.args)
+        if isinstance(expression, LogRatio):
+            return self._log_ratio(*(self(a) for a in expression.args))
         if isinstance(expression, Rescaled):
             return self._rescaled(*expression.args)
         if isinstance(expression, (sp.Max, sp.Min)):
@@ -185,6 +191,16 @@ class Printer:
             finite = tirx.LE(tirx.abs(self(result)), largest)
             settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
         return settled
+
+    def _log_ratio(self, above: ir.Expr, below: ir.Expr) -> ir.Expr:
+        """log |a/b| as 2·artanh s, s = (a − b)/(a + b), where that is small: a/b is rounded to the digits of 1."""
+        s = prim.Div(prim.Sub(above, below), prim.Add(above, below))
+        square = prim.Mul(s, s)
+        series = self._constant(0)
+        for power in reversed(range(ARTANH_TERMS)):
+            series = prim.Add(prim.Mul(series, square), self._constant(sp.Rational(2, 2 * power + 1)))
+        far = tirx.log(prim.Div(tirx.abs(above), tirx.abs(below)))
+        return tirx.Select(tirx.LT(tirx.abs(s), self._constant(NEAR_ONE)), prim.Mul(s, series), far)
 
     def _rescaled(self, value: sp.Expr, above: sp.Expr, below: sp.Expr, power: sp.Integer) -> ir.Expr:
         ratio = self(above) if below == 1 else prim.Div(self(above), self(below))
