@@ -7,7 +7,7 @@ import math
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Reduction, element, result, truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Lasting, Reduction, element, result, truth
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
@@ -54,6 +54,22 @@ def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
     (reference,) = fold.references
     assert (reference.range, reference.tracks) == (Range.RATIO, a)
     assert fold.components[1].lift == w * sp.log(positive / sp.Abs(reference.symbol))
+
+
+@pytest.mark.parametrize(
+    ("reductions", "lasts"),
+    [
+        ([Reduction(a, MIN, x), Reduction(b, SUM, w * (x - a) ** 2)], True),
+        ([Reduction(a, MAX, y), Reduction(b, SUM, (x - a) ** 3)], True),
+        ([Reduction(a, SUM, x), Reduction(b, SUM, (x - a / LENGTH) ** 2)], False),
+        ([Reduction(a, MAX, y), Reduction(b, SUM, (x - a) * (w - a))], False),
+    ],
+    ids=["minimum", "maximum of something else", "mean", "a sign that moves"],
+)
+def test_sums_about_extrema_stay_infinite_where_an_element_is(reductions: list[Reduction], lasts: bool) -> None:
+    fold = derive(Cascade(reductions, [x, y, w]))
+    assert isinstance(fold, Fold)
+    assert any(isinstance(component.shift, Lasting) for component in fold.components) is lasts
 
 
 def test_exponentials_bounded_together_have_a_reference_for_each_extremum() -> None:

@@ -12,12 +12,25 @@ from functools import cache
 import numpy as np
 import pytest
 from tvm import te, tirx
+from tvm.ir import Expr
 
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.tolerance import kinds
 
-from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, number, program, softmax_stages, variance
+from ..analysis.programs import (
+    LENGTH,
+    ROWS,
+    array,
+    each,
+    fold,
+    maximum,
+    minimum,
+    number,
+    program,
+    softmax_stages,
+    variance,
+)
 from .programs import PROGRAMS
 from .running import Array, Arrays, Unfused, read
 
@@ -81,6 +94,17 @@ def product_of_exponentials() -> tirx.PrimFunc:
     return program(x, w, fold("out", lambda i, j: te.exp(x[i, j] - m[i]) * te.exp(w[i, j] - n[i])))
 
 
+def powers_about_an_extremum(power: int, combine: Callable[..., Expr], of: str) -> Callable[[], tirx.PrimFunc]:
+    """x, w -> Σ w·(x − m)^power, with m the extremum of x or w."""
+
+    def build() -> tirx.PrimFunc:
+        x, w = array("x"), array("w")
+        m = fold("m", lambda i, j: (x if of == "x" else w)[i, j], combine)
+        return program(x, w, fold("out", lambda i, j: w[i, j] * te.power(x[i, j] - m[i], number(power))))
+
+    return build
+
+
 def logarithms_of_ratios() -> tirx.PrimFunc:
     """x -> Σ log(|x|/max |x|)."""
     x = array("x")
@@ -119,6 +143,10 @@ CASCADES: dict[str, Callable[[], tirx.PrimFunc]] = {
     "log-sum-exp": log_sum_exp,
     "variance": variance,
     "fourth power": PROGRAMS["fourth_power"],
+    "Σ w·(x − min x)²": powers_about_an_extremum(2, minimum, "x"),
+    "Σ w·(x − max x)³": powers_about_an_extremum(3, maximum, "x"),
+    "Σ w·(x − max w)²": powers_about_an_extremum(2, maximum, "w"),
+    "Σ w·(x − min w)³": powers_about_an_extremum(3, minimum, "w"),
     "Σ log(|x|/max |x|)": logarithms_of_ratios,
     "Σ x/max|x| · w": divided_by_the_largest,
     "Σ x/Σ|x|": divided_by_a_sum("x"),

@@ -127,6 +127,28 @@ class Settled(sp.Function):
         return str(printer.doprint(self.args[0] * self.args[1]))
 
 
+class Lasting(sp.Function):
+    """`Lasting(T, moved, Δ…)`: T where it is infinite and every Δ finite, else T as moved by the steps Δ.
+
+    Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is the moved one, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(_component: Any, moved: Any, *_steps: Any) -> Any:
+        return moved  # for lambdify: the value among finite numbers
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[1]))
+
+    def _latex(self, printer: Any) -> str:
+        return str(printer.doprint(self.args[1]))
+
+
 class Rescaled(sp.Function):
     """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Lasting, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle
+from tvm_cascade.algebra.gauge import Gauge, Handle, tracking_gauge
 from tvm_cascade.algebra.powers import Powers
 from tvm_cascade.algebra.ratios import LogReference
 from tvm_cascade.algebra.reducer import SUM
@@ -40,7 +40,7 @@ class MovedState:
     def final(self) -> sp.Expr:
         """The first function summed, at the final results."""
         moving = self._moving
-        self._add(self._lifts, lambda k, j, component: moving[k, j] * component)
+        self._add(self._lifts, lambda k, j, component: moving[k, j] * component, self._lasts)
         return self._at_results(self.shift, sp.S.One)
 
     def final_in_units(self, powers: Powers) -> sp.Expr:
@@ -92,12 +92,18 @@ class MovedState:
     def _known(self, lift: sp.Expr) -> sp.Symbol | None:
         return self.derivation.known(SUM, lift)
 
-    def _add(self, lifts: list[sp.Expr], part: Callable[[int, int, sp.Expr], sp.Expr]) -> None:
+    def _add(
+        self,
+        lifts: list[sp.Expr],
+        part: Callable[[int, int, sp.Expr], sp.Expr],
+        lasts: Callable[[sp.Expr], bool] = lambda _function: False,
+    ) -> None:
         """The component of each lift: the count for one that does not vary, an earlier component with the same lift.
 
         Parameters
         ----------
         part : what becomes of the j-th component T in the k-th one, from k, j and T.
+        lasts : whether the sum of a function that is infinite stays so.
         """
         new: list[int] = []
         for k, lift in enumerate(lifts):
@@ -112,7 +118,23 @@ class MovedState:
         for k in new:
             moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
             written = terms_of_exponentials(moved) if moved.has(sp.exp) else moved
+            if lasts(self.functions[k]):
+                written = Lasting(self.derivation.unused(self.reduction), written)
             self.derivation.add(self.reduction, SUM, lifts[k], self._written(written))
+
+    def _lasts(self, function: sp.Expr) -> bool:
+        """Whether an infinite element makes the sum infinite, of the same sign, at every finite u, and u can be finite.
+
+        Extrema alone can: a mean of infinite elements is infinite itself.
+        """
+        symbols = [handle.symbol for handle in self.handles]
+        reading = [f.as_base_exp() for f in sp.Mul.make_args(function) if f.has(*symbols)]
+        if len(symbols) != 1 or len(reading) != 1 or function.has(sp.exp) or self._logarithms:
+            return False
+        ((base, power),) = reading
+        extremum = tracking_gauge(self.handles[0], self.derivation.done) is Gauge.RUNNING
+        linear = base.is_polynomial(*symbols) and sp.diff(base, symbols[0]).is_number
+        return bool(extremum and linear and power.is_Integer and power > 0 and not self._fixed)
 
     def _at_results(self, shift: sp.Matrix, unit: sp.Expr) -> sp.Expr:
         """Component 0 shifted to the final results. A reference that ends at its quantity needs no shift.
@@ -123,6 +145,7 @@ class MovedState:
         """
         pairs = zip(shift.row(0), self.components, strict=True)
         terms = [(entry, component.subs(COUNT, LENGTH)) for entry, component in pairs]
+        lasting: list[sp.Expr] = []
         final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
         for reference, handle in zip(self.references, self.handles, strict=True):
             if isinstance(reference, LogReference):
@@ -130,9 +153,11 @@ class MovedState:
             elif reference.free or reference.gauge is Gauge.DEFERRED:
                 step = unit * (handle.value - reference.symbol)
                 final = final.xreplace({reference.step: step, reference.moved: handle.value})
+                lasting = [step] if self._lasts(self.functions[0]) else []
             else:
                 final = final.subs({reference.moved: reference.symbol, reference.step: 0})
-        return final.xreplace(self._fixed)
+        final = final.xreplace(self._fixed)
+        return Lasting(self.components[0], final, *lasting) if lasting else final
 
 
 def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]) -> sp.Expr:

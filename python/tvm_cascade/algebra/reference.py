@@ -52,13 +52,15 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
     if mean is not None:
         # The total weight in the denominator is zero where no position that counts has been met.
         weighted = not mean.has(COUNT)
+        # At an infinite mean no element is anything, though all are, or infinite, about a finite extremum.
+        extremum = tracking_gauge(handle, done) is Gauge.RUNNING
         return derivation.refer(
             (handle, "mean", mean),
             handle.value,
             Gauge.CENTRED,
             mean,
             auxiliary=True,
-            guarded=weighted,
+            guarded=weighted or extremum,
             range=Range.MEAN,
         )
     gauge = tracking_gauge(handle, done)

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
+from tvm_cascade.algebra.cascade import LN2, Lasting, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
 from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.analysis.domain import dtype_of, extreme
 from tvm_cascade.errors import RewriteError
@@ -123,6 +123,8 @@ class Printer:
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
         if isinstance(expression, Settled):
             return self._settled(*expression.args)
+        if isinstance(expression, Lasting):
+            return self._lasting(*expression.args)
         if isinstance(expression, LogRatio):
             return self._log_ratio(*(self(a) for a in expression.args))
         if isinstance(expression, Rescaled):
@@ -191,6 +193,13 @@ class Printer:
             finite = tirx.LE(tirx.abs(self(result)), largest)
             settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
         return settled
+
+    def _lasting(self, component: sp.Expr, moved: sp.Expr, *steps: sp.Expr) -> ir.Expr:
+        largest, value = tirx.max_value(self.dtype), self(component)
+        moves = tirx.LE(tirx.abs(value), largest)
+        for step in steps:
+            moves = tirx.bitwise_or(moves, tirx.Not(tirx.LE(tirx.abs(self(step)), largest)))
+        return tirx.Select(moves, self(moved), value)
 
     def _log_ratio(self, above: ir.Expr, below: ir.Expr) -> ir.Expr:
         """log |a/b| as 2·artanh s, s = (a − b)/(a + b), where that is small: a/b is rounded to the digits of 1."""
