@@ -50,7 +50,7 @@ def written_twice(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
     for i in range(8):
         with T.sblock("second"):
             v = T.axis.spatial(8, i)
-            b[v] = b[v] + T.float32(1)
+            b[v] = b[7 - v] + T.float32(1)
 
 
 @T.prim_func(s_tir=True)
@@ -59,7 +59,7 @@ def two_stores(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32"), c: T.
         with T.sblock("both"):
             v = T.axis.spatial(8, i)
             b[v] = a[v]
-            c[v] = a[v]
+            c[v] = b[7 - v]
 
 
 @T.prim_func(s_tir=True)

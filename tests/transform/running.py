@@ -118,3 +118,28 @@ def read(func: tirx.PrimFunc) -> Unfused:
     groups = [candidate.group for candidate in candidates if candidate.group is not None]
     assert groups, [str(candidate.reason) for candidate in candidates]
     return Unfused(func, program, groups, build(func))
+
+
+def drawn(func: tirx.PrimFunc, **numbers: int) -> list[Any]:
+    """Arguments for all parameters, outputs among them; `numbers` are those that are no buffers."""
+    rng = np.random.default_rng(0)
+    return [
+        rng.standard_normal([int(n) for n in param.ty.shape]).astype(numpy_dtype(str(param.ty.dtype)))
+        if tirx.is_buffer_var(param)
+        else numbers[param.name]
+        for param in func.params
+    ]
+
+
+def after(executable: Any, given: Sequence[Any]) -> list[Array]:
+    """All buffers once the function has run."""
+    tensors = [tvm.runtime.tensor(one) if isinstance(one, np.ndarray) else one for one in given]
+    executable(*tensors)
+    return [tensor.numpy() for tensor in tensors if not isinstance(tensor, int)]
+
+
+def assert_same_after(compiled: Any, func: tirx.PrimFunc, given: Sequence[Any], length: int) -> None:
+    """All buffers are what the function itself leaves in them, whichever it reads, writes, or writes over."""
+    unfused = after(build(func)[str(func.attrs["global_symbol"])], given)
+    for one, other in zip(after(compiled, given), unfused, strict=True):
+        tolerance.assert_close(one, other.astype("float64"), length=length, dtype=str(one.dtype))

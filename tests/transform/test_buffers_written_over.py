@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 from tvm.script import tirx as T
 
 import tvm_cascade
-from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
+
+from .running import assert_same_after, drawn
 
 Array = NDArray[Any]
 ROWS, LENGTH, FEATURES, AT = 4, 37, 8, 5
@@ -128,30 +127,12 @@ def scale_replaced_between(
             total[v_i] = total[v_i] + T.exp(x[v_i, v_j] + scale[v_i] - top[v_i])
 
 
-def drawn(func: tirx.PrimFunc) -> list[Any]:
-    rng = np.random.default_rng(0)
-    return [
-        rng.standard_normal([int(n) for n in param.ty.shape]).astype("float32") if tirx.is_buffer_var(param) else AT
-        for param in func.params
-    ]
-
-
-def after(executable: Any, given: list[Any]) -> list[Array]:
-    """All buffers once the function has run."""
-    tensors = [tvm.runtime.tensor(one) if isinstance(one, np.ndarray) else one for one in given]
-    executable(*tensors)
-    return [tensor.numpy() for tensor in tensors if not isinstance(tensor, int)]
-
-
 @pytest.mark.parametrize("schedule", [True, False])
 @pytest.mark.parametrize("func", [softmax_in_place, keys_appended, scale_replaced], ids=lambda f: f.__name__)
 def test_a_cascade_fuses_beside_a_block_that_writes_over_what_is_read(func: tirx.PrimFunc, schedule: bool) -> None:
     compiled = tvm_cascade.compile(func, force=True, schedule=schedule)
     assert [group.reason.code for group in compiled.report.groups] == ["fold", "overwritten"]
-    given = drawn(func)
-    unfused = after(tvm.compile(func, target="llvm")[func.attrs["global_symbol"]], given)
-    for one, other in zip(after(compiled, given), unfused, strict=True):
-        tolerance.assert_close(one, other.astype("float64"), length=LENGTH, dtype="float32")
+    assert_same_after(compiled, func, drawn(func, at=AT), length=LENGTH)
 
 
 def test_a_block_that_must_come_between_two_of_a_cascade_keeps_them_apart() -> None:

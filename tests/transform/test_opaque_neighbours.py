@@ -44,7 +44,7 @@ def softmax_of_a_sort() -> tirx.PrimFunc:
 
 @T.prim_func(s_tir=True)
 def around(x: T.Buffer((4, 37), "float32"), out: T.Buffer((4,), "float32"), other: T.Buffer((4,), "float32")):
-    """The sum reads what a block with two stores makes of the maximum."""
+    """The sum reads what a block with two stores, one of which reads another row of the other, makes of the maximum."""
     top = T.sblock_alloc_buffer((4,))
     twice = T.sblock_alloc_buffer((4,))
     for i, j in T.grid(4, 37):
@@ -57,7 +57,7 @@ def around(x: T.Buffer((4, 37), "float32"), out: T.Buffer((4,), "float32"), othe
         with T.sblock("pair"):
             v_i = T.axis.spatial(4, i)
             twice[v_i] = top[v_i] * T.float32(2)
-            other[v_i] = top[v_i]
+            other[v_i] = twice[3 - v_i]
     for i, j in T.grid(4, 37):
         with T.sblock("out"):
             v_i, v_j = T.axis.remap("SR", [i, j])

@@ -24,6 +24,7 @@ from tvm_cascade.analysis.domain import (
     REDUCTION,
     dtype_of,
     identity_of,
+    loads_of,
     reads_buffer,
     same,
     split_reduction,
@@ -31,12 +32,20 @@ from tvm_cascade.analysis.domain import (
     substitute,
     uses,
 )
+from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.fills import filled_first
+from tvm_cascade.analysis.statements import (
+    DETECT_ACCESS,
+    Uses,
+    block_names,
+    hands_over,
+    realized_block,
+    renewed,
+    replaced,
+    uses_of,
+    with_block,
+)
 from tvm_cascade.analysis.update import COMBINERS, Update, single_store, split_update
-
-DETECT_ACCESS = "tirx.script_parsing_detect_access"
-"""Annotation of blocks whose access regions TVM's own script completion fills in."""
-
-Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
 
 
 def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -47,7 +56,8 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     step = _Canonical()
-    found = _named_apart([nest for statement in statements for one in _apart(statement) for nest in step.nests(one)])
+    single = [nest for statement in statements for one in _apart(statement) for nest in _split(one)]
+    found = _named_apart([nest for one in filled_first(single) for nest in step.nests(one)])
     if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
         return func
     inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
@@ -58,13 +68,6 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     )
     changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
     return tvm.get_global_func("script.Complete")(changed, [], True)
-
-
-def block_names(nest: tirx.Stmt) -> list[str]:
-    """The names of all blocks in a statement."""
-    found: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(nest, (s_tir.SBlock, found.append))
-    return [block.name_hint for block in found]
 
 
 def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
@@ -98,7 +101,7 @@ def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
     inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
     parts = [part for one in inner for part in _apart(one)]
     plain = statement.kind == tirx.ForKind.SERIAL and statement.thread_binding is None and not statement.annotations
-    nests = all(isinstance(part, (tirx.For, s_tir.SBlockRealize)) for part in parts)
+    nests = all(realized_block(part) is not None for part in parts)
     if len(parts) == 1 or not plain or not nests or not _independent(parts, statement.loop_var):
         return [statement]
     found = []
@@ -111,7 +114,7 @@ def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
 
 def _independent(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> bool:
     """Whether each iteration keeps to itself: what one part writes, the others touch at the loop's own index alone."""
-    used = [_uses(part) for part in parts]
+    used = [uses_of(part) for part in parts]
     for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
         for buffer, _ in stores:
             both = [*stores, *loads, *other_loads, *other_stores]
@@ -120,38 +123,7 @@ def _independent(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> bool:
             slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
             if touched and not slab:
                 return False
-    return not any(_hands_over(part) for part in parts)
-
-
-def _uses(part: tirx.Stmt) -> tuple[Uses, Uses]:
-    """Loads and stores, with their indices in loop variables."""
-    loads: Uses = []
-    stores: Uses = []
-
-    def note(realize: s_tir.SBlockRealize) -> None:
-        block = realize.block
-        bound = dict(zip((iv.var for iv in block.iter_vars), realize.iter_values, strict=True))
-
-        def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
-            return tuple(substitute(index, bound) for index in indices)
-
-        kinds = [
-            (ir.TensorLoad, lambda load: loads.append((load.source, at(load.indices)))),
-            (tirx.BufferStore, lambda store: stores.append((store.buffer, at(store.indices)))),
-        ]
-        for statement in (block.body, block.init):
-            if statement is not None:
-                tvm_ffi.structural_walk(statement, kinds)
-
-    tvm_ffi.structural_walk(part, (s_tir.SBlockRealize, note))
-    return loads, stores
-
-
-def _hands_over(part: tirx.Stmt) -> bool:
-    """Whether a statement passes buffers on, to be used out of sight."""
-    found: list[tirx.Evaluate] = []
-    tvm_ffi.structural_walk(part, (tirx.Evaluate, found.append))
-    return bool(found)
+    return not any(hands_over(part) for part in parts)
 
 
 @dataclass
@@ -168,8 +140,6 @@ class _Canonical:
         if not isinstance(inner, s_tir.SBlockRealize):
             return [nest]
         block = inner.block
-        if apart := _one_store_each(block):
-            return [own for one in apart for own in self.nests(_renewed(_with_block(nest, block, one)))]
         store = single_store(block.body)
         reduces = any(iv.iter_type == REDUCTION for iv in block.iter_vars)
         if store is None or block.match_buffers or block.alloc_buffers:
@@ -177,7 +147,7 @@ class _Canonical:
         if not reduces:
             whole = block.init is None and not reads_buffer(store.value, store.buffer)
             plain = isinstance(block.body, tirx.BufferStore) or not whole
-            return [nest if plain else _with_block(nest, block, _replaced(block, store, None))]
+            return [nest if plain else with_block(nest, block, replaced(block, store, None))]
         start = single_store(block.init) if block.init is not None else None
         own = tirx.BufferLoad(store.buffer, list(store.indices))
         update = split_update(store.value, own)
@@ -200,62 +170,72 @@ class _Canonical:
                 return [nest]
             own = tirx.BufferLoad(store.buffer, list(store.indices))
             value = tirx.BufferStore(store.buffer, combine(own, update.element), list(store.indices))
-            return [_with_block(nest, block, _replaced(block, value, block.init))]
+            return [with_block(nest, block, replaced(block, value, block.init))]
         rest = _like(store.buffer)
         self.buffers.append(rest)
         indices, own = list(store.indices), tirx.BufferLoad(rest, list(store.indices))
         folded = tirx.BufferStore(rest, combine(own, update.element), indices)
         init = tirx.BufferStore(rest, identity_of(reducer, dtype_of(store.buffer)), indices)
         finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
-        return [_with_block(nest, block, _replaced(block, folded, init)), _after(nest, block, finished)]
+        return [with_block(nest, block, replaced(block, folded, init)), _after(nest, block, finished)]
+
+
+def _split(nest: tirx.Stmt) -> list[tirx.Stmt]:
+    """A nest for each store of its block, where that is the same."""
+    realize = realized_block(nest)
+    if realize is None or not (found := _one_store_each(realize.block)):
+        return [nest]
+    return [renewed(with_block(nest, realize.block, one)) for one in found]
 
 
 def _one_store_each(block: s_tir.SBlock) -> list[s_tir.SBlock]:
     """A block for each store of several that do not read what the others write; none where they do."""
-    stores, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
-    if len(stores) < 2 or not all(isinstance(one, tirx.BufferStore) for one in (*stores, *starts)):
+    bodies, starts = (list(body.seq) if isinstance(body, tirx.SeqStmt) else [body] for body in (block.body, block.init))
+    stores = [single_store(body) for body in bodies if not isinstance(body, tirx.Bind)]
+    if len(stores) < 2 or len(stores) < len(bodies) or block.match_buffers or block.alloc_buffers:
         return []
-    if block.match_buffers or block.alloc_buffers:
+    if block.init is None:
+        plain = [store for store in stores if store is not None]
+        return (
+            [replaced(block, body, None) for body in bodies]
+            if len(plain) == len(stores) and _apart_at_a_point(block, plain)
+            else []
+        )
+    if not all(isinstance(one, tirx.BufferStore) for one in (*bodies, *starts)):
         return []
     found = []
-    for store in stores:
+    for store in bodies:
         own = [start for start in starts if start.buffer.same_as(store.buffer)]
         update = split_update(store.value, tirx.BufferLoad(store.buffer, list(store.indices)))
-        written = [other.buffer for other in stores]
+        written = [other.buffer for other in bodies]
         if len(own) != 1 or update is None or update.element is None:
             return []
         if any(reads_buffer(update.element, buffer) for buffer in written):
             return []
-        found.append(_replaced(block, store, own[0]))
+        found.append(replaced(block, store, own[0]))
     return found
 
 
-def _renewed(nest: tirx.Stmt) -> tirx.Stmt:
-    """The nest over variables of its own."""
-    loops: list[tirx.For] = []
-    iters: list[tirx.IterVar] = []
-    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])
-    olds = [*(loop.loop_var for loop in loops), *(iv.var for iv in iters)]
-    news = [tirx.Var(old.name, old.ty) for old in olds]
+def _apart_at_a_point(block: s_tir.SBlock, stores: Sequence[tirx.BufferStore]) -> bool:
+    """Whether what one store writes, the others touch at the very same element alone, which no other point touches."""
+    variables = [iv.var for iv in block.iter_vars if extent_of(iv.dom.extent) != 1]
+    touched = [[(store.buffer, store.indices), *_loads_at(store)] for store in stores]
+    for store, used in itertools.permutations(zip(stores, touched, strict=True), 2):
+        buffer, indices = store[0].buffer, list(store[0].indices)
+        both = [list(at) for b, at in (*store[1], *used[1]) if b.same_as(buffer)]
+        own = all(any(var.same_as(index) for index in indices) for var in variables)
+        if any(b.same_as(buffer) for b, _ in used[1]) and not (own and all(same(at, indices) for at in both)):
+            return False
+    return True
 
-    def renew(var: tirx.Var) -> tirx.Var:
-        return next((new for old, new in zip(olds, news, strict=True) if old.same_as(var)), var)
 
-    return tvm_ffi.structural_map(nest, (ir.Var, renew))
+def _loads_at(store: tirx.BufferStore) -> Uses:
+    return [(load.source, tuple(load.indices)) for e in (store.value, *store.indices) for load in loads_of(e)]
 
 
 def _like(buffer: tirx.Var) -> tirx.Var:
     """A buffer of the same shape and dtype, for a reduction before its start is combined with it."""
     return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=f"{buffer.name}_reduced")
-
-
-def _replaced(block: s_tir.SBlock, body: tirx.Stmt, init: tirx.Stmt | None) -> s_tir.SBlock:
-    notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
-    return s_tir.SBlock(block.iter_vars, [], [], block.name_hint, body, init, annotations=notes)
-
-
-def _with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
-    return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))
 
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:

@@ -165,7 +165,7 @@ def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
         code = "scheduled" if blocks else "opaque_block"
         return Reason(code, f"a loop nest holds {type(inner).__name__} rather than one block")
     block = inner.block
-    if reason := _unplain(loops, inner):
+    if reason := why_not_plain(nest):
         return reason
     extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars}
     if not isinstance(block.body, tirx.BufferStore):
@@ -179,8 +179,12 @@ def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
     return stage if isinstance(stage, Reason) else [stage]
 
 
-def _unplain(loops: list[tirx.For], realize: s_tir.SBlockRealize) -> Reason | None:
-    """Why the nest is not the plain one in which every loop is one block variable over its whole domain."""
+def why_not_plain(nest: tirx.Stmt) -> Reason | None:
+    """Why a nest around one block is not the plain one in which every loop is one block variable over its domain."""
+    loops, realize = [], nest
+    while isinstance(realize, tirx.For):
+        loops.append(realize)
+        realize = realize.body
     block = realize.block
     name = block.name_hint
     if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):

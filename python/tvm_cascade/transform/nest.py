@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.canonical import DETECT_ACCESS
 from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.statements import DETECT_ACCESS
 
 ROLE = "tvm_cascade.role"
 """Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""

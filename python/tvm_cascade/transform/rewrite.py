@@ -11,10 +11,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.canonical import block_names
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import access_of, among, sources_of
+from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import (

@@ -1,0 +1,92 @@
+"""Nests as TVM has them: what they touch, and how a part of one is replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.analysis.domain import substitute
+
+DETECT_ACCESS = "tirx.script_parsing_detect_access"
+"""Annotation of blocks whose access regions TVM's own script completion fills in."""
+
+Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
+
+
+def block_names(nest: tirx.Stmt) -> list[str]:
+    """The names of all blocks in a statement."""
+    found: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(nest, (s_tir.SBlock, found.append))
+    return [block.name_hint for block in found]
+
+
+def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
+    """The block that a nest of loops is around; None where it holds anything else, or a block in a block."""
+    inner = nest
+    while isinstance(inner, tirx.For):
+        inner = inner.body
+    return inner if isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1 else None
+
+
+def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
+    """Loads and stores of the block in a nest, with their indices in loop variables."""
+    realize = realized_block(nest)
+    assert realize is not None
+    block, loads, stores = realize.block, Uses(), Uses()
+    bound = dict(zip((iv.var for iv in block.iter_vars), realize.iter_values, strict=True))
+
+    def at(indices: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        return tuple(substitute(index, bound) for index in indices)
+
+    kinds = [
+        (ir.TensorLoad, lambda load: loads.append((load.source, at(load.indices)))),
+        (tirx.BufferStore, lambda store: stores.append((store.buffer, at(store.indices)))),
+    ]
+    for part in (realize.predicate, block.body, block.init):
+        if part is not None:
+            tvm_ffi.structural_walk(part, kinds)
+    return loads, stores
+
+
+def hands_over(nest: tirx.Stmt) -> bool:
+    """Whether a nest passes buffers on, to be used out of sight."""
+    found: list[tirx.Evaluate] = []
+    tvm_ffi.structural_walk(nest, (tirx.Evaluate, found.append))
+    return bool(found)
+
+
+def mentions(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
+    """Whether a nest names a buffer at all."""
+    found: list[tirx.Var] = []
+    tvm_ffi.structural_walk(nest, [(ir.Var, found.append), (tirx.BufferStore, lambda s: found.append(s.buffer))])
+    tvm_ffi.structural_walk(nest, (ir.TensorLoad, lambda load: found.append(load.source)))
+    return any(var.same_as(buffer) for var in found)
+
+
+def renewed(nest: tirx.Stmt) -> tirx.Stmt:
+    """The nest over variables of its own."""
+    loops: list[tirx.For] = []
+    iters: list[tirx.IterVar] = []
+    tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])
+    olds = [*(loop.loop_var for loop in loops), *(iv.var for iv in iters)]
+    news = [tirx.Var(old.name, old.ty) for old in olds]
+
+    def renew(var: tirx.Var) -> tirx.Var:
+        return next((new for old, new in zip(olds, news, strict=True) if old.same_as(var)), var)
+
+    return tvm_ffi.structural_map(nest, (ir.Var, renew))
+
+
+def replaced(
+    block: s_tir.SBlock, body: tirx.Stmt, init: tirx.Stmt | None, iters: Sequence[tirx.IterVar] = ()
+) -> s_tir.SBlock:
+    """The block with another body and init, and other iterators if there are some."""
+    notes = {**dict(block.annotations), DETECT_ACCESS: tirx.IntImm("int32", 3)}
+    return s_tir.SBlock(iters or block.iter_vars, [], [], block.name_hint, body, init, annotations=notes)
+
+
+def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
+    """The nest with another block in the place of one of its own."""
+    return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))
