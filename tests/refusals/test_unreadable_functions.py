@@ -64,10 +64,11 @@ def two_stores(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32"), c: T.
 
 @T.prim_func(s_tir=True)
 def guarded(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
-    for i in range(16):
-        with T.sblock("half"):
+    """What b holds elsewhere stays."""
+    for i in range(8):
+        with T.sblock("some"):
             v = T.axis.spatial(8, i)
-            T.where(i < 8)
+            T.where(a[i] > T.float32(0))
             b[v] = a[v]
 
 
@@ -118,7 +119,7 @@ UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
     "unroll": (scheduled(lambda s: s.unroll(loops(s)[1])), "scheduled"),
     "bind": (scheduled(lambda s: s.bind(loops(s)[0], "threadIdx.x")), "scheduled"),
     "annotate": (scheduled(lambda s: s.annotate(loops(s)[0], "pragma_auto_unroll_max_step", 4)), "scheduled"),
-    "guarded loop": (lambda: guarded, "scheduled"),
+    "stores under a predicate": (lambda: guarded, "predicate"),
     "no blocks": (lambda: plain_loops, "tirx"),
     "extent of another loop": (lambda: triangular, "symbolic_shape"),
     "tuple reduction": (erf_of_a_tuple, "reducer"),

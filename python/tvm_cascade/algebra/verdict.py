@@ -166,6 +166,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "give every loop of the block a length of one or more",
     ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
+    "predicate": (
+        Verdict.UNKNOWN,
+        "where its predicate does not hold, a block leaves its buffer as the caller gave it, or does not start it",
+        "write the condition into the value, or fill the buffer in a block of its own before",
+    ),
     "overwritten": (
         Verdict.UNKNOWN,
         "a block writes over what is read, so its buffer stands for several values in turn",

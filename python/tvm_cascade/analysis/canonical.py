@@ -34,6 +34,7 @@ from tvm_cascade.analysis.domain import (
 )
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.fills import filled_first
+from tvm_cascade.analysis.guards import without_predicates
 from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
@@ -57,6 +58,7 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     step = _Canonical()
     single = [nest for statement in statements for one in _apart(statement) for nest in _split(one)]
+    single = without_predicates(single, root.alloc_buffers)
     found = _named_apart([nest for one in filled_first(single) for nest in step.nests(one)])
     if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
         return func
@@ -183,7 +185,7 @@ class _Canonical:
 def _split(nest: tirx.Stmt) -> list[tirx.Stmt]:
     """A nest for each store of its block, where that is the same."""
     realize = realized_block(nest)
-    if realize is None or not (found := _one_store_each(realize.block)):
+    if realize is None or loads_of(realize.predicate) or not (found := _one_store_each(realize.block)):
         return [nest]
     return [renewed(with_block(nest, realize.block, one)) for one in found]
 

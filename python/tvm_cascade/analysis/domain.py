@@ -189,8 +189,6 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     name = block.name_hint
     if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
-    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
-        return Reason("scheduled", f"block {name} has a predicate")
     inner = [loop.loop_var for loop in loops]
     if any(uses(iv.dom.extent, inner) or not isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
         return Reason("symbolic_shape", f"block {name} has an extent that depends on another loop")
@@ -211,6 +209,8 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
         return Reason("opaque_block", f"block {name} has a loop that binds no iterator")
+    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
+        return Reason("predicate", f"block {name} runs where {realize.predicate}")
     return None
 
 

@@ -15,7 +15,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import Program, Stage, loads_of
-from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.opaque import Opaque
 
 Buffers = tuple[tirx.Var, ...]
@@ -81,26 +81,35 @@ def _why_several(
         return f"writes {buffer.name} in the place of what it reads there"
     if any(among(buffer, accesses[k].reads) for k in others if k < position):
         return f"writes {buffer.name} after it was read"
-    if among(buffer, params) and any(not _reads_written(stage, load) for load in _loads(nests, others, buffer)):
+    if among(buffer, params) and any(not _reads_written(stage, *one) for one in _loads(nests, others, buffer)):
         return f"writes a part of {buffer.name}, and others read more of it"
     return ""
 
 
-def _loads(nests: Sequence[Sequence[Stage] | Opaque], among: Sequence[int], buffer: tirx.Var) -> list[ir.TensorLoad]:
+def _loads(
+    nests: Sequence[Sequence[Stage] | Opaque], among: Sequence[int], buffer: tirx.Var
+) -> list[tuple[Stage, ir.TensorLoad]]:
+    """Loads of a buffer, each with the stage that it is in."""
     plain = [stage for k in among if not isinstance(one := nests[k], Opaque) for stage in one]
-    loads = chain.from_iterable(loads_of(e) for stage in plain for e in (stage.value, *stage.indices))
-    return [load for load in loads if load.source.same_as(buffer)]
+    loads = [(stage, load) for stage in plain for e in (stage.value, *stage.indices) for load in loads_of(e)]
+    return [(stage, load) for stage, load in loads if load.source.same_as(buffer)]
 
 
-def _reads_written(stage: Stage, load: ir.TensorLoad) -> bool:
-    """Whether a load reads only what the stage wrote."""
+def _reads_written(stage: Stage, reader: Stage, load: ir.TensorLoad) -> bool:
+    """Whether a load of another stage reads only what the stage wrote."""
     for written, size, read in zip(stage.indices, stage.buffer.ty.shape, load.indices, strict=True):
-        own = next((extent for var, extent in stage.extents.items() if var.same_as(written)), None)
+        own, other = _extent_over(stage, written), _extent_over(reader, read)
         whole = extent_of(size) == 1 if own is None else same_extent(own, extent_of(size))
+        within = own is not None and other is not None and same_extent(own, other)
         constants = isinstance(written, ir.prim.IntImm) and isinstance(read, ir.prim.IntImm)
-        if not whole and not (constants and int(written) == int(read)):
+        if not (whole or within) and not (constants and int(written) == int(read)):
             return False
     return True
+
+
+def _extent_over(stage: Stage, index: ir.Expr) -> Extent | None:
+    """The positions from 0 that an index runs over; None where it is no variable of the stage."""
+    return next((extent for var, extent in stage.extents.items() if var.same_as(index)), None)
 
 
 def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:

@@ -1,0 +1,196 @@
+"""Predicates of blocks (`T.where`) as what they say: shorter loops, and conditions on what is stored.
+
+for j in 40: where j < 37: block       →  for j in 37: block
+where c: s = s ⊕ e                     →  if c: s = s ⊕ e
+where c: init s;  s = s ⊕ e            →  init s;  if c: s = s ⊕ e         where c holds at the first position
+where c: t[i] = a                      →  t[i] = if_then_else(c, a, 0)     where none but this block writes t
+
+A block is started at the first position of its axis, and so not at all where its predicate leaves that out: what it
+then goes on from is the caller's. A buffer of the function's own has nothing in it there, and so may be started, and
+written, at all positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.domain import REDUCTION, dtype_of, identity_of, reads_buffer, substitute, uses
+from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.statements import hands_over, mentions, realized_block, replaced, uses_of, with_block
+from tvm_cascade.analysis.update import single_store
+
+
+def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> list[tirx.Stmt]:
+    """The nests without the predicates that can be said otherwise.
+
+    Parameters
+    ----------
+    own : buffers that the function allocates.
+    """
+    found = []
+    for position, nest in enumerate(nests):
+        others = [other for k, other in enumerate(nests) if k != position]
+        found.append(_unguarded(nest, [buffer for buffer in own if not any(_writes(o, buffer) for o in others)]))
+    return found
+
+
+def _writes(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
+    """Whether a nest may write a buffer."""
+    if realized_block(nest) is None or hands_over(nest):
+        return mentions(nest, buffer)
+    return any(written.same_as(buffer) for written, _ in uses_of(nest)[1])
+
+
+def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
+    """One nest; `alone` are buffers that nobody else writes, the caller included."""
+    realize = realized_block(nest)
+    store = None if realize is None else single_store(realize.block.body)
+    if realize is None or store is None or realize.block.match_buffers or realize.block.alloc_buffers:
+        return nest
+    undefined = any(store.buffer.same_as(buffer) for buffer in alone)
+    if not _holds(realize.predicate):
+        short, conditions = _shortened(nest, realize, undefined)
+        block = _with_conditions(short, conditions, store, undefined)
+        if block is None:
+            return nest
+        always = s_tir.SBlockRealize(realize.iter_values, True, block)
+        nest = tvm_ffi.structural_map(short, (s_tir.SBlockRealize, lambda _: always))
+    return _written_everywhere(nest) if undefined else nest
+
+
+def _holds(predicate: ir.Expr) -> bool:
+    return isinstance(predicate, prim.IntImm) and int(predicate) == 1
+
+
+def _loops(nest: tirx.Stmt) -> list[tirx.For]:
+    found = []
+    while isinstance(nest, tirx.For):
+        found.append(nest)
+        nest = nest.body
+    return found
+
+
+def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar]]:
+    """Iterators with what they are bound to."""
+    return list(zip(realize.iter_values, realize.block.iter_vars, strict=True))
+
+
+def _conjuncts(condition: ir.Expr) -> list[ir.Expr]:
+    if isinstance(condition, prim.And):
+        return [*_conjuncts(condition.a), *_conjuncts(condition.b)]
+    return [condition]
+
+
+def _shortened(nest: tirx.Stmt, realize: s_tir.SBlockRealize, undefined: bool) -> tuple[tirx.Stmt, list[ir.Expr]]:
+    """The nest with loops only as far as the predicate lets them run, and the conditions that are left.
+
+    Reduction loops keep their length, to be as long as those of other reductions; and so do those over
+    elements that may be written anyway. A loop beyond its iterator's domain never does.
+    """
+    left: list[ir.Expr] = []
+    iterators = _iterators(realize)
+    for condition in _conjuncts(realize.predicate):
+        var, until = _limit(condition) or (None, 0)
+        iterator = next((iv for value, iv in iterators if var is not None and value.same_as(var)), None)
+        domain = None if iterator is None else extent_of(iterator.dom.extent)
+        length = None if var is None else _length(nest, var)
+        if iterator is None or not isinstance(domain, int) or not isinstance(length, int) or until < 1:
+            left.append(condition)
+        elif length > domain >= until or (until < length and iterator.iter_type != REDUCTION and not undefined):
+            nest = _with_length(nest, var, iterator.var, until)
+        elif until < length:
+            left.append(condition)
+    return nest, left
+
+
+def _limit(condition: ir.Expr) -> tuple[tirx.Var, int] | None:
+    """(v, n) of a condition v < n."""
+    for kind, swapped, more in _UPPER:
+        if isinstance(condition, kind):
+            var, last = (condition.b, condition.a) if swapped else (condition.a, condition.b)
+            if isinstance(var, ir.Var) and isinstance(last, prim.IntImm):
+                return var, int(last) + more
+    return None
+
+
+_UPPER = ((prim.LT, False, 0), (prim.LE, False, 1), (prim.GT, True, 0), (prim.GE, True, 1))
+"""Comparisons that bound what stands on the left, or on the right, and by how much more than the other side."""
+
+
+def _length(nest: tirx.Stmt, var: tirx.Var) -> object:
+    """The extent of a loop from 0."""
+    own = next((loop for loop in _loops(nest) if loop.loop_var.same_as(var)), None)
+    return None if own is None or extent_of(own.min) != 0 else extent_of(own.extent)
+
+
+def _with_length(nest: tirx.Stmt, loop_var: tirx.Var, var: tirx.Var, length: int) -> tirx.Stmt:
+    """The nest with a loop, and the iterator that it is bound to, of another length."""
+
+    def shorten(loop: tirx.For) -> tirx.For:
+        if not loop.loop_var.same_as(loop_var):
+            return loop
+        extent = tirx.const(length, dtype_of(loop_var))
+        return tirx.For(loop_var, loop.min, extent, loop.kind, loop.body, loop.thread_binding, dict(loop.annotations))
+
+    realize = realized_block(nest)
+    assert realize is not None
+    block = realize.block
+    domain = ir.Range(tirx.const(0, dtype_of(var)), tirx.const(length, dtype_of(var)))
+    iters = [tirx.IterVar(domain, iv.var, iv.iter_type) if iv.var.same_as(var) else iv for iv in block.iter_vars]
+    short = with_block(nest, block, replaced(block, block.body, block.init, iters))
+    return tvm_ffi.structural_map(short, (tirx.For, shorten))
+
+
+def _with_conditions(
+    nest: tirx.Stmt, conditions: Sequence[ir.Expr], store: tirx.BufferStore, undefined: bool
+) -> s_tir.SBlock | None:
+    """The block with conditions on what it stores; None where what its predicate leaves as it was would be seen."""
+    realize = realized_block(nest)
+    assert realize is not None
+    block = realize.block
+    if not conditions:
+        return block
+    bound = {value: iv.var for value, iv in _iterators(realize) if isinstance(value, ir.Var)}
+    condition = substitute(tirx.all(*conditions), bound)
+    if uses(condition, [loop.loop_var for loop in _loops(nest)]):
+        return None
+    goes_on = reads_buffer(store.value, store.buffer)
+    started = goes_on if block.init is None else _holds_at_first(condition, block, store.buffer)
+    if not undefined and not started:
+        return None
+    return replaced(block, tirx.IfThenElse(condition, block.body, None), block.init)
+
+
+def _holds_at_first(condition: ir.Expr, block: s_tir.SBlock, buffer: tirx.Var) -> bool:
+    """Whether a condition can be proved at the first position of the block's axis, for all rows."""
+    if reads_buffer(condition, buffer):
+        return False
+    reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
+    analyzer = tvm.sym.Analyzer()
+    for iv in block.iter_vars:
+        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
+    return bool(analyzer.can_prove(substitute(condition, {var: tirx.const(0, dtype_of(var)) for var in reduced})))
+
+
+def _written_everywhere(nest: tirx.Stmt) -> tirx.Stmt:
+    """if c: t[i] = a  →  t[i] = if_then_else(c, a, 0), where nothing else defines t and each element is stored once."""
+    realize = realized_block(nest)
+    assert realize is not None
+    block = realize.block
+    if not isinstance(block.body, tirx.IfThenElse) or block.body.else_case is not None or block.init is not None:
+        return nest
+    store = single_store(block.body.then_case)
+    rows = [iv.var for iv in block.iter_vars if extent_of(iv.dom.extent) != 1]
+    if store is None or not all(any(var.same_as(index) for index in store.indices) for var in rows):
+        return nest
+    if any(reads_buffer(e, store.buffer) for e in (store.value, block.body.condition, *store.indices)):
+        return nest
+    zero = identity_of(SUM, dtype_of(store.buffer))
+    value = tirx.if_then_else(block.body.condition, store.value, zero)
+    return with_block(nest, block, replaced(block, tirx.BufferStore(store.buffer, value, list(store.indices)), None))
