@@ -35,11 +35,13 @@ from tvm_cascade.analysis.domain import (
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
+from tvm_cascade.analysis.scratch import Scratch
 from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
     block_names,
     hands_over,
+    mentions,
     realized_block,
     renewed,
     replaced,
@@ -56,14 +58,14 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    step = _Canonical()
-    single = [nest for statement in statements for one in _apart(statement) for nest in _split(one)]
-    single = without_predicates(single, root.alloc_buffers)
+    step, scratch = _Canonical(), Scratch(statements, list(root.alloc_buffers))
+    single = [nest for statement in statements for one in _apart(statement, scratch) for nest in _split(one)]
+    single = without_predicates(single, scratch.buffers)
     found = _named_apart([nest for one in filled_first(single) for nest in step.nests(one)])
     if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
         return func
     inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
-    buffers = [*root.alloc_buffers, *step.buffers]
+    buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(inner, b)]
     notes = dict(root.annotations)
     block = s_tir.SBlock(
         root.iter_vars, [], [], root.name_hint, inner, root.init, buffers, root.match_buffers, annotations=notes
@@ -96,16 +98,21 @@ def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
     return [tvm_ffi.structural_map(nest, (s_tir.SBlock, rename)) for nest in nests]
 
 
-def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
+def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
     """A loop over several nests as a loop for each, where that is the same."""
     if not isinstance(statement, tirx.For):
         return [statement]
     inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
-    parts = [part for one in inner for part in _apart(one)]
+    parts = [part for one in inner for part in _apart(one, scratch)]
     plain = statement.kind == tirx.ForKind.SERIAL and statement.thread_binding is None and not statement.annotations
     nests = all(realized_block(part) is not None for part in parts)
-    if len(parts) == 1 or not plain or not nests or not _independent(parts, statement.loop_var):
+    if len(parts) == 1 or not plain or not nests or any(hands_over(part) for part in parts):
         return [statement]
+    if carried := _carried(parts, statement.loop_var):
+        private = scratch.private(parts, statement, carried)
+        if private is None:
+            return [statement]
+        parts = private
     found = []
     for part in parts:
         var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
@@ -114,18 +121,19 @@ def _apart(statement: tirx.Stmt) -> list[tirx.Stmt]:
     return found
 
 
-def _independent(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> bool:
-    """Whether each iteration keeps to itself: what one part writes, the others touch at the loop's own index alone."""
+def _carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
+    """Buffers that one part writes and others touch, and not at the loop's own index alone."""
     used = [uses_of(part) for part in parts]
+    found: list[tirx.Var] = []
     for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
         for buffer, _ in stores:
             both = [*stores, *loads, *other_loads, *other_stores]
             touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
             own = [at for b, at in both if b.same_as(buffer)]
             slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
-            if touched and not slab:
-                return False
-    return not any(hands_over(part) for part in parts)
+            if touched and not slab and not any(buffer.same_as(known) for known in found):
+                found.append(buffer)
+    return found
 
 
 @dataclass

@@ -1,0 +1,258 @@
+"""Scratch that each iteration of a loop writes before it reads: one buffer for all becomes one for each iteration.
+
+for i: {t[j] = a;  m[0] = max t[j];  out[i] = m[0]}    →    for i: {t′[i, j] = a;  m′[i, 0] = max t′[i, j];  …}
+
+That is the same where every read of t is of elements that an earlier block of the same iteration stored, and nothing
+outside the loop reads t. Then no iteration reads what another one wrote, and the loop can be taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, same, substitute, uses
+from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
+from tvm_cascade.analysis.statements import hands_over, mentions, replaced, uses_of
+
+Indices = tuple[ir.Expr, ...]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A block with all loops around it, outermost first."""
+
+    loops: tuple[tirx.For, ...]
+    realize: s_tir.SBlockRealize
+
+    def below(self, other: Leaf) -> tuple[tirx.For, ...]:
+        """The loops that are not around the other block too."""
+        shared = 0
+        while shared < min(len(self.loops), len(other.loops)) and self.loops[shared].same_as(other.loops[shared]):
+            shared += 1
+        return self.loops[shared:]
+
+
+def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[Leaf] | None:
+    """The blocks of a statement, in order; None where it holds anything else than loops around blocks."""
+    if isinstance(statement, s_tir.SBlockRealize):
+        inner: list[s_tir.SBlock] = []
+        tvm_ffi.structural_walk(statement, (s_tir.SBlock, inner.append))
+        block = statement.block
+        return (
+            [Leaf(around, statement)]
+            if len(inner) == 1 and not block.match_buffers and not block.alloc_buffers
+            else None
+        )
+    parts = list(statement.seq) if isinstance(statement, tirx.SeqStmt) else []
+    if isinstance(statement, tirx.For):
+        parts, around = [statement.body], (*around, statement)
+    found: list[Leaf] = []
+    for part in parts:
+        leaves = leaves_of(part, around)
+        if leaves is None:
+            return None
+        found += leaves
+    return found or None
+
+
+@dataclass
+class Scratch:
+    """What is scratch in a function.
+
+    Attributes
+    ----------
+    statements : of the root block.
+    buffers : those that the function allocates, and those that were made of them.
+    """
+
+    statements: Sequence[tirx.Stmt]
+    buffers: list[tirx.Var]
+
+    def private(self, parts: Sequence[tirx.Stmt], loop: tirx.For, shared: Sequence[tirx.Var]) -> list[tirx.Stmt] | None:
+        """The nests of a loop's body with buffers for each iteration; None where one of the shared is no scratch."""
+        if extent_of(loop.min) != 0 or not all(self._is_private(buffer, parts, loop) for buffer in shared):
+            return None
+        found, made = _expanded(parts, loop, shared)
+        self.buffers += made
+        return found
+
+    def _is_private(self, buffer: tirx.Var, parts: Sequence[tirx.Stmt], loop: tirx.For) -> bool:
+        """Whether no iteration of a loop, and nothing before or after it, reads what another of these stores."""
+        if not any(buffer.same_as(own) for own in self.buffers):
+            return False
+        inside = [leaf for part in parts for leaf in leaves_of(part, (loop,)) or ()]
+        around: tuple[list[Leaf], list[Leaf]] = [], []
+        reached = False
+        for statement in self.statements:
+            leaves = leaves_of(statement)
+            if leaves is None and mentions(statement, buffer):
+                return False
+            for leaf in leaves or ():
+                own = any(other.same_as(loop) for other in leaf.loops)
+                reached = reached or own
+                if not own:
+                    around[reached].append(leaf)
+        return all(_self_contained(leaves, buffer) for leaves in (*around, inside))
+
+
+def _self_contained(leaves: Sequence[Leaf], buffer: tirx.Var) -> bool:
+    """Whether every read of a buffer is of elements that one of these blocks stored before, in the same iteration."""
+    for position, leaf in enumerate(leaves):
+        if not mentions(leaf.realize, buffer):
+            continue
+        if hands_over(leaf.realize) or _takes_address(leaf.realize):
+            return False
+        for indices in _reads_from_outside(leaf, buffer):
+            if not any(_covers(earlier, leaf, buffer, indices) for earlier in leaves[:position]):
+                return False
+    return True
+
+
+def _takes_address(statement: tirx.Stmt) -> bool:
+    found: list[ir.Call] = []
+    tvm_ffi.structural_walk(statement, (ir.Call, found.append))
+    return any(isinstance(c.op, ir.Op) and c.op.name.split(".")[-1] in ("address_of", "tvm_access_ptr") for c in found)
+
+
+def _reads_from_outside(leaf: Leaf, buffer: tirx.Var) -> list[Indices]:
+    """Where a block reads a buffer, in loop variables, other than the element at which it has just started it."""
+    loads, stores = uses_of(leaf.realize)
+    init = leaf.realize.block.init
+    started = [at for b, at in stores if b.same_as(buffer)] if _starts(init, buffer) else []
+    reads = [at for b, at in loads if b.same_as(buffer)]
+    if not started or not all(_same(at, started[0]) for at in started):
+        return reads
+    assert init is not None
+    in_init: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(init, (ir.TensorLoad, in_init.append))
+    if any(load.source.same_as(buffer) for load in in_init) or not _always(leaf.realize):
+        return reads
+    return [at for at in reads if not _same(at, started[0])]
+
+
+def _starts(init: tirx.Stmt | None, buffer: tirx.Var) -> bool:
+    """Whether an init stores into a buffer."""
+    stores = list(init.seq) if isinstance(init, tirx.SeqStmt) else [init]
+    return any(isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer) for store in stores)
+
+
+def _same(some: Indices, others: Indices) -> bool:
+    return len(some) == len(others) and all(map(same, some, others))
+
+
+def _always(realize: s_tir.SBlockRealize) -> bool:
+    return isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
+
+
+def _covers(writer: Leaf, reader: Leaf, buffer: tirx.Var, read: Indices) -> bool:
+    """Whether an earlier block stores, without condition, all elements that are read.
+
+    A loop over no positions stores nothing; it does so in all iterations, so that nobody ever stored anything.
+    """
+    block = writer.realize.block
+    bodies = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
+    bound = dict(zip((iv.var for iv in block.iter_vars), writer.realize.iter_values, strict=True))
+    own, others = writer.below(reader), reader.below(writer)
+    if not _always(writer.realize):
+        return False
+    outer = [loop.loop_var for loop in writer.loops[: len(writer.loops) - len(own)]]
+    if any(uses(loop.extent, outer) or extent_of(loop.min) != 0 for loop in (*own, *others)):
+        return False
+    for store in bodies:
+        if isinstance(store, tirx.BufferStore) and store.buffer.same_as(buffer):
+            written = tuple(substitute(index, bound) for index in store.indices)
+            if _holds_all(written, {loop.loop_var: extent_of(loop.extent) for loop in own}, read, _extents(others)):
+                return True
+    return False
+
+
+def _extents(loops: Sequence[tirx.For]) -> dict[tirx.Var, Extent]:
+    return {loop.loop_var: extent_of(loop.extent) for loop in loops}
+
+
+def _holds_all(written: Indices, over: dict[tirx.Var, Extent], read: Indices, reading: dict[tirx.Var, Extent]) -> bool:
+    """Whether indices that run over the one domain take all values that others take over another."""
+    taken: list[tirx.Var] = []
+    for one, other in zip(written, read, strict=True):
+        var = next((v for v in over if v.same_as(one)), None)
+        if var is None:
+            if uses(one, list(over)) or uses(other, list(reading)) or not same(one, other):
+                return False
+        elif any(var.same_as(v) for v in taken) or not _within(other, reading, over[var]):
+            return False
+        else:
+            taken.append(var)
+    return True
+
+
+def _within(index: ir.Expr, extents: dict[tirx.Var, Extent], limit: Extent) -> bool:
+    """Whether an index stays in [0, limit)."""
+    own = next((extent for var, extent in extents.items() if var.same_as(index)), None)
+    if own is not None and same_extent(own, limit):
+        return True
+    if not isinstance(limit, int):
+        return False
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in extents.items():
+        if isinstance(extent, int):
+            analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), tirx.const(extent, dtype_of(var))))
+    bound = analyzer.const_int_bound(index)
+    return bool(bound.min_value >= 0 and bound.max_value < limit)
+
+
+def _expanded(
+    parts: Sequence[tirx.Stmt], loop: tirx.For, buffers: Sequence[tirx.Var]
+) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
+    """The nests of a loop's body with buffers of their own for each iteration, and those buffers."""
+    made = [tirx.decl_buffer((loop.extent, *b.ty.shape), dtype_of(b), name=b.name) for b in buffers]
+    pairs = list(zip(buffers, made, strict=True))
+
+    def expand(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        block, values, iters = realize.block, list(realize.iter_values), list(realize.block.iter_vars)
+        whole = next((iv for iv, v in zip(iters, values, strict=True) if _is_whole(iv, v, loop)), None)
+        var = tirx.Var(f"v_{loop.loop_var.name}", loop.loop_var.ty) if whole is None else whole.var
+        if whole is None:
+            domain = ir.Range(tirx.const(0, dtype_of(var)), loop.extent)
+            iters, values = [tirx.IterVar(domain, var, DATA_PARALLEL), *iters], [loop.loop_var, *values]
+        at = {loop.loop_var: var}
+        body = _at(substitute(block.body, at), pairs, var)
+        init = None if block.init is None else _at(substitute(block.init, at), pairs, var)
+        return s_tir.SBlockRealize(
+            values, _at(realize.predicate, pairs, loop.loop_var), replaced(block, body, init, iters)
+        )
+
+    def touched(part: tirx.Stmt) -> bool:
+        return any(mentions(part, buffer) for buffer in buffers)
+
+    found = [tvm_ffi.structural_map(p, (s_tir.SBlockRealize, expand)) if touched(p) else p for p in parts]
+    return found, made
+
+
+def _is_whole(iterator: tirx.IterVar, value: ir.Expr, loop: tirx.For) -> bool:
+    """Whether an iterator runs over the loop's whole domain."""
+    extent = extent_of(iterator.dom.extent)
+    spatial = iterator.iter_type == DATA_PARALLEL and extent_of(iterator.dom.min) == 0
+    return spatial and loop.loop_var.same_as(value) and same_extent(extent, extent_of(loop.extent))
+
+
+def _at(code: tirx.Stmt | ir.Expr, pairs: list[tuple[tirx.Var, tirx.Var]], first: tirx.Var) -> tirx.Stmt | ir.Expr:
+    """Code with other buffers, at one more index."""
+
+    def other(buffer: tirx.Var) -> tirx.Var | None:
+        return next((new for old, new in pairs if old.same_as(buffer)), None)
+
+    def load(one: ir.TensorLoad) -> ir.Expr:
+        new = other(one.source)
+        return one if new is None else tirx.BufferLoad(new, [first, *one.indices])
+
+    def store(one: tirx.BufferStore) -> tirx.Stmt:
+        new = other(one.buffer)
+        return one if new is None else tirx.BufferStore(new, one.value, [first, *one.indices])
+
+    return tvm_ffi.structural_map(code, [(ir.TensorLoad, load), (tirx.BufferStore, store)])
