@@ -13,6 +13,7 @@ from tvm.ir import Expr
 from tvm.script import tirx as T
 
 from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.te import topk
 
 from ..analysis.programs import (
     LENGTH,
@@ -147,6 +148,17 @@ def selection(element: Callable[[Expr, Expr], Expr], select: Callable[..., te.Te
         x = array("x")
         s = fold("s", lambda i, j: x[i, j])
         return program(x, select(each("keys", lambda i, j: element(x[i, j], s[i])), axis=1))
+
+    return build
+
+
+def after_the_best(element: Callable[[Expr, Expr], Expr]) -> Program:
+    """best = the key of an argmax; out = Σ element(x, best)."""
+
+    def build() -> tirx.PrimFunc:
+        x = array("x")
+        best, _ = topk(x, 1, axis=1)
+        return program(x, fold("out", lambda i, j: element(x[i, j], best[i, 0])))
 
     return build
 
@@ -384,6 +396,9 @@ CATALOGUE: dict[str, Refused] = {
     ),
     "integer reductions": unknown(integers, "integer"),
     "wide integers": unknown(wide_integers, "integer"),
+    "sigmoid of the distance to the best": infinite_rank(
+        after_the_best(lambda x, best: number(1) / (number(1) + te.exp(x - best)))
+    ),
     "argmin of distances": Refused(selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys"),
     "argmax of multiples of unknown sign": Refused(selection(lambda x, s: x * s), "not_order_preserving", "keys"),
     "argmax of what is cut off": Refused(

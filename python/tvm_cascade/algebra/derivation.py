@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -194,8 +195,10 @@ class Derivation:
 
     @property
     def earlier(self) -> Earlier:
-        """The reductions so far, on numbers."""
-        return Earlier(self.done, self.elements, self.meaning)
+        """The reductions so far, on numbers: parts of a tuple are parts there, whatever else they may be taken for."""
+        whole = {self._signed.get(r.result, r.result): r.reducer for r in self.cascade.reductions}
+        reductions = [dataclasses.replace(done, reducer=whole.get(done.result, done.reducer)) for done in self.done]
+        return Earlier(reductions, self.elements, self.meaning)
 
     def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
         """Whether the partial results bound an exponent over handles (`bounded_by_results`)."""
