@@ -122,3 +122,20 @@ def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
     record = run_trial(("program", seed))
     assert not record.finding, record.detail
     assert record.verdict == "fused"
+
+
+FOUND_IN_THE_ALGEBRA = {
+    80002225: "a comparison of logarithms that SymPy turns round for ever",
+    80006162: "states that start anew wherever an extremum moves, at references that are none",
+    80013441: "a choice by the position alone under a minimum",
+    80014986: "how many maxima of log √x, whose lift is log(x)/2",
+    80015575: "a factor that vanishes with its handle at 1",
+    80018088: "a maximum of something undefined on the way",
+    80026197: "a comparison with an extremum that rounds otherwise than its definition",
+}
+
+
+@pytest.mark.parametrize("seed", FOUND_IN_THE_ALGEBRA, ids=FOUND_IN_THE_ALGEBRA.values())
+def test_a_cascade_that_was_a_finding_is_none_any_more(seed: int) -> None:
+    record = run_trial(("algebra", seed))
+    assert not record.finding, record.detail

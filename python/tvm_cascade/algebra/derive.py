@@ -89,6 +89,8 @@ def _derived(
         return refused.refusal
     except ExhaustedError as exhausted:
         return Refusal(str(at), Reason("work_limit", str(exhausted)))
+    except RecursionError:  # SymPy turns some comparisons of logarithms round for ever
+        return Refusal(str(at), Reason("work_limit", "rewriting a comparison"))
     except UndefinedError as undefined:
         return Refusal(str(at), Reason("undefined", str(undefined)))
     except UnverifiedError as unverified:
