@@ -233,7 +233,7 @@ class Derivation:
 
     def lift_of(self, done: Reduction) -> sp.Expr | None:
         """The lift of the component that an earlier result is; None where it is more than one component."""
-        result = self.finish[done.result]
+        result = self.finish[self.plain(done.result)]
         found = (s for s in self.steps if isinstance(s, Component) and s.symbol == result and s.reducer is done.reducer)
         return next((step.lift for step in found), None)
 
