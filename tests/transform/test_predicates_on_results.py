@@ -13,11 +13,13 @@ from tvm.ir import Expr
 from ..analysis.programs import (
     LENGTH,
     ROWS,
+    Combine,
     array,
     conjunction,
     disjunction,
     fold,
     maximum,
+    minimum,
     number,
     program,
     softmax_stages,
@@ -84,6 +86,12 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "some of those kept": lambda: where_kept(disjunction, lambda keep, above: tirx.And(keep, above)),
     "all of those kept": lambda: where_kept(conjunction, lambda keep, above: tirx.Or(tirx.Not(keep), above)),
     "all at the maximum": all_at_the_maximum,
+    "some above, as a maximum of numbers": lambda: after_sum(
+        lambda x, mean: (x > mean + number(2.5)).astype("float32"), maximum
+    ),
+    "all above, as a minimum of numbers": lambda: after_sum(
+        lambda x, mean: tirx.Select(x > mean - number(2.5), number(1), number(0)), minimum
+    ),
 }
 
 
@@ -105,6 +113,13 @@ def test_truth_is_the_one_that_the_elements_have(name: str) -> None:
         unfused(name).check([rows()], tile=tile, segments=segments)
     truths = next(iter(unfused(name).results([rows()]).values()))
     assert 0 < truths.sum() < ROWS  # the data tell
+
+
+@pytest.mark.parametrize("combine", [maximum, minimum])
+def test_one_of_two_results_is_chosen_by_whether_positions_compare(combine: Combine) -> None:
+    chosen = after_sum(lambda x, mean: tirx.Select(x > mean + number(2.5), mean, number(0.125) - mean), combine)
+    for tile, segments in TILINGS:
+        read(chosen).check([rows()], tile=tile, segments=segments)
 
 
 def test_a_row_of_negative_infinity_has_nothing_above_its_mean() -> None:

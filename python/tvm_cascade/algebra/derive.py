@@ -15,7 +15,7 @@ from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.laws import LAWS
-from tvm_cascade.algebra.predicates import predicate_of, truth_of_all
+from tvm_cascade.algebra.predicates import extremum_of_two_values, predicate_of, takes_two_values, truth_of_all
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.tuple_law import tuple_law
@@ -129,6 +129,8 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     if (predicate := predicate_of(reduction, derivation.elements)) is not None:
         return truth_of_all(derivation, reduction, predicate, _by_its_law)
     if (choice := derivation.choice_by_both(reduction)) is not None:
+        if takes_two_values(reduction, choice, derivation.elements):
+            return extremum_of_two_values(derivation, reduction, choice, _by_its_law)
         return folded_where_extreme(derivation, reduction, choice, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     held, used = derivation.take_in(apart)

@@ -10,7 +10,8 @@
 | p or q                 | some p or some q                  | q or every p, where q varies not |
 | p and keep             | some p over the positions kept    | every p and every keep           |
 
-The other comparisons are these with sides exchanged; extrema of F − G have the laws of extrema.
+The other comparisons are these with sides exchanged; extrema of F − G have the laws of extrema. So is the max of
+(x > u ? 1 : 0), as which TE writes "some position".
 """
 
 from __future__ import annotations
@@ -45,6 +46,26 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
         Where what is compared has no extremum in finite state, or the condition is no comparison.
     """
     return sp.Piecewise((1, _truth(derivation, reduction, predicate, law)), (0, True))
+
+
+def takes_two_values(reduction: Reduction, choice: sp.Piecewise, elements: Sequence[sp.Symbol]) -> bool:
+    """Whether it is a max or min of two values that are the same at all positions, by a comparison."""
+    values = [reduction.element.xreplace({choice: branch}) for branch, _ in choice.args]
+    return reduction.reducer.ordered and len(values) == 2 and not any(value.has(*elements) for value in values)
+
+
+def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
+    """max or min of (x > u ? a : b) with a and b the same at all positions: by whether some are above u, and every one.
+
+    Raises
+    ------
+    Refused
+        As `truth_of_all` does.
+    """
+    (chosen, condition), (other, _) = choice.args
+    chosen, other = (reduction.element.xreplace({choice: branch}) for branch in (chosen, other))
+    every, some = (_truth(derivation, replace(reduction, reducer=logical), condition, law) for logical in (AND, OR))
+    return sp.Piecewise((chosen, every), (reduction.reducer.combine(chosen, other), some), (other, True))
 
 
 def _truth(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
