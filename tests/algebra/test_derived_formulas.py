@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Lasting, Settled
 from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
@@ -132,3 +132,12 @@ def test_a_mean_that_is_written_with_the_length_as_a_number_is_centred_all_the_s
     assert isinstance(fold, Fold)
     (reference,) = fold.references
     assert sp.simplify(reference.value.subs(LENGTH, 37) - fold.components[0].symbol / COUNT) == 0
+
+
+def test_what_keeps_digits_or_range_is_printed_as_its_formula_in_brackets() -> None:
+    t, moved, step = sp.symbols("t moved step", real=True)
+    lasting = Lasting(t, moved - t, step)
+    assert str(lasting / step) == "(moved - t)/step"
+    assert str(step - lasting) == "step - (moved - t)"
+    assert sp.latex(lasting**2) == r"\left(moved - t\right)^{2}"
+    assert sp.latex(Settled(t, moved, step) ** 2) == r"\left(moved t\right)^{2}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import mpmath
 import sympy as sp
+from sympy.printing.precedence import precedence
 
 from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.errors import InputError
@@ -77,7 +78,29 @@ class WholePower(sp.Function):
         return 2.0**exponent  # for lambdify
 
 
-class LogRatio(sp.Function):
+class InRange(sp.Function):
+    """A function that algebra takes for a formula, and a program computes in a way that keeps digits or range."""
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """The formula, as which it is printed."""
+        raise NotImplementedError
+
+    @property
+    def precedence(self) -> int:
+        """SymPy's printers put the formula in brackets where one would."""
+        return int(precedence(self.written_out))
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = str(printer.doprint(self.written_out))
+        bracketed = rf"\left({text}\right)" if exp is not None or isinstance(self.written_out, sp.Add) else text
+        return bracketed if exp is None else f"{bracketed}^{{{exp}}}"
+
+
+class LogRatio(InRange):
     """`LogRatio(a, b)`: log |a/b|, to the digits of a − b where a and b are near each other."""
 
     nargs = 2
@@ -97,14 +120,8 @@ class LogRatio(sp.Function):
     def _imp_(above: Any, below: Any) -> Any:
         return mpmath.log(abs(above) / abs(below))  # for lambdify
 
-    def _sympystr(self, printer: Any) -> str:
-        return str(printer.doprint(self.written_out))
 
-    def _latex(self, printer: Any) -> str:
-        return str(printer.doprint(self.written_out))
-
-
-class Settled(sp.Function):
+class Settled(InRange):
     """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
 
     A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
@@ -120,14 +137,13 @@ class Settled(sp.Function):
     def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
         return component * factor  # for lambdify: the value among finite numbers
 
-    def _sympystr(self, printer: Any) -> str:
-        return str(printer.doprint(self.args[0] * self.args[1]))
+    @property
+    def written_out(self) -> sp.Expr:
+        """T·factor."""
+        return self.args[0] * self.args[1]
 
-    def _latex(self, printer: Any) -> str:
-        return str(printer.doprint(self.args[0] * self.args[1]))
 
-
-class Lasting(sp.Function):
+class Lasting(InRange):
     """`Lasting(T, moved, Δ…)`: T where it is infinite and every Δ finite, else T as moved by the steps Δ.
 
     Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
@@ -142,14 +158,13 @@ class Lasting(sp.Function):
     def _imp_(_component: Any, moved: Any, *_steps: Any) -> Any:
         return moved  # for lambdify: the value among finite numbers
 
-    def _sympystr(self, printer: Any) -> str:
-        return str(printer.doprint(self.args[1]))
+    @property
+    def written_out(self) -> sp.Expr:
+        """T as moved."""
+        return self.args[1]
 
-    def _latex(self, printer: Any) -> str:
-        return str(printer.doprint(self.args[1]))
 
-
-class Rescaled(sp.Function):
+class Rescaled(InRange):
     """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
 
     nargs = 4
@@ -175,12 +190,6 @@ class Rescaled(sp.Function):
         for _ in range(int(power)):  # for lambdify
             value = value * (above / below)
         return value
-
-    def _sympystr(self, printer: Any) -> str:
-        return str(printer.doprint(self.written_out))
-
-    def _latex(self, printer: Any) -> str:
-        return str(printer.doprint(self.written_out))
 
 
 @dataclass(frozen=True)
