@@ -30,7 +30,7 @@ exp(x − c) ≤ 1; with c centred, (x − c)² is of the size of the answer. A 
 the data while it grows or drifts, and what the state lost there does not come back; the mean of x is near them, and
 finish goes from there to u. Where an exponent is not bounded by its own handle (exp(x − mean)), the running maximum of
 the exponent is kept as an extra component and serves as the reference; where u divides by a result that may pass near
-zero (a centre of signed masses), the plain mean of x does.
+zero (a centre of signed masses), the mean of x by the sizes of its weights does.
 """
 
 from __future__ import annotations
