@@ -150,7 +150,7 @@ class Derivation:
         keeps_sign : positive elements give a positive result, whatever the reducer says of itself.
         """
         element = reduction.element.xreplace(self._signed)
-        bare, facts = strip_rounding(element), {}
+        bare, facts = _where_defined(strip_rounding(element)), {}
         if keeps_sign or reduction.reducer.keeps_sign:
             facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
         if facts:
@@ -253,7 +253,8 @@ class Derivation:
         for unit in self.fold().units:
             if isinstance(unit, tuple) and unit[0].reducer.whole == whole and [c.lift for c in unit] == list(lifts):
                 return [component.symbol for component in unit]
-        symbols = tuple(self.unused(reduction) for reduction in block)
+        owners = [reduction.result for reduction in block]
+        symbols = tuple(self.unused(r, ahead=owners[:part].count(r.result)) for part, r in enumerate(block))
         for part, (reduction, lift) in enumerate(zip(block, lifts, strict=True)):
             step = Component(symbols[part], reduction.result, whole.of(part), lift, symbols[part], symbols)
             self.steps.append(step)
@@ -299,6 +300,12 @@ class Derivation:
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
             return cancelled(scaled)
         return value.subs(LENGTH, COUNT)
+
+
+def _where_defined(value: sp.Expr) -> sp.Expr:
+    """The value with what it divides by known not to be zero: elsewhere it is no number, and has no sign."""
+    below = {power.base for power in value.atoms(sp.Pow) if power.exp.is_negative and power.base.is_Symbol}
+    return value.xreplace({s: sp.Dummy(real=True, zero=False) for s in below if s.is_real and s.is_zero is None})
 
 
 def _expanded_exponent(power: sp.Expr) -> sp.Expr:

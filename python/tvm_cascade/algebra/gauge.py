@@ -294,11 +294,11 @@ def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
 def translations(
     function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, list[sp.Expr]] | None:
-    """The sums s·(a(x) − u) of the function, s a number, by a(x); None where u stands in another sum."""
+    """The sums s·(a(x) − u) of the function, s a constant that is not 0, by a(x); None where u stands in another sum."""
     parts: dict[sp.Expr, list[sp.Expr]] = {}
     for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
         slope = total.coeff(handle)
-        if slope == 0 or not slope.is_number:
+        if slope.has(*elements) or not slope.is_nonzero:
             continue
         rest = expanded((slope * handle - total) / slope)
         if rest.has(handle) or not rest.has(*elements):

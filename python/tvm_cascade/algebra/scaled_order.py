@@ -5,12 +5,14 @@
 | a factor free of x     | max G where H ≥ 0, min G where H ≤ 0, both where its sign is data              |
 | in an exponent with x  | max of G(x)·exp(x − c), multiplied by exp(c − c′) as c moves: positive, so that |
 |                        | order is kept                                                                  |
+| so, G of either sign   | the best G(x) and x (see `best_product`)                                         |
 """
 
 from __future__ import annotations
 
 import sympy as sp
 
+from tvm_cascade.algebra.best_product import extremum_of_products, split_product
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
@@ -42,12 +44,16 @@ def scaled_extremum(
             factor, body = factor * weight, body.subs(handle.symbol, 1)
     held = in_exponent_units(derivation, Held(body, body, sp.Integer(1), tracked))
     body, tracked = held.function, held.tracked
+    kept = _kept(factor, reduction.reducer)
+    if product := split_product(derivation, body, tracked, kept):
+        ends = [factor * extremum_of_products(derivation, reduction, reducer, *product) for reducer in kept]
+        return reduction.reducer.over(ends) + sp.Add(*apart)
     moves = _moves(derivation, reduction, body, tracked)
     if moves is None:
         return None
     lift = body.subs({h.symbol: r.symbol for h, (r, _) in zip(tracked, moves, strict=True)}, simultaneous=True)
     ends = []
-    for reducer in _kept(factor, reduction.reducer):
+    for reducer in kept:
         taken = derivation.masked(reducer, lift)
         symbol = derivation.known(reducer, taken)
         if symbol is None:
