@@ -331,6 +331,18 @@ def under_its_masks(term: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
     return indicator(kept) * term.subs(kept) if kept else term
 
 
+def without_idle_masks(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
+    """The expression without choices between equal sides: keep·x + (1 − keep)·x is x."""
+
+    def chosen(total: sp.Expr) -> sp.Expr:
+        for mask in masks_in(total, elements):
+            side = total.subs(mask, 1)
+            total = side if side == total.subs(mask, 0) else total
+        return total
+
+    return expression.replace(lambda part: isinstance(part, sp.Add), chosen)
+
+
 def result(names: str) -> tuple[sp.Symbol, ...] | sp.Symbol:
     """Symbols of reduction results."""
     return sp.symbols(names, real=True)

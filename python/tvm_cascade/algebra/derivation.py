@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower, without_idle_masks
 from tvm_cascade.algebra.counterexample import Counterexample, Question, counterexample
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import (
@@ -103,7 +103,7 @@ class Derivation:
                 raise self.refuse(reduction, "rounding", f"{value} rounded to {dtype}", rounded)
         # log(p) with p = exp(x − m)/t is x − m − log t: a sum of handles rather than a handle of its own.
         # A power of two stays as it is written: a whole part must not see a logarithm that rounds otherwise.
-        signed = reduction.element.xreplace(self._signed)
+        signed = without_idle_masks(reduction.element.xreplace(self._signed), self.elements)
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)

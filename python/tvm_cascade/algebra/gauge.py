@@ -294,7 +294,7 @@ def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
 def translations(
     function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, list[sp.Expr]] | None:
-    """The sums s·(a(x) − u) of the function, s a constant that is not 0, by a(x); None where u stands in another sum."""
+    """The sums s·(a(x) − u) of the function, s a nonzero constant, by a(x); None where u stands in another sum."""
     parts: dict[sp.Expr, list[sp.Expr]] = {}
     for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
         slope = total.coeff(handle)

@@ -141,13 +141,16 @@ def _part(derivation: Derivation, handle: Handle, function: sp.Expr) -> sp.Expr 
 
 
 def _line(derivation: Derivation, handle: Handle, function: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
-    """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does."""
+    """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does.
+
+    A handle that is a factor, p = 0, is none: nothing may be held at zero then.
+    """
     lines = [total for total in function.atoms(sp.Add) if total.has(handle.symbol)]
     if len(lines) != 1 or exponents(function, handle.symbol, derivation.elements):
         return None
     total = sp.expand(lines[0])
     p, q = total.coeff(handle.symbol, 0), total.coeff(handle.symbol, 1)
-    fits = sp.expand(p + q * handle.symbol - total) == 0 and q.has(*derivation.elements)
+    fits = p != 0 and sp.expand(p + q * handle.symbol - total) == 0 and q.has(*derivation.elements)
     return (p, q) if fits and not (p + q).has(*(h.symbol for h in derivation.handles)) else None
 
 

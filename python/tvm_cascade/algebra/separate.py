@@ -352,7 +352,7 @@ def _without_factor(candidate: sp.Expr, row: Row, elements: Sequence[sp.Symbol])
     """The candidate and its coordinates without factors that do not vary along the axis."""
     norm = without_constant_factor(candidate, elements)
     scale = _ratio(candidate, norm)
-    if scale.has(*elements):  # the candidate was rewritten beyond what cancels
+    if scale == 0 or scale.has(*elements):  # the candidate was rewritten beyond what cancels
         return candidate, row
     return norm, {generator: tidied(weight / scale) for generator, weight in row.items()}
 

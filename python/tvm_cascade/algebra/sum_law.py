@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import sympy as sp
@@ -31,6 +32,7 @@ from tvm_cascade.algebra.gauge import (
     is_location,
     may_be_infinite,
     tracking_gauge,
+    translated_part,
     translations,
 )
 from tvm_cascade.algebra.moved_state import MovedState
@@ -62,9 +64,13 @@ def sum_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: l
 
 
 def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
-    """Terms that may be folded apart. x − u stays whole, since Σ x − N·u would cancel; exp(x − u) + w does not."""
+    """Terms that may be folded apart. x − u stays whole, since Σ x − N·u would cancel; exp(x − u) + w does not.
+
+    Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
+    """
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
     terms = [under_its_masks(term, elements) for term in sp.Add.make_args(held)]
+    terms = [part for term in terms for part in _exponentials_apart(term, handles)]
     plain = [t for t in terms if not t.has(*handles)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
     translated = [t for t in reading if t.is_polynomial(*handles) and _is_linear(t, handles)]
@@ -72,6 +78,16 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     if plain and translated:
         return [sp.Add(*plain, *translated), *rest]
     return ([sp.Add(*plain)] if plain else []) + translated + rest
+
+
+def _exponentials_apart(term: sp.Expr, handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """w·f·exp(x − u), w·g of w·(f·exp(x − u) + g): what bounds the exponential is far from what g is to be held at."""
+    totals = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.Add)]
+    for total in totals:
+        moving = [t for t in total.args if any(e.has(*handles) for e in t.atoms(sp.exp))]
+        if moving and len(moving) < len(total.args):
+            return [term / total * part for part in (*moving, total - sp.Add(*moving))]
+    return [term]
 
 
 def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
@@ -115,6 +131,8 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     if reads_slopes(held.function, held.tracked, elements) and (moments := _moments(derivation, reduction, held)):
         return _where_kept(derivation, held, moments, reduction)
     held = _by_location(derivation, in_exponent_units(derivation, held))
+    if _of_one_variable(held, elements) and (moments := _moments(derivation, reduction, held)):
+        return _where_kept(derivation, held, moments, reduction)
     symbols = [handle.symbol for handle in held.tracked]
     if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
         raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
@@ -322,6 +340,14 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
     basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
     sound = basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT
     return dataclasses.replace(split, basis=basis) if sound else held
+
+
+def _of_one_variable(held: Held, elements: Sequence[sp.Symbol]) -> bool:
+    """Whether two differences read one variable at two scales, (x − u)·(x/64 − v): one tells the other badly."""
+    parts = [translated_part(held.function, handle.symbol, elements) for handle in held.tracked]
+    varying = [part.as_independent(*elements, as_Add=True)[1] for part in parts if part is not None]
+    ratios = (b / a for a, b in itertools.combinations(varying, 2))
+    return any(not ratio.has(*elements) and ratio not in (1, -1) for ratio in ratios)
 
 
 def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
