@@ -8,11 +8,12 @@ G·exp(a) / exp(the larger a).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, conditions_that_keep
+from tvm_cascade.algebra.cascade import Reduction, Settled, conditions_that_keep
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle, exponents
 from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, second
@@ -49,18 +50,25 @@ def split_product(
     if derivation.bounds(exponent, conditions_that_keep(function, derivation.elements)):
         return None
     weight = simplified(function / sp.exp(exponent))
-    if weight.has(*(handle.symbol for handle in tracked)):
+    moving = sp.expand(exponent - _still(exponent, tracked))
+    if weight.has(*(handle.symbol for handle in tracked)) or moving.has(*derivation.elements):
         return None
     best_at_largest = weight.is_nonnegative if kept == (MAX,) else len(kept) == 1 and weight.is_nonpositive
     return None if best_at_largest else (weight, exponent)
 
 
+def _still(exponent: sp.Expr, handles: Iterable[Handle]) -> sp.Expr:
+    """a(x) of the exponent a(x) − u."""
+    return exponent.subs({handle.symbol: 0 for handle in handles})
+
+
 def extremum_of_products(
     derivation: Derivation, reduction: Reduction, reducer: Reducer, weight: sp.Expr, exponent: sp.Expr
 ) -> sp.Expr:
-    """max or min of weight·exp(exponent), in handles and in the components that this adds."""
-    still = exponent.subs({handle.symbol: 0 for handle in derivation.handles})
+    """max or min of weight·exp(exponent), in results and in the components that this adds."""
+    still = _still(exponent, derivation.handles)
+    moving = (exponent - still).xreplace({handle.symbol: handle.value for handle in derivation.handles})
     whole = best_product(reducer)
     lifts = [derivation.masked(whole.of(part), lift) for part, lift in enumerate((weight, still))]
     factor, power = derivation.tuple_of(whole, [reduction] * 2, lifts)
-    return factor * sp.exp(exponent - still + power)
+    return Settled(factor, sp.exp(moving + power))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sympy as sp
 
@@ -208,20 +208,31 @@ def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: R
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
     """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds.
 
-    SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so.
+    SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so. So do
+    exponentials inside a rounding, with those that are factors there: at another scale each may leave the dtype's range.
     """
     values = {h.symbol: h.value for h in derivation.handles}
-    reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values)]
+    if isinstance(term, Round):
+        value, dtype = term.args
+        return Round(_joined_exponentials(derivation, _factors_written_out(value, values)), dtype)
+    reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values, *derivation.results)]
     exponent = sp.Add(*(f.args[0] for f in reading))
     rest = [f for f in sp.Mul.make_args(term) if f not in reading]
     if reading and (apart := _bounded_apart(derivation, term, exponent.xreplace(values))) is not None:
         return sp.Mul(*rest, sp.exp(apart))
-    several = len(exponent.free_symbols & values.keys()) > 1
+    several = len(exponent.free_symbols & {*values, *derivation.results}) > 1
     if len(reading) < 2 and not several:
         return term
     if several:
         exponent = derivation.extracted(sp.expand(exponent.xreplace(values)))
     return sp.Mul(*rest, sp.exp(exponent))
+
+
+def _factors_written_out(product: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
+    """u·exp(x − v) with u as the exponential that it stands for."""
+    powers = {f for f in sp.Mul.make_args(product) if f.is_Symbol and isinstance(values.get(f), sp.exp)}
+    moving = any(isinstance(f, sp.exp) and f.has(*values) for f in sp.Mul.make_args(product))
+    return product.xreplace({f: values[f] for f in powers}) if moving else product
 
 
 def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> sp.Expr | None:

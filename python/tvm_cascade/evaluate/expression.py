@@ -1,4 +1,4 @@
-"""TensorIR expressions evaluated over a whole grid of iteration points at once, in float64.
+"""TensorIR expressions evaluated over a whole grid of iteration points at once, in float64 or wider.
 
 Every value is a scalar or an array that broadcasts to the grid: axis k belongs to iteration variable k and has
 extent 1 where the value does not depend on it. Nothing is computed at more points than it varies over.
@@ -96,19 +96,25 @@ def is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
 
 
-def held_dtype(dtype: str) -> np.dtype[Any]:
-    """The dtype in which values of `dtype` are held: float64 for every float, else itself.
+FLOAT64: np.dtype[Any] = np.dtype(np.float64)
+EXTENDED: np.dtype[Any] = np.dtype(np.longdouble)
+"""The widest float of the machine: 64 bits of mantissa on x86; elsewhere it may be float64 itself."""
+
+
+def held_dtype(dtype: str, floats: np.dtype[Any] = FLOAT64) -> np.dtype[Any]:
+    """The dtype in which values of `dtype` are held: `floats` for every float, else itself.
 
     Raises
     ------
     TypeError
         When NumPy has no such scalar dtype (handles, vectors).
     """
-    return np.dtype(np.float64) if is_float(dtype) else np.dtype(dtype)
+    return floats if is_float(dtype) else np.dtype(dtype)
 
 
 def round_to(value: Array, dtype: str) -> Array:
-    """Float64 `value` rounded to the values that `dtype` can represent, still held in float64."""
+    """`value` rounded to the values that `dtype` can represent, held in float64."""
+    # Through float64: ml_dtypes do not know wider floats.
     return np.asarray(value, dtype=np.float64).astype(np.dtype(dtype)).astype(np.float64)
 
 
@@ -170,10 +176,18 @@ class Evaluator:
     buffers : the array behind each buffer variable, held as `held_dtype` says.
     rounding : whether a cast to a float dtype rounds to it.
     block : the block's name, for messages.
+    floats : the dtype in which floats are held.
     """
 
-    def __init__(self, grid: Grid, buffers: Mapping[ir.Var, Array], rounding: bool, block: str) -> None:
-        self.grid = grid
+    def __init__(
+        self,
+        grid: Grid,
+        buffers: Mapping[ir.Var, Array],
+        rounding: bool,
+        block: str,
+        floats: np.dtype[Any] = FLOAT64,
+    ) -> None:
+        self.grid, self._floats = grid, floats
         self._buffers, self._rounding, self._block = buffers, rounding, block
         self._lets: dict[ir.Var, Array] = {}
         self._active: Array | None = None  # the points at which the branch being evaluated is taken; None: all
@@ -200,7 +214,7 @@ class Evaluator:
     def _constant(self, expr: prim.IntImm | prim.FloatImm) -> Array:
         dtype = str(expr.ty.dtype)
         if is_float(dtype):  # a literal is data of the program, at its own precision
-            return round_to(np.asarray(expr.value), dtype)
+            return round_to(np.asarray(expr.value), dtype).astype(self._floats)
         return np.asarray(expr.value, dtype=dtype)
 
     def _variable(self, expr: ir.Var) -> Array:
@@ -242,7 +256,7 @@ class Evaluator:
     def _cast(self, expr: prim.Cast) -> Array:
         value, dtype = np.asarray(self(expr.value)), str(expr.ty.dtype)
         if is_float(dtype):
-            return round_to(value, dtype) if self._rounding else value.astype(np.float64)
+            return round_to(value, dtype) if self._rounding else value.astype(self._floats)
         return value.astype(dtype)
 
     def _let(self, expr: prim.Let) -> Array:

@@ -1,4 +1,4 @@
-"""The float64 oracle: what an unfused, unscheduled S-TIR function means, in NumPy.
+"""The oracle: what an unfused, unscheduled S-TIR function means, in NumPy.
 
 Blocks run in program order. A block is evaluated over its whole iteration domain at once, or over boxes of it that
 bound memory. A reduction block takes one of three ways, the first that applies:
@@ -7,10 +7,12 @@ bound memory. A reduction block takes one of three ways, the first that applies:
 * `acc = acc ⊕ e`, ⊕ one of sum, product, max, min, and, or: ⊕ along the reduction axes;
 * anything else: one reduction point after another, in lexicographic order, each for all spatial points at once.
 
-Exact mode holds every float in float64 and makes casts between floats the identity. Rounding mode rounds what each
-block writes, and each cast, to its dtype; inside a block arithmetic and accumulation stay in float64. Literals have
-the precision of their own dtype in both. Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the
-order of the operands). Floats that nobody has written are NaN.
+Exact mode holds every float in float64 and makes casts between floats the identity; a program that has float64 itself
+is evaluated in the machine's widest float (64 bits of mantissa on x86), for else the oracle would be as far off as the
+program. Rounding mode rounds what each block writes, and each cast, to its dtype; inside a block arithmetic and
+accumulation stay as wide. Results are float64 in either mode. Literals have the precision of their own dtype in both.
+Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the order of the operands). Floats that nobody
+has written are NaN.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from tvm.ir import prim
 
 from tvm_cascade.errors import InputError, OracleError
 from tvm_cascade.evaluate.einsum import contract
-from tvm_cascade.evaluate.expression import Evaluator, Grid, held_dtype, is_float, round_to
+from tvm_cascade.evaluate.expression import EXTENDED, FLOAT64, Evaluator, Grid, held_dtype, is_float, round_to
 
 Array = NDArray[Any]
 
@@ -70,7 +72,7 @@ def signature(func: tirx.PrimFunc) -> Signature:
 
 
 def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[str, Array]:
-    """What `func` computes, in float64.
+    """What `func` computes, as float64.
 
     Parameters
     ----------
@@ -108,13 +110,15 @@ def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bo
     _check_outputs(root, params.outputs)
     given = list(zip(params.inputs, inputs, strict=True))
     root = _with_numbers(root, {p: n for p, n in given if not _is_buffer(p)})
-    buffers = {buffer: _poisoned(buffer) for buffer in (*params.outputs, *root.alloc_buffers)}
+    all_buffers = [*filter(_is_buffer, func.params), *root.alloc_buffers]
+    floats = EXTENDED if any(_dtype(buffer) == "float64" for buffer in all_buffers) else FLOAT64
+    buffers = {buffer: _poisoned(buffer, floats) for buffer in (*params.outputs, *root.alloc_buffers)}
     for param, array in ((p, a) for p, a in given if _is_buffer(p)):
-        buffers[param] = _held(param, np.asarray(array), rounding)
+        buffers[param] = _held(param, np.asarray(array), rounding).astype(held_dtype(_dtype(param), floats))
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
-            _Block(block, buffers, rounding).run(grid)
-    return buffers
+            _Block(block, buffers, rounding, floats).run(grid)
+        return {buffer: array.astype(held_dtype(_dtype(buffer))) for buffer, array in buffers.items()}
 
 
 def _root(func: tirx.PrimFunc) -> s_tir.SBlock:
@@ -161,9 +165,9 @@ def _dtype(buffer: ir.Var) -> str:
     return str(buffer.ty.dtype)
 
 
-def _poisoned(buffer: ir.Var) -> Array:
+def _poisoned(buffer: ir.Var, floats: np.dtype[Any]) -> Array:
     shape = [_static(extent, f"buffer `{buffer.name}`") for extent in buffer.ty.shape]
-    dtype = held_dtype(_dtype(buffer))
+    dtype = held_dtype(_dtype(buffer), floats)
     return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype=dtype)
 
 
@@ -286,8 +290,10 @@ def _variables(node: ir.Expr | tirx.Stmt) -> set[ir.Var]:
 class _Block:
     """One block being run: its body, the buffers it reads and writes, and which of its axes are reduced."""
 
-    def __init__(self, block: s_tir.SBlock, buffers: dict[ir.Var, Array], rounding: bool) -> None:
-        self._block, self._buffers, self._rounding = block, buffers, rounding
+    def __init__(
+        self, block: s_tir.SBlock, buffers: dict[ir.Var, Array], rounding: bool, floats: np.dtype[Any]
+    ) -> None:
+        self._block, self._buffers, self._rounding, self._floats = block, buffers, rounding, floats
         kinds = [iteration.iter_type for iteration in block.iter_vars]
         self._reduce = [axis for axis, kind in enumerate(kinds) if kind == tirx.IterVar.CommReduce]
         self._reduced = {block.iter_vars[axis].var for axis in self._reduce}
@@ -345,7 +351,7 @@ class _Block:
         return grid
 
     def _evaluator(self, grid: Grid) -> Evaluator:
-        return Evaluator(grid, self._buffers, self._rounding, self._block.name_hint)
+        return Evaluator(grid, self._buffers, self._rounding, self._block.name_hint, self._floats)
 
     def _execute(self, body: tirx.Stmt, grid: Grid) -> None:
         evaluator = self._evaluator(grid)

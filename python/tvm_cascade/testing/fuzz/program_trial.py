@@ -3,8 +3,7 @@
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
 roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier
-results that differ in the last place: on an ill-conditioned case the error of one draw is luck, and in float64 the
-oracle itself rounds. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused
+results that differ in the last place: on an ill-conditioned case the error of one draw is luck. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused
 one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
 """
 
