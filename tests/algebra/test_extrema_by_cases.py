@@ -42,6 +42,9 @@ LAWFUL: dict[str, Cascade] = {
     "softplus where kept, times a result of any sign": cascade(
         (m, MAX, exp(v / 4)), (s, SUM, y), (o, MIN, s * log(1 + exp(keep * v / 4 + (1 - keep) * x - m)))
     ),
+    "exponential times elements of any sign": cascade(MEAN_SUM, (o, MIN, w * exp(x - s))),
+    "such where kept": cascade(MEAN_SUM, (o, MAX, keep * w * exp(x - s) + (1 - keep) * s)),
+    "such times a result of any sign": cascade(MEAN_SUM, (t, SUM, w), (o, MAX, t * w * exp(x / 3 - s / N))),
     "over a function of the position": cascade(MEAN_SUM, (o, SUM, exp(x - s) / (x**2 + 1))),
 }
 
@@ -57,6 +60,7 @@ def test_the_form_folds_and_its_fold_is_its_definition(name: str) -> None:
 PROVED: dict[str, tuple[Cascade, str]] = {
     "product of two differences": (cascade(MEAN_SUM, (o, MAX, (x - s) * (y - s))), "not_monotone"),
     "weighted square": (cascade(MEAN_SUM, (o, MAX, r * (x - s) ** 2)), "not_monotone"),
+    "exponential of a square": (cascade(MAXIMUM, (o, MAX, w * exp(-((x - m) ** 2)))), "not_monotone"),
     "exponential and another input": (cascade(MEAN_SUM, (o, MAX, x + exp(y - s))), "not_monotone"),
     "lines where kept": (cascade(MEAN_SUM, (o, MAX, keep * (x + s * y) + (1 - keep) * v)), "not_monotone"),
     "nearest to a positive sum": (cascade((t, SUM, r), (o, MIN, absolute(t - x / 8))), "not_monotone"),

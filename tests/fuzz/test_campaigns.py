@@ -114,6 +114,13 @@ FOUND = {
     1002319: "a ragged loop under the CPU schedule",
     1002147: "a result that underflows and whose logarithm is read",
     1000081: "the last place of an input decides",
+    77005157: "nothing kept, of a sum of an exponential and a product",
+    77008999: "a quotient of squares, which has a sign",
+    77009527: "a product of exponentials about a far result, at a scale of N",
+    78003849: "exponentials that leave float16 one by one, not together",
+    78004839: "a condition beside an exponential that overflows",
+    78006959: "float64 beside an exponent of 500, where an oracle of the same digits is off",
+    81001997: "differences that read one variable at two scales",
 }
 
 
@@ -125,6 +132,8 @@ def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
 
 
 FOUND_IN_THE_ALGEBRA = {
+    77059686: "a cast of products with one sum, at a scale that is no reference at 0",
+    77096914: "a choice of equal sides",
     80002225: "a comparison of logarithms that SymPy turns round for ever",
     80006162: "states that start anew wherever an extremum moves, at references that are none",
     80013441: "a choice by the position alone under a minimum",

@@ -208,8 +208,8 @@ def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: R
 def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
     """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds.
 
-    SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so. So do
-    exponentials inside a rounding, with those that are factors there: at another scale each may leave the dtype's range.
+    SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so.
+    Exponentials inside a rounding are joined with those that are factors there: apart, one may leave the dtype's range.
     """
     values = {h.symbol: h.value for h in derivation.handles}
     if isinstance(term, Round):

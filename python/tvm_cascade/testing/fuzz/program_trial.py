@@ -3,8 +3,9 @@
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over
 roundings to a narrower dtype at a scale beside their own (a fold rounds at its reference), and over inputs and earlier
-results that differ in the last place: on an ill-conditioned case the error of one draw is luck. Where the unfused program gives NaN (0/0 of what underflowed), or an infinity for which the fused
-one has a number, nothing is asked; nor where an exact result on the way is out of the dtype's range.
+results that differ in the last place: on an ill-conditioned case the error of one draw is luck. Where the unfused
+program gives NaN (0/0 of what underflowed), or an infinity where the exact result or the fused one is a number, nothing
+is asked; nor where an exact result on the way is out of the dtype's range.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class Judge:
         inputs, exact, usual = next(draws)
         found = run(self.forms[name], self.func, inputs)
         for output, value in usual.items():
-            better = np.isnan(value) | (np.isfinite(found[output]) & ~np.isfinite(value))
+            told = np.isfinite(found[output]) | np.isfinite(exact[output])
+            better = np.isnan(value) | (told & ~np.isfinite(value))
             found[output] = np.where(better, value, found[output])
         suspects = {output: self._check(found[output], value, usual[output]) for output, value in exact.items()}
         failed = {output: comparison for output, comparison in suspects.items() if not comparison.ok}
