@@ -14,12 +14,11 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, indicator, masks_in, masks_that_keep
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, masks_in
+from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, Range
-from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.work import charge, expanded
+from tvm_cascade.algebra.gauge import Handle
+from tvm_cascade.algebra.work import expanded
 
 MOST_MOMENTS = 10
 """Moments that one polynomial may need, its weight's own sum or the count among them."""
@@ -43,24 +42,30 @@ def about_the_means(
         return None
     variables = [sp.Dummy(f"e{k}", real=True) for k in range(len(parts))]
     over = polynomial.xreplace(dict(zip(parts, variables, strict=True)))
-    powers = _powers(over, variables, MOST_MOMENTS)
-    if over.has(*elements) or powers is None:
+    if over.has(*elements) or _powers(over, variables) is None:
         return None
-    references = [_at_the_mean(derivation, reduction, part, weight) for part in parts]
-    moments = _moments(derivation, reduction, weight, list(zip(parts, references, strict=True)), powers)
-    at = dict(zip(variables, (r.symbol for r in references), strict=True))
-    at |= {handle.symbol: handle.value for handle in tracked}
-    return sp.Add(*(_coefficient(over, variables, power).xreplace(at) * moments[power] for power in powers))
+    coordinates = Coordinates(derivation, reduction, weight)
+    fitted = _fitted(over, variables, symbols)
+    numbers: dict[sp.Symbol, int] = {}
+    for variable, along in fitted.items():
+        part = parts[variables.index(variable)]
+        numbers[variable] = coordinates.add(part, [numbers[other] for other in along])
+    return _at_results(coordinates, over, numbers, {handle.symbol: handle.value for handle in tracked})
 
 
 def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether a handle multiplies an element as it is, the x of y − u·x, rather than a difference x − v."""
+    """Whether a handle multiplies an element as it is, the x of y − u·x, or a difference beside one of another element.
+
+    A difference x − v by itself is held at v.
+    """
     symbols = [handle.symbol for handle in tracked]
     _, polynomial = _weight_and_rest(function, elements, symbols)
-    return any(
+    bare = any(
         product.has(*symbols) and any(f.has(*elements) and not f.has(*symbols) for f in product.args)
         for product in polynomial.atoms(sp.Mul)
     )
+    parts = _parts(polynomial, elements, symbols)
+    return bare or any(len(line) > 1 for line in _lines(polynomial, parts, symbols))
 
 
 def _weight_and_rest(
@@ -90,58 +95,64 @@ def _parts(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence
     return sorted(found, key=sp.default_sort_key)
 
 
-def _powers(over: sp.Expr, variables: Sequence[sp.Symbol], most: int) -> list[Orders] | None:
+def _powers(over: sp.Expr, variables: Sequence[sp.Symbol]) -> list[Orders] | None:
     """The powers of the variables in the polynomial and all below them, in rising order; None where they are many."""
     if not over.is_polynomial(*variables):
         return None
     degrees = [sp.degree(over, variable) if over.has(variable) else 0 for variable in variables]
-    if sum(degrees) > most:
+    if sum(degrees) > MOST_MOMENTS:
         return None
     met = {powers for powers, weight in sp.Poly(expanded(over), *variables).terms() if weight != 0}
     below = {low for high in met for low in itertools.product(*(range(power + 1) for power in high))}
-    return sorted(below, key=lambda powers: (sum(powers), powers)) if len(below) <= most else None
+    return sorted(below, key=lambda powers: (sum(powers), powers)) if len(below) <= MOST_MOMENTS else None
 
 
-def _at_the_mean(derivation: Derivation, reduction: Reduction, part: sp.Expr, weight: sp.Expr) -> Reference:
-    """A reference at the mean of the part over the positions that count."""
-    kept = indicator(masks_that_keep(weight, derivation.elements))
-    total = derivation.component(reduction, SUM, kept * part)
-    mean = total / (COUNT if kept == 1 else derivation.component(reduction, SUM, kept))
-    for known in (step for step in derivation.steps if isinstance(step, Reference)):
-        if (known.value - mean).xreplace(dict(derivation.meaning)) == 0:
-            return known
-    return derivation.refer(("mean", mean), part, Gauge.CENTRED, mean, guarded=True, auxiliary=True, range=Range.NEAR)
+def _lines(polynomial: sp.Expr, parts: Sequence[sp.Expr], handles: Sequence[sp.Symbol]) -> list[dict[sp.Expr, sp.Expr]]:
+    """The sums b·y + a·x + … − v of parts that results weigh: the weight of each part."""
+    found = []
+    for total in sorted(polynomial.atoms(sp.Add), key=sp.default_sort_key):
+        names = {part: sp.Dummy() for part in parts if total.has(part)}
+        over = total.xreplace(names)
+        if not names or not over.is_polynomial(*names.values()):
+            continue
+        linear = sp.Poly(over, *names.values())
+        weights = {part: linear.coeff_monomial(name) for part, name in names.items()}
+        if linear.total_degree() == 1 and any(weight.has(*handles) for weight in weights.values()):
+            found.append(weights)
+    return found
 
 
-def _moments(
-    derivation: Derivation,
-    reduction: Reduction,
-    weight: sp.Expr,
-    about: Sequence[tuple[sp.Expr, Reference]],
-    powers: Sequence[Orders],
-) -> dict[Orders, sp.Expr]:
-    """Σ weight·Π (part − c)^power by powers, moved by the binomial theorem."""
-    found: dict[Orders, sp.Expr] = {}
-    for high in powers:
-        lift = weight * sp.Mul(*(_power(part - r.symbol, k) for (part, r), k in zip(about, high, strict=True)))
-        known = derivation.known(SUM, lift)
-        if not lift.has(*derivation.elements):
-            found[high] = COUNT * lift
-        elif known is not None:
-            found[high] = known
-        else:
-            found[high] = derivation.unused(reduction)
-            derivation.add(reduction, SUM, lift, _moved(high, found, [reference.step for _, reference in about]))
-    charge(len(powers), "moving moments")
-    return {power: moment.subs(COUNT, LENGTH) for power, moment in found.items()}
+def _fitted(
+    over: sp.Expr, variables: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> dict[sp.Symbol, list[sp.Symbol]]:
+    """The variables in the order of their coordinates, each with those before it along which it has a line.
+
+    Those come last that stand with a number, as the y of y − u·x. None has a line where there would be many moments.
+    """
+    lines = _lines(over, variables, handles)
+    told = {variable for line in lines for variable, weight in line.items() if not weight.has(*handles)}
+    order = sorted(variables, key=lambda variable: (variable in told, variables.index(variable)))
+    along = {
+        variable: [other for other in order[:k] if any({variable, other} <= line.keys() for line in lines)]
+        for k, variable in enumerate(order)
+    }
+    moved = {v: sp.Add(v, *(sp.Dummy() * other for other in others)) for v, others in along.items()}
+    return along if _powers(over.xreplace(moved), variables) is not None else {v: [] for v in variables}
 
 
-def _moved(high: Orders, moments: dict[Orders, sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
-    terms = []
-    for low in itertools.product(*(range(power + 1) for power in high)):
-        ways = [sp.binomial(h, k) * _power(-step, h - k) for h, k, step in zip(high, low, steps, strict=True)]
-        terms.append(sp.Mul(*ways) * moments[low])
-    return sp.Add(*terms)
+def _at_results(
+    coordinates: Coordinates, over: sp.Expr, numbers: dict[sp.Symbol, int], values: dict[sp.Symbol, sp.Expr]
+) -> sp.Expr:
+    """Σ of the polynomial in moments of the coordinates, by the number of that which each variable has."""
+    placed = over.xreplace({variable: coordinates.part(k) for variable, k in numbers.items()})
+    symbols = [coordinates.symbol(k) for k in numbers.values()]
+    origin = {**values, **dict.fromkeys(symbols, sp.S.Zero)}
+    total = sp.S.Zero
+    for powers in _powers(placed, symbols) or ():
+        product = tuple(sorted(k for k, power in zip(numbers.values(), powers, strict=True) for _ in range(power)))
+        moment = coordinates.moment(product).subs(COUNT, LENGTH)
+        total += _coefficient(placed, symbols, powers).xreplace(origin) * moment
+    return total
 
 
 def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Orders) -> sp.Expr:
@@ -150,7 +161,3 @@ def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Orders) 
         if power:
             over = sp.diff(over, variable, power) / sp.factorial(power)
     return over
-
-
-def _power(base: sp.Expr, exponent: int) -> sp.Expr:
-    return base**exponent if exponent else sp.Integer(1)

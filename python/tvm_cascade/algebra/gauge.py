@@ -13,6 +13,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
 | centred  | Π of G(x)·H(u)                                         | −log₂ of the geometric mean of |G(x)|         |
 | centred  | F is a polynomial of a(x), b(x), as of b − u·a − v     | the means of a(x) and b(x), whatever u and v  |
+| centred  | there a and b stand in one sum, weighed by results | the slope of b on a as well: of least squares |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:
@@ -88,6 +89,7 @@ class Range(str, Enum):
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
     GEOMETRIC = "Π G(x)·2^c is near 1, for c is the mean of −log₂ |G(x)|"
     NEAR = "x − c is no larger than the spread of x, for c is its mean, whatever the results are"
+    FITTED = "y − c·x is no larger than y, for c is the slope of least squares, whatever the results are"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "elements at c are as they are at u, as far as partial results tell u"

@@ -1,0 +1,173 @@
+"""Coordinates for parts of elements that stay small: each about its mean, and about the line through others.
+
+    f_k = e_k − c_k − Σ_j b_kj·f_j        over some j before k
+
+c_k is the mean of e_k so far, b_kj the slope of least squares so far, Σ |W|·e_k·f_j / Σ |W|·f_j² for the weight W.
+That is Gram-Schmidt: no b·f is larger than what it is taken of, so that no coordinate is harmed by a line that does not
+fit. Moments Σ W·Π f_k^α_k move by the algebra of polynomials, for the coordinates move linearly:
+
+    f_k′ = f_k − Δc_k − Σ_j (Δb_kj·f_j + b_kj′·(f_j′ − f_j))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, Reduction, indicator, masks_that_keep
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Range
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.work import charge
+
+ROUNDING = sp.Rational(1, 2**24)
+"""Of the squares of a part about its mean: a line through other parts of which no more is left has told it whole."""
+
+Product = tuple[int, ...]
+"""Coordinates that are multiplied, by number, in rising order; one that is raised to a power as often."""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """A part of elements about its mean and about a line.
+
+    Attributes
+    ----------
+    symbol : f, in polynomials of coordinates.
+    part : e, over elements.
+    mean : c.
+    slopes : each b, by the number of the coordinate that it multiplies.
+    apart : the number of the coordinate of the part about its mean alone.
+    """
+
+    symbol: sp.Symbol
+    part: sp.Expr
+    mean: Reference
+    apart: int
+    slopes: Mapping[int, Reference] = field(default_factory=dict)
+
+
+class Coordinates:
+    """The coordinates of the parts of one function W·P, and the moments of its state.
+
+    Parameters
+    ----------
+    weight : W, over elements.
+    """
+
+    def __init__(self, derivation: Derivation, reduction: Reduction, weight: sp.Expr) -> None:
+        self.derivation, self.reduction, self.weight = derivation, reduction, weight
+        self._found: list[Coordinate] = []
+        self._moments: dict[tuple[sp.Expr, Product], sp.Expr] = {}
+
+    def add(self, part: sp.Expr, along: Iterable[int] = ()) -> int:
+        """The number of a new coordinate, about the mean of the part and about a line along others."""
+        apart, mean = len(self._found), self._at_the_mean(part)
+        self._number(part, mean, apart, {})
+        if slopes := {j: self._slope(apart, j) for j in along}:
+            self._number(part, mean, apart, slopes)
+        return len(self._found) - 1
+
+    def symbol(self, k: int) -> sp.Symbol:
+        """f_k."""
+        return self._found[k].symbol
+
+    def part(self, k: int) -> sp.Expr:
+        """e_k, over coordinates and references."""
+        at = self._found[k]
+        return sp.Add(at.mean.symbol, at.symbol, *(b.symbol * self.symbol(j) for j, b in at.slopes.items()))
+
+    def moment(self, product: Product, weight: sp.Expr | None = None) -> sp.Expr:
+        """Σ W·Π f in the state; components that it needs to move are added before it."""
+        weight = self.weight if weight is None else weight
+        if (weight, product) not in self._moments:
+            self._moments[weight, product] = self._component(product, weight)
+        return self._moments[weight, product]
+
+    def _component(self, product: Product, weight: sp.Expr) -> sp.Expr:
+        derivation = self.derivation
+        lift = weight * _product([self._lift(k) for k in product])
+        if not lift.has(*derivation.elements):
+            return COUNT * lift
+        if (known := derivation.known(SUM, lift)) is not None:
+            return known
+        lower = {low: factor for low, factor in self._moved(product).items() if low != product}
+        moments = {low: self.moment(low, weight) for low in lower}
+        own = derivation.unused(self.reduction)
+        moved = sp.Add(own, *(factor * moments[low] for low, factor in lower.items()))
+        charge(len(lower), "moving moments")
+        return derivation.add(self.reduction, SUM, lift, moved)
+
+    def _lift(self, k: int) -> sp.Expr:
+        at = self._found[k]
+        return at.part - at.mean.symbol - sp.Add(*(b.symbol * self._lift(j) for j, b in at.slopes.items()))
+
+    def _moved(self, product: Product) -> dict[Product, sp.Expr]:
+        """What Π f′ has of each product of coordinates. Differences that are small are multiplied, not expanded."""
+        names: dict[sp.Symbol, sp.Expr] = {}
+
+        def named(value: sp.Expr) -> sp.Symbol:
+            names[symbol := sp.Dummy()] = value
+            return symbol
+
+        shifted = {}
+        for k in set(product):
+            steps = self._steps(k)
+            shifted[k] = self.symbol(k) + sp.Add(*(named(step) * _product([self.symbol(j) for j in low])
+                                                   for low, step in steps.items()))  # fmt: skip
+        symbols = [at.symbol for at in self._found]
+        expanded = sp.Poly(_product([shifted[k] for k in product]), *symbols)
+        return {
+            tuple(k for k, power in enumerate(powers) for _ in range(power)): factor.xreplace(names)
+            for powers, factor in expanded.terms()
+        }
+
+    def _steps(self, k: int) -> dict[Product, sp.Expr]:
+        """f_k′ − f_k: what it has of each coordinate, and by itself."""
+        at = self._found[k]
+        total: dict[Product, sp.Expr] = {(): -at.mean.step}
+        for j, slope in at.slopes.items():
+            total[(j,)] = total.get((j,), sp.S.Zero) - slope.step
+            for low, step in self._steps(j).items():
+                total[low] = total.get(low, sp.S.Zero) - slope.moved * step
+        return total
+
+    def _number(self, part: sp.Expr, mean: Reference, apart: int, slopes: Mapping[int, Reference]) -> None:
+        symbol = sp.Dummy(f"f{len(self._found)}", real=True)
+        self._found.append(Coordinate(symbol, part, mean, apart, slopes))
+
+    @property
+    def _size(self) -> sp.Expr:
+        """|W|, of which the mean and the slope are not thrown off where W changes sign."""
+        kept = indicator(masks_that_keep(self.weight, self.derivation.elements))
+        return kept * sp.Abs(self.weight / kept)
+
+    def _at_the_mean(self, part: sp.Expr) -> Reference:
+        derivation, size = self.derivation, self._size
+        total = derivation.component(self.reduction, SUM, size * part)
+        mean = total / (COUNT if size == 1 else derivation.component(self.reduction, SUM, size))
+        for known in (step for step in derivation.steps if isinstance(step, Reference)):
+            if (known.value - mean).xreplace(dict(derivation.meaning)) == 0:
+                return known
+        return self._reference("mean", part, mean, Range.NEAR)
+
+    def _slope(self, apart: int, j: int) -> Reference:
+        """b of a coordinate about its mean alone, along another; near 0 where rounding is all that there is of that."""
+        size, along = self._size, self._found[j]
+        squares = self.moment((j, j), size)
+        if along.slopes:
+            squares += ROUNDING * self.moment((along.apart, along.apart), size)
+        slope = self.moment(tuple(sorted((apart, j))), size) / squares
+        return self._reference("slope", self._found[apart].part / along.part, slope, Range.FITTED)
+
+    def _reference(self, key: str, tracks: sp.Expr, value: sp.Expr, argument: Range) -> Reference:
+        return self.derivation.refer(
+            (key, value), tracks, Gauge.CENTRED, value, guarded=True, auxiliary=True, range=argument
+        )
+
+
+def _product(factors: Iterable[sp.Expr]) -> sp.Expr:
+    return sp.Mul(*factors)

@@ -1,0 +1,199 @@
+"""Residues of what was fitted: small beside what they are taken of, so moments of that alone would cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from ..analysis import programs
+from ..analysis.programs import LENGTH, Element, each, number, program
+from .running import Array, Arrays, Unfused, read
+
+TILINGS = [(1, 1), (5, 1), (4, 3)]
+ROWS = 32
+"""So many that the largest error of all rows tells of the program rather than of one row's luck."""
+
+
+def array(name: str) -> te.Tensor:
+    return programs.array(name, ROWS, LENGTH)
+
+
+def fold(name: str, element: Element) -> te.Tensor:
+    return programs.fold(name, element, rows=(ROWS,))
+
+
+def mean(name: str, element: Element) -> Callable[[Expr], Expr]:
+    total = fold(name, element)
+    return lambda i: total[i] / number(LENGTH)
+
+
+def per_row(name: str, element: Callable[[Expr], Expr]) -> te.Tensor:
+    return each(name, element, ROWS)
+
+
+def squared(value: Expr) -> Expr:
+    return te.power(value, number(2))
+
+
+def line(x: te.Tensor, y: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """Slope and intercept of the line through the points of each row; slope 0 where x is constant."""
+    x_mean, y_mean = mean("x_sum", lambda i, j: x[i, j]), mean("y_sum", lambda i, j: y[i, j])
+    square = fold("square", lambda i, j: squared(x[i, j] - x_mean(i)))
+    mixed = fold("mixed", lambda i, j: (x[i, j] - x_mean(i)) * (y[i, j] - y_mean(i)))
+    slope = per_row("slope", lambda i: mixed[i] / te.max(square[i], number(1e-20)))
+    return slope, per_row("intercept", lambda i: y_mean(i) - slope[i] * x_mean(i))
+
+
+def of_a_line(power: int) -> Callable[[], tirx.PrimFunc]:
+    def build() -> tirx.PrimFunc:
+        x, y = array("x"), array("y")
+        slope, intercept = line(x, y)
+        residue = lambda i, j: y[i, j] - slope[i] * x[i, j] - intercept[i]  # noqa: E731
+        return program(x, y, fold("out", lambda i, j: te.power(residue(i, j), number(power))))
+
+    return build
+
+
+def of_a_line_by_the_means() -> tirx.PrimFunc:
+    """Squares of (y − mean y) − slope·(x − mean x)."""
+    x, y = array("x"), array("y")
+    slope, _ = line(x, y)
+    x_mean, y_mean = mean("x_total", lambda i, j: x[i, j]), mean("y_total", lambda i, j: y[i, j])
+
+    def residue(i: Expr, j: Expr) -> Expr:
+        return (y[i, j] - y_mean(i)) - slope[i] * (x[i, j] - x_mean(i))
+
+    return program(x, y, fold("out", lambda i, j: squared(residue(i, j))))
+
+
+def of_a_line_beside_what_it_explains() -> tirx.PrimFunc:
+    """Products of the residue and the value itself: the sum of squares again, for the residue is at right angles."""
+    x, y = array("x"), array("y")
+    slope, intercept = line(x, y)
+    return program(x, y, fold("out", lambda i, j: (y[i, j] - slope[i] * x[i, j] - intercept[i]) * y[i, j]))
+
+
+def of_a_line_through_zero() -> tirx.PrimFunc:
+    x, y = array("x"), array("y")
+    square, mixed = fold("square", lambda i, j: x[i, j] * x[i, j]), fold("mixed", lambda i, j: x[i, j] * y[i, j])
+    slope = per_row("slope", lambda i: mixed[i] / (square[i] + number(1e-20)))
+    return program(x, y, fold("out", lambda i, j: squared(y[i, j] - slope[i] * x[i, j])))
+
+
+def of_a_weighted_line() -> tirx.PrimFunc:
+    x, y, weight = array("x"), array("y"), array("weight")
+    total = fold("total", lambda i, j: weight[i, j])
+    x_mean, y_mean = (fold(f"{a.name}_sum", lambda i, j, a=a: weight[i, j] * a[i, j]) for a in (x, y))
+    far = {a.name: lambda i, j, a=a, s=s: a[i, j] - s[i] / total[i] for a, s in ((x, x_mean), (y, y_mean))}
+    square = fold("square", lambda i, j: weight[i, j] * squared(far["x"](i, j)))
+    mixed = fold("mixed", lambda i, j: weight[i, j] * far["x"](i, j) * far["y"](i, j))
+    slope = per_row("slope", lambda i: mixed[i] / (square[i] + number(1e-20)))
+    intercept = per_row("intercept", lambda i: y_mean[i] / total[i] - slope[i] * (x_mean[i] / total[i]))
+
+    def residue(i: Expr, j: Expr) -> Expr:
+        return y[i, j] - slope[i] * x[i, j] - intercept[i]
+
+    return program(x, y, weight, fold("out", lambda i, j: weight[i, j] * squared(residue(i, j))))
+
+
+def of_a_plane() -> tirx.PrimFunc:
+    """Squares of y − u·x − v·z, by the normal equations."""
+    x, y, z = array("x"), array("y"), array("z")
+    products = {(a.name, b.name): fold(a.name + b.name, lambda i, j, a=a, b=b: a[i, j] * b[i, j])
+                for a, b in ((x, x), (x, z), (z, z), (x, y), (z, y))}  # fmt: skip
+    xx, xz, zz, xy, zy = products.values()
+    u = per_row("u", lambda i: (zz[i] * xy[i] - xz[i] * zy[i]) / (xx[i] * zz[i] - xz[i] * xz[i] + number(1e-20)))
+    v = per_row("v", lambda i: (xx[i] * zy[i] - xz[i] * xy[i]) / (xx[i] * zz[i] - xz[i] * xz[i] + number(1e-20)))
+    return program(x, y, z, fold("out", lambda i, j: squared(y[i, j] - u[i] * x[i, j] - v[i] * z[i, j])))
+
+
+def of_a_line_by_totals() -> tirx.PrimFunc:
+    """A slope and an intercept that are no fit of the data."""
+    x, y, z = array("x"), array("y"), array("z")
+    s, t = fold("s", lambda i, j: z[i, j]), fold("t", lambda i, j: z[i, j] * y[i, j])
+    return program(x, y, z, fold("out", lambda i, j: squared(y[i, j] - s[i] * x[i, j] - t[i])))
+
+
+def of_normalised_rows() -> tirx.PrimFunc:
+    """The squared distance of x/|x| and y/|y|: neither stands alone."""
+    x, y = array("x"), array("y")
+    s, t = fold("s", lambda i, j: x[i, j] * x[i, j]), fold("t", lambda i, j: y[i, j] * y[i, j])
+    a = per_row("x_scale", lambda i: te.rsqrt(s[i] + number(1e-20)))
+    b = per_row("y_scale", lambda i: te.rsqrt(t[i] + number(1e-20)))
+    return program(x, y, fold("out", lambda i, j: squared(x[i, j] * a[i] - y[i, j] * b[i])))
+
+
+PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
+    "squares": of_a_line(2),
+    "cubes": of_a_line(3),
+    "by the means": of_a_line_by_the_means,
+    "beside what it explains": of_a_line_beside_what_it_explains,
+    "through zero": of_a_line_through_zero,
+    "weighted": of_a_weighted_line,
+    "plane": of_a_plane,
+    "by totals": of_a_line_by_totals,
+    "normalised": of_normalised_rows,
+}
+
+
+def spread(rng: np.random.Generator) -> Array:
+    return rng.standard_normal((ROWS, LENGTH))
+
+
+def late(rng: np.random.Generator) -> Array:
+    """All but constant, then spread."""
+    return np.where(np.arange(LENGTH) < LENGTH // 2, 0.25 + 1e-4 * spread(rng), spread(rng))
+
+
+def stepped(rng: np.random.Generator) -> Array:
+    return np.where(np.arange(LENGTH) < LENGTH // 2, 0.1, 3.0) + 0 * spread(rng)
+
+
+def spiked(rng: np.random.Generator) -> Array:
+    return np.where(np.arange(LENGTH) == LENGTH - 1, 1e4, spread(rng))
+
+
+ABSCISSAE: dict[str, Callable[[np.random.Generator], Array]] = {
+    "spread": spread,
+    "late": late,
+    "stepped": stepped,
+    "spiked": spiked,
+    "far": lambda rng: 1e4 + spread(rng),
+    "rising": lambda rng: np.arange(LENGTH) + 0 * spread(rng),
+    "rising from afar": lambda rng: 1e3 + np.arange(LENGTH) + 0.1 * spread(rng),
+    "small": lambda rng: 1e-6 * spread(rng),
+    "constant": lambda rng: 0.1 + 0 * spread(rng),
+    "zero": lambda rng: 0 * spread(rng),
+}
+"""x, of which y is nearly a line."""
+
+NOISES = {"near a line": 1e-3, "on a line": 0.0, "anywhere": 1.0}
+
+
+@cache
+def unfused(name: str) -> Unfused:
+    return read(PROGRAMS[name]())
+
+
+def drawn(name: str, abscissae: str, noise: float) -> Arrays:
+    rng = np.random.default_rng(7)
+    x = ABSCISSAE[abscissae](rng).astype("float32")
+    z = (0.5 * x + spread(rng)).astype("float32")
+    bend = -1.5 * z if name == "plane" else 0
+    offset = 0.0 if name in ("plane", "through zero", "normalised") else 1.0
+    y = (1.7 * x + bend + offset + noise * spread(rng)).astype("float32")
+    third = np.abs(z) if name == "weighted" else z
+    return [x, y, third][: len(unfused(name).func.params) - 1]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("abscissae", ABSCISSAE)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_residues_keep_their_digits(name: str, abscissae: str, noise: str) -> None:
+    for tile, segments in TILINGS:
+        unfused(name).check(drawn(name, abscissae, NOISES[noise]), tile=tile, segments=segments)
