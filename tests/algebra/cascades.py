@@ -110,6 +110,14 @@ FUSABLE: dict[str, Callable[[], Cascade]] = {
     "third_moment": lambda: _moment(3),
     "fourth_moment": lambda: _moment(4),
     "covariance": lambda: cascade(MEAN_SUM, (t, SUM, y), (d, SUM, (x - s / N) * (y - t / N))),
+    "residues_of_a_fitted_slope": lambda: cascade(
+        MEAN_SUM,
+        (t, SUM, y),
+        (d, SUM, (x - s / N) ** 2),
+        (m, SUM, (x - s / N) * (y - t / N)),
+        (o, SUM, (y - m / d * x - s) ** 2),
+    ),
+    "residues_of_a_plane": lambda: cascade(MEAN_SUM, (t, SUM, w), (o, SUM, r * (y - s * x - t * w) ** 2)),
     "inertia": lambda: cascade((s, SUM, r), (t, SUM, r * x), (d, SUM, r * (x - t / s) ** 2)),
     "entropy": lambda: cascade(MAXIMUM, SUM_EXP, (o, SUM, -exp(LOG_PROBABILITY) * LOG_PROBABILITY)),
     "kl_divergence": lambda: cascade(

@@ -57,6 +57,35 @@ def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
 
 
 @pytest.mark.parametrize(
+    ("element", "lines"),
+    [
+        ((y - a * x - b) ** 2, 1),
+        (w * (a * x - b * y) ** 2, 1),
+        ((y - a * x - b * w) ** 2, 3),
+        ((y - a * x) * (w - b * x), 2),
+        ((y - a) * (x - b), 0),
+        (((x - a) / b) ** 2, 0),
+    ],
+    ids=["line", "two scales", "plane", "two lines", "differences", "scale"],
+)
+def test_what_results_weigh_against_each_other_is_held_about_a_line(element: sp.Expr, lines: int) -> None:
+    totals = [Reduction(a, SUM, y * x), Reduction(b, SUM, y * w)]
+    assert held(*totals, Reduction(c, SUM, element)).count(Range.FITTED) == lines
+
+
+def test_a_line_is_that_of_least_squares_by_the_sizes_of_the_weights() -> None:
+    totals = [Reduction(a, SUM, y * x), Reduction(b, SUM, y * w)]
+    fold = derive(Cascade([*totals, Reduction(c, SUM, w * (y - a * x - b) ** 2)], [x, y, w]))
+    assert isinstance(fold, Fold)
+    slope = fold.references[-1]
+    lifts = {component.symbol: component.lift for component in fold.components}
+    x_mean, y_mean = (r.symbol for r in fold.references[:2])
+    above, below = slope.value.as_numer_denom()
+    assert lifts[above] == sp.Abs(w) * (x - x_mean) * (y - y_mean)
+    assert lifts[below] == sp.Abs(w) * (x - x_mean) ** 2
+
+
+@pytest.mark.parametrize(
     ("reductions", "lasts"),
     [
         ([Reduction(a, MIN, x), Reduction(b, SUM, w * (x - a) ** 2)], True),

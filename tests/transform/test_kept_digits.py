@@ -187,9 +187,9 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "softmax-weighted squares about a total": (softmax_weighted_squares_about_a_total, Range.MEAN),
     "differences from a softmax moment": (differences_from_a_softmax_moment, Range.MEAN),
     "squares weighed by an exponential": (squares_weighed_by_an_exponential_from_the_same_mean, Range.LOCATION),
-    "residues of a fitted line": (residues_of_a_fitted_line, Range.LOCATION),
+    "residues of a fitted line": (residues_of_a_fitted_line, Range.FITTED),
     "variance on a scale": (variance_on_a_scale_from_least_to_largest, Range.NEAR),
-    "squares of differences of two scales": (squares_of_differences_of_two_scales, Range.NEAR),
+    "squares of differences of two scales": (squares_of_differences_of_two_scales, Range.FITTED),
     "products of three differences": (products_of_three_differences, Range.NEAR),
     "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }

@@ -18,6 +18,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, masks_in
 from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
+from tvm_cascade.algebra.moved_state import horner
 from tvm_cascade.algebra.work import expanded
 
 MOST_MOMENTS = 10
@@ -146,13 +147,50 @@ def _at_results(
     """Σ of the polynomial in moments of the coordinates, by the number of that which each variable has."""
     placed = over.xreplace({variable: coordinates.part(k) for variable, k in numbers.items()})
     symbols = [coordinates.symbol(k) for k in numbers.values()]
-    origin = {**values, **dict.fromkeys(symbols, sp.S.Zero)}
-    total = sp.S.Zero
-    for powers in _powers(placed, symbols) or ():
-        product = tuple(sorted(k for k, power in zip(numbers.values(), powers, strict=True) for _ in range(power)))
-        moment = coordinates.moment(product).subs(COUNT, LENGTH)
-        total += _coefficient(placed, symbols, powers).xreplace(origin) * moment
-    return total
+
+    def moment(powers: Orders) -> sp.Expr:
+        product = sorted(k for k, power in zip(numbers.values(), powers, strict=True) for _ in range(power))
+        return coordinates.moment(tuple(product)).subs(COUNT, LENGTH)
+
+    moments = {powers: moment(powers) for powers in _powers(placed, symbols) or ()}
+    total = _by_weights(placed, symbols, moments)
+    if total is None:
+        origin = dict.fromkeys(symbols, sp.S.Zero)
+        total = sp.Add(*(_coefficient(placed, symbols, k).xreplace(origin) * moments[k] for k in moments))
+    return total.xreplace(values)
+
+
+def _by_weights(placed: sp.Expr, symbols: Sequence[sp.Symbol], moments: dict[Orders, sp.Expr]) -> sp.Expr | None:
+    """Σ of a product of sums λ·f + … + μ as a + λ·(b + λ·c): where λ is out of range its highest power decides.
+
+    None where it is no such product.
+    """
+    weights: dict[sp.Symbol, sp.Expr] = {}
+
+    def named(value: sp.Expr) -> sp.Expr:
+        if value.is_number:
+            return value
+        weights[weight := sp.Dummy()] = value
+        return weight
+
+    written = sp.S.One
+    for factor in sp.Mul.make_args(placed):
+        base, exponent = (
+            (factor.base, factor.exp) if isinstance(factor, sp.Pow) and factor.has(*symbols) else (factor, 1)
+        )
+        if base.has(*symbols):
+            if sp.Poly(base, *symbols).total_degree() > 1:
+                return None
+            own = [named(sp.diff(base, f)) * f for f in symbols]
+            base = sp.Add(*own, named(base.xreplace(dict.fromkeys(symbols, sp.S.Zero))))
+        else:
+            base = named(base)
+        written *= base**exponent
+    found: dict[Orders, sp.Expr] = {}
+    for powers, number in sp.Poly(written, *symbols, *weights).terms():
+        of_weights = powers[len(symbols) :]
+        found[of_weights] = found.get(of_weights, sp.S.Zero) + number * moments[powers[: len(symbols)]]
+    return horner(found, list(weights)).xreplace(weights)
 
 
 def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Orders) -> sp.Expr:

@@ -89,41 +89,41 @@ class Coordinates:
 
     def _component(self, product: Product, weight: sp.Expr) -> sp.Expr:
         derivation = self.derivation
-        lift = weight * _product([self._lift(k) for k in product])
+        lift = weight * sp.Mul(*map(self._lift, product))
         if not lift.has(*derivation.elements):
             return COUNT * lift
         if (known := derivation.known(SUM, lift)) is not None:
             return known
-        lower = {low: factor for low, factor in self._moved(product).items() if low != product}
-        moments = {low: self.moment(low, weight) for low in lower}
+        moved, steps = self._moved(product)
+        moments = {low: self.moment(low, weight) for low in moved if low != product}
         own = derivation.unused(self.reduction)
-        moved = sp.Add(own, *(factor * moments[low] for low, factor in lower.items()))
-        charge(len(lower), "moving moments")
-        return derivation.add(self.reduction, SUM, lift, moved)
+        terms = ((moved[low] * moment).xreplace(steps) for low, moment in moments.items())
+        charge(len(moved), "moving moments")
+        return derivation.add(self.reduction, SUM, lift, sp.Add(own, *terms))
 
     def _lift(self, k: int) -> sp.Expr:
         at = self._found[k]
         return at.part - at.mean.symbol - sp.Add(*(b.symbol * self._lift(j) for j, b in at.slopes.items()))
 
-    def _moved(self, product: Product) -> dict[Product, sp.Expr]:
-        """What Π f′ has of each product of coordinates. Differences that are small are multiplied, not expanded."""
+    def _moved(self, product: Product) -> tuple[dict[Product, sp.Expr], dict[sp.Symbol, sp.Expr]]:
+        """What Π f′ has of each product of coordinates, over names of differences: written out, those would cancel."""
         names: dict[sp.Symbol, sp.Expr] = {}
 
         def named(value: sp.Expr) -> sp.Symbol:
             names[symbol := sp.Dummy()] = value
             return symbol
 
-        shifted = {}
-        for k in set(product):
-            steps = self._steps(k)
-            shifted[k] = self.symbol(k) + sp.Add(*(named(step) * _product([self.symbol(j) for j in low])
-                                                   for low, step in steps.items()))  # fmt: skip
-        symbols = [at.symbol for at in self._found]
-        expanded = sp.Poly(_product([shifted[k] for k in product]), *symbols)
-        return {
-            tuple(k for k, power in enumerate(powers) for _ in range(power)): factor.xreplace(names)
+        def shifted(k: int) -> sp.Expr:
+            steps = self._steps(k).items()
+            return self.symbol(k) + sp.Add(*(named(step) * sp.Mul(*map(self.symbol, low)) for low, step in steps))
+
+        by_number = {k: shifted(k) for k in set(product)}
+        expanded = sp.Poly(sp.Mul(*(by_number[k] for k in product)), *(at.symbol for at in self._found))
+        found = {
+            tuple(k for k, power in enumerate(powers) for _ in range(power)): factor
             for powers, factor in expanded.terms()
         }
+        return found, names
 
     def _steps(self, k: int) -> dict[Product, sp.Expr]:
         """f_k′ − f_k: what it has of each coordinate, and by itself."""
@@ -167,7 +167,3 @@ class Coordinates:
         return self.derivation.refer(
             (key, value), tracks, Gauge.CENTRED, value, guarded=True, auxiliary=True, range=argument
         )
-
-
-def _product(factors: Iterable[sp.Expr]) -> sp.Expr:
-    return sp.Mul(*factors)

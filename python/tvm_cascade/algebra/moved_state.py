@@ -179,15 +179,15 @@ def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]
                 return final
             for powers, coefficient in sp.Poly(moving, *steps).terms():
                 found[powers] = found.get(powers, sp.Integer(0)) + weight * coefficient * component
-    return exponential * _horner(found, steps) if len(terms) > 1 else final
+    return exponential * horner(found, steps) if len(terms) > 1 else final
 
 
-def _horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
+def horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
     """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
     if not steps:
         return terms.get((), sp.Integer(0))
     total = sp.Integer(0)
     for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
         rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
-        total = total * steps[0] + _horner(rest, steps[1:])
+        total = total * steps[0] + horner(rest, steps[1:])
     return total
