@@ -63,10 +63,12 @@ def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
         (w * (a * x - b * y) ** 2, 1),
         ((y - a * x - b * w) ** 2, 3),
         ((y - a * x) * (w - b * x), 2),
+        (positive * (y - a * x - b), 0),
+        (w * (y - a * x - b), 1),
         ((y - a) * (x - b), 0),
         (((x - a) / b) ** 2, 0),
     ],
-    ids=["line", "two scales", "plane", "two lines", "differences", "scale"],
+    ids=["line", "two scales", "plane", "two lines", "points", "signed points", "differences", "scale"],
 )
 def test_what_results_weigh_against_each_other_is_held_about_a_line(element: sp.Expr, lines: int) -> None:
     totals = [Reduction(a, SUM, y * x), Reduction(b, SUM, y * w)]

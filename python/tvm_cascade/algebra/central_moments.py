@@ -5,6 +5,9 @@
 The residue y − u·x − v is no difference of an element and a handle, and u times v in a state that is held at both
 cancels what an offset of x adds to either. The moments know of no handle: c is near the data, whatever u and v are,
 and P at c is written as the program writes P at an element, so that it rounds as the program does.
+
+Near a line that residue is small beside y, and moments of x and y would cancel. Parts that results weigh against each
+other in one sum are therefore held about lines as well as about means (`coordinates`), and M_α is of what is left.
 """
 
 from __future__ import annotations
@@ -47,6 +50,8 @@ def about_the_means(
         return None
     coordinates = Coordinates(derivation, reduction, weight)
     fitted = _fitted(over, variables, symbols)
+    if coordinates.counts_up and sp.Poly(over, *variables).total_degree() == 1:  # first moments about means vanish
+        fitted = {variable: [] for variable in variables}
     numbers: dict[sp.Symbol, int] = {}
     for variable, along in fitted.items():
         part = parts[variables.index(variable)]

@@ -140,6 +140,11 @@ class Coordinates:
         self._found.append(Coordinate(symbol, part, mean, apart, slopes))
 
     @property
+    def counts_up(self) -> bool:
+        """Whether W has one sign."""
+        return self._size == self.weight
+
+    @property
     def _size(self) -> sp.Expr:
         """|W|, of which the mean and the slope are not thrown off where W changes sign."""
         kept = indicator(masks_that_keep(self.weight, self.derivation.elements))

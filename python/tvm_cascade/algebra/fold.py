@@ -74,7 +74,7 @@ class Reference:
     ----------
     symbol, moved, step : c, c′ after a move, and c′ − c.
     gauge : the rule by which it moves.
-    tracks : the quantity it stands in for, in results; or the part of elements whose mean it is.
+    tracks : the quantity it stands in for, in results; the part of elements whose mean it is; y/x for a slope.
     value : where it moves to, in components of the merged state, references, the count n and the length N.
     guarded : `value` can be singular on partial results (or zero, for a scale); the reference then stays put.
     scale : it stands in for a factor, so it must not be zero; it starts at 1.
