@@ -47,6 +47,16 @@ def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: l
     assert held(*reductions)[-1] is Range.LOCATION
 
 
+def test_a_shift_by_a_parameter_moves_no_reference() -> None:
+    p = sp.Symbol("p", real=True)
+    fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, (x - a + p) ** 2)], [x]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    assert reference.range is Range.MEAN
+    assert not any(p in expression.free_symbols for c in fold.components for expression in (c.lift, c.shift))
+    assert p not in reference.value.free_symbols
+
+
 def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
     cascade = Cascade([Reduction(a, MAX, positive), Reduction(b, SUM, w * sp.log(positive / a))], [positive, w])
     fold = derive(cascade)

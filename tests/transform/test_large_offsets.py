@@ -92,3 +92,18 @@ def test_an_offset_of_the_data_takes_no_digits(name: str, offset: float) -> None
     program = unfused(name)
     for tile, segments in TILINGS:
         program.check(at_offset(program, offset), tile=tile, segments=segments)
+
+
+@pytest.mark.parametrize("shift", [1.0, -1e4])
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("power", [2, 4])
+def test_a_parameter_in_a_difference_takes_no_digits(power: int, offset: float, shift: float) -> None:
+    """x, p -> Σ (x − max x + p)^power."""
+    x, p = array("x"), array("p", ROWS)
+    m = fold("m", lambda i, j: x[i, j], maximum)
+    func = read(program(x, p, fold("out", lambda i, j: te.power(x[i, j] - m[i] + p[i], number(power)))))
+    rng = np.random.default_rng(2)
+    values = (offset + rng.standard_normal((ROWS, LENGTH))).astype("float32")
+    given = [values, (shift * rng.standard_normal(ROWS)).astype("float32")]
+    for tile, segments in TILINGS:
+        func.check(given, tile=tile, segments=segments)

@@ -13,7 +13,7 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the redu
 | centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
 | centred  | Π of G(x)·H(u)                                         | −log₂ of the geometric mean of |G(x)|         |
 | centred  | F is a polynomial of a(x), b(x), as of b − u·a − v     | the means of a(x) and b(x), whatever u and v  |
-| centred  | b and u·a stand in one sum there                       | the slope of b on a: that of least squares      |
+| centred  | b and u·a stand in one sum of that                     | the slope of b on a, that of least squares    |
 | centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
 
 How often a running reference moves is its *move*, which the user may choose:

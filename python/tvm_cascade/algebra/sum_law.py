@@ -130,7 +130,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _without_parameters(held, elements)
     if reads_slopes(held.function, held.tracked, elements) and (moments := _moments(derivation, reduction, held)):
         return _where_kept(derivation, held, moments, reduction)
-    held = _by_location(derivation, in_exponent_units(derivation, held))
+    held = _by_location(derivation, _without_shifts(derivation, in_exponent_units(derivation, held)))
     if _of_one_variable(held, elements) and (moments := _moments(derivation, reduction, held)):
         return _where_kept(derivation, held, moments, reduction)
     symbols = [handle.symbol for handle in held.tracked]
@@ -317,6 +317,26 @@ def in_exponent_units(derivation: Derivation, held: Held) -> Held:
             )
             others = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
             held = dataclasses.replace(held, tracked=[*others, unit])
+    return held
+
+
+def _without_shifts(derivation: Derivation, held: Held) -> Held:
+    """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x."""
+    if held.lift != held.function:
+        return held
+    for handle in list(held.tracked):
+        part = translated_part(held.function, handle.symbol, derivation.elements)
+        if part is None or exponents(held.function, handle.symbol, derivation.elements):
+            continue
+        shift, varying = part.as_independent(*derivation.elements, as_Add=True)
+        reads = shift.free_symbols & {*(h.symbol for h in derivation.handles), *derivation.results}
+        near = is_location(handle.value, part, derivation.done, derivation.meaning)
+        if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
+            continue
+        apart = derivation.handles.of(handle.value - shift)
+        function = held.function.subs(handle.symbol, apart.symbol + shift)
+        tracked = [apart if h is handle else h for h in held.tracked]
+        held = dataclasses.replace(held, function=function, lift=function, tracked=tracked)
     return held
 
 
