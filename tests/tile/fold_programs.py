@@ -171,6 +171,26 @@ def masked_moments(dtype: str = "float32", rows: int = 5, length: int = 256) -> 
     return program(x, keep, sums, fold("squares", square, total, length, (rows,)))
 
 
+def residues(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
+    """x, y -> Σ (y − slope·x − intercept)² of the line that fits each row."""
+    x, y = array("x", rows, length, dtype=dtype), array("y", rows, length, dtype=dtype)
+    x_sum = fold("x_sum", lambda i, j: wide(x[i, j]), total, length, (rows,))
+    y_sum = fold("y_sum", lambda i, j: wide(y[i, j]), total, length, (rows,))
+
+    def about(a: te.Tensor, a_sum: te.Tensor, i: Expr, j: Expr) -> Expr:
+        return wide(a[i, j]) - a_sum[i] / number(length)
+
+    square = fold("square", lambda i, j: te.power(about(x, x_sum, i, j), number(2)), total, length, (rows,))
+    mixed = fold("mixed", lambda i, j: about(x, x_sum, i, j) * about(y, y_sum, i, j), total, length, (rows,))
+    slope = each("slope", lambda i: mixed[i] / square[i], rows)
+    intercept = each("intercept", lambda i: (y_sum[i] - slope[i] * x_sum[i]) / number(length), rows)
+
+    def residue(i: Expr, j: Expr) -> Expr:
+        return te.power(wide(y[i, j]) - slope[i] * wide(x[i, j]) - intercept[i], number(2))
+
+    return program(x, y, fold("out", residue, total, length, (rows,)))
+
+
 def truths(dtype: str = "float32", rows: int = 5, length: int = 256) -> tirx.PrimFunc:
     """x, keep -> whether all that the mask keeps are below the largest, and all of the mask as bytes."""
     x, keep = array("x", rows, length, dtype=dtype), array("keep", rows, length, dtype="bool")
@@ -191,5 +211,6 @@ FOLDS: dict[str, Build] = {
     "where_least": where_least,
     "argmax": argmax,
     "masked_moments": masked_moments,
+    "residues": residues,
     "truths": truths,
 }

@@ -29,12 +29,12 @@ def test_folds(name: str) -> None:
     assert_right(FOLDS[name]())
 
 
-@pytest.mark.parametrize("name", ["smoothed_cross_entropy", "masked_moments", "instance_norm"])
+@pytest.mark.parametrize("name", ["smoothed_cross_entropy", "masked_moments", "instance_norm", "residues"])
 def test_folds_of_half_precision(name: str) -> None:
     assert_right(FOLDS[name](dtype="float16", rows=3))
 
 
-@pytest.mark.parametrize("name", ["masked_moments", "deviations"])
+@pytest.mark.parametrize("name", ["masked_moments", "deviations", "residues"])
 def test_rows_in_segments(name: str) -> None:
     assert_right(FOLDS[name](rows=2, length=250), GRID)
 
