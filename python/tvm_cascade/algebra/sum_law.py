@@ -130,7 +130,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     held = _without_parameters(held, elements)
     if reads_slopes(held.function, held.tracked, elements) and (moments := _moments(derivation, reduction, held)):
         return _where_kept(derivation, held, moments, reduction)
-    held = _by_location(derivation, _without_shifts(derivation, in_exponent_units(derivation, held)))
+    held = _without_shifts(derivation, _by_location(derivation, in_exponent_units(derivation, held)))
     if _of_one_variable(held, elements) and (moments := _moments(derivation, reduction, held)):
         return _where_kept(derivation, held, moments, reduction)
     symbols = [handle.symbol for handle in held.tracked]
@@ -333,10 +333,10 @@ def _without_shifts(derivation: Derivation, held: Held) -> Held:
         near = is_location(handle.value, part, derivation.done, derivation.meaning)
         if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
             continue
-        apart = derivation.handles.of(handle.value - shift)
+        apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
         function = held.function.subs(handle.symbol, apart.symbol + shift)
         tracked = [apart if h is handle else h for h in held.tracked]
-        held = dataclasses.replace(held, function=function, lift=function, tracked=tracked)
+        held = dataclasses.replace(held, function=function, lift=function, tracked=tracked, basis=None)
     return held
 
 
