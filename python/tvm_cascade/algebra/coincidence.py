@@ -21,13 +21,15 @@ from dataclasses import replace
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.counterexample import deciding_positions, rank_grows
+from tvm_cascade.algebra.counterexample import deciding_positions, rank_grows, rank_of
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.envelope import envelope
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.ordered_choices import extremum_where_ordered
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.separate import RANK_LIMIT
+from tvm_cascade.algebra.thresholds import envelope_at_thresholds, rank_at_thresholds
 
 Law = Callable[[Derivation, Reduction], sp.Expr]
 
@@ -52,6 +54,9 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     """
     (chosen, condition), *others = choice.args
     held, reducer = _at_and_elsewhere(derivation, condition), reduction.reducer
+    if held is None and reducer.ordered and len(others) == 1:
+        if (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
+            return found
     if reducer not in (SUM, MAX, MIN) or held is None or len(others) != 1:
         raise _refused(derivation, reduction)
     extreme, (at, elsewhere) = held
@@ -69,11 +74,11 @@ def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
     """A choice that no extremum makes: with numbers, where it can be shown that it needs all positions."""
     question = derivation.question(reduction, reduction.element)
     if reduction.reducer is SUM:
-        code, shown = "infinite_rank", rank_grows(question)
+        points = rank_at_thresholds(question.over_results, question.earlier, RANK_LIMIT + 1)
+        code, shown = "infinite_rank", rank_of(points, question) if points else rank_grows(question)
     else:
-        found = reduction.reducer.ordered and envelope(
-            question.over_results, reduction.reducer, question.earlier, RANK_LIMIT + 1
-        )
+        asked = (question.over_results, reduction.reducer, question.earlier, RANK_LIMIT + 1)
+        found = (envelope_at_thresholds(*asked) or envelope(*asked)) if reduction.reducer.ordered else None
         code, shown = "not_monotone", deciding_positions(found, question) if found else None
     return derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
 

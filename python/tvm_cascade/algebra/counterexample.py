@@ -103,15 +103,19 @@ def rank_grows(question: Question) -> Counterexample | None:
     function, size = strip_rounding(question.over_results), RANK_LIMIT + 1
     product = question.reducer.name == "prod"
     found = full_rank(sp.log(sp.Abs(function)) if product else function, question.earlier, size)
-    if found is None:
-        return None
+    return None if found is None else rank_of(found, question)
+
+
+def rank_of(found: FullRank, question: Question) -> Counterexample:
+    """Points of a matrix of full rank as a counterexample."""
+    function, size = strip_rounding(question.over_results), len(found.rows)
     varying, read = _read(question.earlier, function)
     at: Numbers = tuple((str(e), tuple(float(row[e]) for row in found.rows)) for e in varying)
     at += tuple((question.name(d), tuple(float(column[d]) for column in found.columns)) for d in read)
     at += _parameters(found.data[0])
     given = " and ".join(f"{name} = {_listed(values)}" for name, values in at)
-    what = "log of the element" if product else "element"
-    claim = f"at {given} the {what} is a matrix of rank {size}: no {RANK_LIMIT} sums determine the result"
+    what = "log of the element" if question.reducer.name == "prod" else "element"
+    claim = f"at {given} the {what} is a matrix of rank {size}: no {size - 1} sums determine the result"
     return _with_data(claim, at, (float(size), float(RANK_LIMIT)), found, question.earlier)
 
 

@@ -140,7 +140,7 @@ class _Search:
                 chosen.append((sorted(range(len(pool)), key=values.__getitem__)[len(pool) // 2], number, values))
                 continue
             best = max(values[k] for k, *_ in chosen)
-            allowed = [k for k in range(len(pool)) if _clear(values[k], best) and _below(k, chosen)]
+            allowed = [k for k in range(len(pool)) if is_clear(values[k], best) and _below(k, chosen)]
             if allowed:
                 chosen.append((min(allowed, key=values.__getitem__), number, values))
         return self._checked([pool[k] for k, *_ in chosen], [points[n] for _, n, _ in chosen], enough)
@@ -151,7 +151,7 @@ class _Search:
         for point in points:
             values = self._values(positions, point) or []
             best = max(values, default=0.0)
-            near = [k for k, value in enumerate(values) if not _clear(best, value)]
+            near = [k for k, value in enumerate(values) if not is_clear(best, value)]
             if len(near) == 1:
                 found.setdefault(near[0], point)
         return self._checked([positions[k] for k in found], list(found.values()), enough)
@@ -260,7 +260,7 @@ class _Search:
         positions, points = positions[:enough], points[:enough]
         for k, point in enumerate(points):
             values = self._values(positions, point)
-            if values is None or not all(_clear(values[k], v) for i, v in enumerate(values) if i != k):
+            if values is None or not all(is_clear(values[k], v) for i, v in enumerate(values) if i != k):
                 return None
         return self._reached(positions, points)
 
@@ -276,7 +276,7 @@ class _Search:
         for k, point in enumerate(points):
             data = self._data(rows, point)
             values = None if data is None else self._values(rows, data.results)
-            if data is None or values is None or not all(_clear(values[k], v) for i, v in enumerate(values) if i != k):
+            if data is None or values is None or not all(is_clear(values[k], v) for i, v in enumerate(values) if i != k):
                 return None
             found.append(data)
         read = [s for s in self.symbols if s not in rows[0]]
@@ -301,8 +301,9 @@ class _Search:
 
 
 def _below(candidate: int, chosen: list[tuple[int, int, list[float]]]) -> bool:
-    return all(_clear(values[k], values[candidate]) for k, _, values in chosen)
+    return all(is_clear(values[k], values[candidate]) for k, _, values in chosen)
 
 
-def _clear(larger: float, smaller: float) -> bool:
+def is_clear(larger: float, smaller: float) -> bool:
+    """Whether a number is above another by more than rounding could make it."""
     return larger - smaller > CLEAR_MARGIN * max(abs(larger), abs(smaller), 1e-6)

@@ -45,7 +45,7 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
     Refused
         Where what is compared has no extremum in finite state, or the condition is no comparison.
     """
-    return sp.Piecewise((1, _truth(derivation, reduction, predicate, law)), (0, True))
+    return sp.Piecewise((1, truth_over(derivation, reduction, predicate, law)), (0, True))
 
 
 def takes_two_values(reduction: Reduction, choice: sp.Piecewise, elements: Sequence[sp.Symbol]) -> bool:
@@ -64,17 +64,24 @@ def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice:
     """
     (chosen, condition), (other, _) = choice.args
     chosen, other = (reduction.element.xreplace({choice: branch}) for branch in (chosen, other))
-    every, some = (_truth(derivation, replace(reduction, reducer=logical), condition, law) for logical in (AND, OR))
+    every, some = (truth_over(derivation, replace(reduction, reducer=logical), condition, law) for logical in (AND, OR))
     return sp.Piecewise((chosen, every), (reduction.reducer.combine(chosen, other), some), (other, True))
 
 
-def _truth(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
+def truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
+    """Whether some position holds, for a reduction by "or"; whether every one does, by "and".
+
+    Raises
+    ------
+    Refused
+        As `truth_of_all` does.
+    """
     elements, some = derivation.elements, reduction.reducer is OR
     if not predicate.has(*elements):
         return predicate
     through, against = (sp.Or, sp.And) if some else (sp.And, sp.Or)
     if isinstance(predicate, through):
-        return through(*(_truth(derivation, reduction, part, law) for part in predicate.args))
+        return through(*(truth_over(derivation, reduction, part, law) for part in predicate.args))
     if isinstance(predicate, against):
         fixed = [part for part in predicate.args if not part.has(*elements)]
         masks = [part for part in predicate.args if part.has(*elements) and _is_mask(part)]
@@ -90,17 +97,17 @@ def _truth(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, la
 
 
 def _is_mask(part: sp.Basic) -> bool:
-    return bool(part.is_Relational and part.rhs == 0 and is_truth(part.lhs))
+    return bool(part.is_Relational and part.rhs == 0 and istruth_over(part.lhs))
 
 
 def _where(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, where: sp.Basic, law: Law) -> sp.Basic:
     """The truth over the positions where a condition on the position holds."""
     if where == sp.true:
-        return _truth(derivation, reduction, predicate, law)
+        return truth_over(derivation, reduction, predicate, law)
     if not any(_is_apart(derivation, *sides) for sides in (predicate.args, predicate.args[::-1])):
         raise derivation.refuse(reduction, "logical_dependence", str(predicate))  # its law has cases of its own
     with derivation.over(where):
-        return _truth(derivation, reduction, predicate, law)
+        return truth_over(derivation, reduction, predicate, law)
 
 
 def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:

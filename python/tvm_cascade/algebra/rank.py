@@ -83,6 +83,15 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
         return next((points for points in found if points is not None), None)
 
 
+def full_rank_among(
+    function: sp.Expr, earlier: Earlier, rows: Sequence[Point], data: Sequence[Reached]
+) -> FullRank | None:
+    """Points of an invertible matrix of those rows, with columns among data that start with them; None if there is none."""
+    plain = earlier.plain(function)
+    with mpmath.workdps(DIGITS):
+        return _Search(earlier.behind(plain), plain, len(rows), "math").among(list(rows), list(data))
+
+
 @dataclass(frozen=True)
 class _Search:
     """Looks for the points; `_proved` decides.
@@ -108,7 +117,7 @@ class _Search:
         rows, aims = pool[: self.size], list[Reached]()
         for enough in (*ENOUGH, self.size):
             data = draws.data(rows, self.effort.data)
-            found = self._among(rows, data) or self._aimed(rows, aims)
+            found = self.among(rows, data) or self._aimed(rows, aims)
             if found is not None:
                 return found
             chosen = self._pivots(pool, data)
@@ -122,7 +131,7 @@ class _Search:
             rows = pool[: self.size]
         return None
 
-    def _among(self, rows: list[Point], data: list[Reached]) -> FullRank | None:
+    def among(self, rows: list[Point], data: list[Reached]) -> FullRank | None:
         """Columns among data that start with the rows."""
         chosen = sorted(self._pivots(rows, data))
         return self._proved(rows, [data[j] for _, j in chosen]) if len(chosen) == self.size else None
@@ -137,7 +146,7 @@ class _Search:
             if found is None:
                 return None
             data.append(found)
-        return self._among(rows, data)
+        return self.among(rows, data)
 
     def _pivots(self, rows: list[Point], data: list[Reached]) -> list[tuple[int, int]]:
         values = [[self._at({**row, **found.results}, self.arithmetic) for found in data] for row in rows]
