@@ -11,6 +11,8 @@ with results are refused where numbers show that they need all positions, and un
 | a ≠ d, a < d            | not so     |
 | a ≤ d                   | everywhere |
 | a > d                   | nowhere    |
+
+Where a itself reads results, `attained` says at which ends of what it is a map of a = d is.
 """
 
 from __future__ import annotations
@@ -20,28 +22,19 @@ from dataclasses import replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.attained import End, Ends, attained, compared, decided
+from tvm_cascade.algebra.cascade import Reduction, Round, is_truth
 from tvm_cascade.algebra.counterexample import deciding_positions, rank_grows, rank_of
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.envelope import envelope
-from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.ordered_choices import extremum_where_ordered
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.separate import RANK_LIMIT
+from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
 from tvm_cascade.algebra.thresholds import envelope_at_thresholds, rank_at_thresholds
 
 Law = Callable[[Derivation, Reduction], sp.Expr]
-
-AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
-    sp.Eq: (True, False),
-    sp.Ge: (True, False),
-    sp.Ne: (False, True),
-    sp.Lt: (False, True),
-    sp.Le: (True, True),
-    sp.Gt: (False, False),
-}
-"""Whether a comparison with the maximum holds at it, and elsewhere; with a minimum, once its sides are exchanged."""
+State = Callable[[Derivation, Reduction, End, sp.Expr], sp.Expr]
 
 
 def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
@@ -53,21 +46,37 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
         Where what is compared is no extremum of the element, or what is folded there has no law.
     """
     (chosen, condition), *others = choice.args
-    held, reducer = _at_and_elsewhere(derivation, condition), reduction.reducer
-    if held is None and reducer.ordered and len(others) == 1:
+    held, reducer = compared(derivation, condition), reduction.reducer
+    where = None if held is None else attained(derivation, reduction, held[0])
+    if where is None and reducer.ordered and len(others) == 1:
         if (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
             return found
-    if reducer not in (SUM, MAX, MIN) or held is None or len(others) != 1:
+    if reducer not in (SUM, MAX, MIN) or held is None or where is None or len(others) != 1:
         raise _refused(derivation, reduction)
     extreme, (at, elsewhere) = held
     branches = {True: chosen, False: others[0][0]}
     here, there = (reduction.element.xreplace({choice: branches[side]}) for side in (at, elsewhere))
     if at is elsewhere:
         return law(derivation, replace(reduction, element=here))
+    here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
+    found = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where.cases]
+    return found[0][0] if len(found) == 1 else sp.Piecewise(*found)
+
+
+def _folded(
+    derivation: Derivation, reduction: Reduction, ends: Ends, elements: tuple[sp.Expr, sp.Expr], law: Law
+) -> sp.Expr:
+    """⊕ of the one element at some ends, and of the other elsewhere."""
+    (here, there), reducer = elements, reduction.reducer
+    if ends is None:
+        return law(derivation, replace(reduction, element=here))
     if reducer is SUM and there.has(*derivation.cascade.results):
         total = law(derivation, replace(reduction, element=there))
-        return total + _at(derivation, reduction, extreme, sp.expand(here - there))
-    return reducer.combine(_elsewhere(derivation, reduction, extreme, there), _at(derivation, reduction, extreme, here))
+        return total + sp.Add(*(_at(derivation, reduction, end, sp.expand(here - there)) for end in ends))
+    if len(ends) > 1 and there != reducer.identity:
+        raise derivation.refuse(reduction, "select_on_result", there)
+    apart = _elsewhere(derivation, reduction, ends[0], there)
+    return reducer.over([apart, *(_at(derivation, reduction, end, here) for end in ends)])
 
 
 def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
@@ -83,72 +92,70 @@ def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
     return derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
 
 
-def _at_and_elsewhere(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
-    """The extremum that a comparison is with, and whether it holds there and elsewhere."""
-    if type(condition) not in AT_A_MAXIMUM:
-        return None
-    for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
-        if element.has(*derivation.cascade.results):
-            continue
-        for done in derivation.done:
-            known = derivation.plain(done.result) == other and done.element == element and done.reducer in (MAX, MIN)
-            if known and derivation.lift_of(done) is not None:
-                kind = type(relation) if done.reducer is MAX else type(relation.reversed)
-                return done, AT_A_MAXIMUM[kind]
-    return None
-
-
-def _at(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
-    """⊕ of w where a = d: states that start anew wherever the extremum moves."""
-    if extreme.element.is_Symbol:
-        weight = weight.subs(extreme.element, derivation.plain(extreme.result))
+def _at(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Expr:
+    """⊕ of w at an end: states that start anew wherever that moves."""
+    weight = weight.subs(dict(end.known))
     if reduction.reducer is not SUM:
-        if weight.has(*derivation.elements):
-            return _state(derivation, reduction, extreme, weight)
-        count = _state(derivation, replace(reduction, reducer=SUM), extreme, sp.S.One)
-        return sp.Piecewise((weight, count > 0), (reduction.reducer.neutral, True))
+        return _extremum(derivation, reduction, end, weight, _state)
     whole = sp.factor_terms(weight)
     apart = whole.as_independent(*derivation.elements, as_Add=False)[1].has(*derivation.cascade.results)
     total = sp.S.Zero
     for term in sp.Add.make_args(sp.expand(weight)) if apart else (whole,):
         factor, varying = term.as_independent(*derivation.elements, as_Add=False)
-        total += factor * _state(derivation, reduction, extreme, varying) if term != 0 else 0
+        total += factor * _state(derivation, reduction, end, varying) if term != 0 else 0
     return total
 
 
-def _state(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Symbol:
+def _elsewhere(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Expr:
+    """⊕ of w at all other positions."""
+    if weight == reduction.reducer.identity:
+        return weight
+    if reduction.reducer is SUM:
+        return _left(derivation, reduction, end, weight)
+    return _extremum(derivation, reduction, end, weight, _left)
+
+
+def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr, state: State) -> sp.Expr:
+    """max or min of w where a state is taken: through a map that reads results, of the ends of what that is a map of."""
+    reducer, elements = reduction.reducer, derivation.elements
+    reads = weight.has(*derivation.cascade.results)
+    if weight.has(*elements) and not reads:
+        return state(derivation, reduction, end, weight)
+    met = state(derivation, replace(reduction, reducer=SUM), end, sp.S.One) > 0
+    if not weight.has(*elements):
+        return sp.Piecewise((weight, met), (reducer.neutral, True))
+    held = derivation.extracted(derivation.signed(weight))
+    values = {handle.symbol: handle.value for handle in derivation.handles}
+    passed = through_order(strip_rounding(held), reducer, elements, list(values))
+    if isinstance(passed, str) or held.has(Round) or is_truth(passed[0]):
+        raise derivation.refuse(reduction, "select_on_result", weight)
+    inner, kept, outer = passed
+    ends = [state(derivation, replace(reduction, reducer=k), end, inner) for k in kept]
+    return sp.Piecewise((reducer.over([outer(e).xreplace(values) for e in ends]), met), (reducer.neutral, True))
+
+
+def _state(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Symbol:
     """The component ⊕ of w where a = c."""
     if weight.has(*derivation.cascade.results):
         raise derivation.refuse(reduction, "select_on_result", weight)
-    reference, reducer = _reference(derivation, extreme), reduction.reducer
-    chosen = sp.Piecewise((weight, _met(derivation, extreme, reference)), (reducer.neutral, True))
+    reference, reducer = end.reference, reduction.reducer
+    chosen = sp.Piecewise((weight, _met(end)), (reducer.neutral, True))
     lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
     shift = sp.Piecewise((symbol, sp.Eq(reference.symbol, reference.moved)), (reducer.neutral, True))
     return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, shift)
 
 
-def _elsewhere(derivation: Derivation, reduction: Reduction, extreme: Reduction, weight: sp.Expr) -> sp.Expr:
-    """⊕ of w where a ≠ d, to which positions are added once the extremum leaves them.
+def _left(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Symbol:
+    """The component ⊕ of w where a ≠ c, to which positions are added once the extremum leaves them.
 
     A sum of all from which those at the extremum are subtracted would lose their digits.
     """
-    reducer = reduction.reducer
-    if weight == reducer.identity:
-        return weight
-    reference, at = _reference(derivation, extreme), _state(derivation, reduction, extreme, weight)
-    chosen = sp.Piecewise((reducer.neutral, _met(derivation, extreme, reference)), (weight, True))
+    reference, reducer, at = end.reference, reduction.reducer, _state(derivation, reduction, end, weight)
+    chosen = sp.Piecewise((reducer.neutral, _met(end)), (weight, True))
     lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
     left = sp.Piecewise((reducer.neutral, sp.Eq(reference.symbol, reference.moved)), (at, True))
     return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, reducer.combine(symbol, left))
 
 
-def _met(derivation: Derivation, extreme: Reduction, reference: Reference) -> sp.Basic:
-    """a = c, where a is written as the extremum's own lift is: log √x and log(x)/2 round apart."""
-    return sp.Eq(derivation.lift_of(extreme), reference.symbol)
-
-
-def _reference(derivation: Derivation, extreme: Reduction) -> Reference:
-    handle = derivation.handles.of(extreme.result)
-    exact = "" if derivation.move is Move.EXACT else "exact"
-    value = derivation.predicted(handle.value, Gauge.RUNNING)
-    return derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
+def _met(end: End) -> sp.Basic:
+    return sp.Eq(end.lift, end.reference.symbol)

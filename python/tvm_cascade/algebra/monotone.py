@@ -37,6 +37,31 @@ def through_order(
 
     With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
     """
+    split = _one_part(function, elements, handles)
+    if split is None:
+        return "several_element_parts"
+    inner, variable, outer = split
+    kept = _kept(outer, variable, reducer, strictly)
+    if kept is None:
+        return "not_monotone"
+    return inner, kept, lambda end: outer.xreplace({variable: end})
+
+
+def one_way_or_constant(
+    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, Callable[[sp.Expr], sp.Expr]] | None:
+    """a and φ where the function is φ(a(x)), and φ strictly monotone or constant at any results; None elsewhere."""
+    split = _one_part(function, elements, handles)
+    if split is None:
+        return None
+    inner, variable, outer = split
+    return (inner, lambda end: outer.xreplace({variable: end})) if _one_way(outer, variable, strictly=True) else None
+
+
+def _one_part(
+    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Symbol, sp.Expr] | None:
+    """The one part that varies along the axis and reads no result, its symbol, and the function of that."""
     parts: dict[sp.Expr, sp.Symbol] = {}
     outer = _collected(function, elements, handles, parts)
     varying = [s for s in function.free_symbols if s in elements]
@@ -44,12 +69,9 @@ def through_order(
         parts.clear()  # x² + x·u has two parts, and is convex in x itself
         outer = function.xreplace({varying[0]: _placed(varying[0], parts)})
     if len(parts) != 1 or outer.has(*elements):
-        return "several_element_parts"
+        return None
     ((inner, variable),) = parts.items()
-    kept = _kept(outer, variable, reducer, strictly)
-    if kept is None:
-        return "not_monotone"
-    return inner, kept, lambda end: outer.xreplace({variable: end})
+    return inner, variable, outer
 
 
 def _collected(
@@ -108,17 +130,20 @@ def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool)
     return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
 
 
-def _one_way(expression: sp.Expr, variable: sp.Symbol) -> bool:
-    """Whether the expression is monotone in the variable at any results, which may decide the direction: d·exp(x)."""
-    if trend(expression, variable) is not None:
+def _one_way(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> bool:
+    """Whether the expression is monotone in the variable at any results, which may decide the direction: d·exp(x).
+
+    With `strictly`, it keeps unequal ones unequal, or all are equal: d·exp(x) where d is 0.
+    """
+    if trend(expression, variable, strictly) is not None:
         return True
     if isinstance(expression, _RISING) or (isinstance(expression, sp.Pow) and expression.exp.is_odd):
         inner = expression.args[0]
         rises = isinstance(expression, _RISING) or (expression.exp.is_positive and not expression.exp.has(variable))
-        return bool(rises) and _one_way(inner, variable)
+        return bool(rises) and _one_way(inner, variable, strictly)
     if isinstance(expression, (sp.Add, sp.Mul)):
         moving = expression.as_independent(variable, as_Add=isinstance(expression, sp.Add))[1]
-        return moving != expression and not isinstance(moving, type(expression)) and _one_way(moving, variable)
+        return moving != expression and not isinstance(moving, type(expression)) and _one_way(moving, variable, strictly)
     return False
 
 

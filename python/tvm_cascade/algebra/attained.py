@@ -1,0 +1,154 @@
+"""Which positions attain an earlier extremum: those at the ends of the part that its element is a map of.
+
+| m = max of                                 | the positions that attain it are those of                         |
+|--------------------------------------------|-------------------------------------------------------------------|
+| a                                          | max a                                                             |
+| φ(a, d), strictly rising (falling) in a    | max a (min a)                                                     |
+| φ(a, d), either or constant, as d has it   | max a, min a, or all: φ at the one end is above the other, or not |
+| φ(a, d), strictly convex in a              | the end at which φ is larger, or both                             |
+
+So exp(a − d) and a·d are attained where a is, and where both ends give one value, as in a program whose exponentials
+are all out of range, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Reduction, Round, is_truth
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Move, Range
+from tvm_cascade.algebra.monotone import one_way_or_constant, through_order
+from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+
+AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
+    sp.Eq: (True, False),
+    sp.Ge: (True, False),
+    sp.Ne: (False, True),
+    sp.Lt: (False, True),
+    sp.Le: (True, True),
+    sp.Gt: (False, False),
+}
+"""Whether a comparison with the maximum holds at it, and elsewhere; with a minimum, once its sides are exchanged."""
+
+
+@dataclass(frozen=True)
+class End:
+    """The largest or smallest value of a part.
+
+    Attributes
+    ----------
+    lift : the part, as the component of the extremum has it: log √x and log(x)/2 round apart.
+    value : the extremum, in results or components.
+    known : what an element symbol is at these positions; empty where the part is no symbol.
+    reference : the extremum so far.
+    """
+
+    lift: sp.Expr
+    value: sp.Expr
+    known: tuple[tuple[sp.Symbol, sp.Expr], ...]
+    reference: Reference
+
+
+Ends = tuple[End, ...] | None
+"""The ends at which an extremum is attained; None where it is at all positions."""
+
+
+@dataclass(frozen=True)
+class Attained:
+    """Where an extremum is attained.
+
+    Attributes
+    ----------
+    cases : the ends, and the condition on results and components under which they are those, in order.
+    """
+
+    cases: tuple[tuple[Ends, sp.Basic], ...]
+
+
+def compared(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
+    """The earlier extremum that a comparison of its element is with, and whether it holds there and elsewhere."""
+    if type(condition) not in AT_A_MAXIMUM:
+        return None
+    for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
+        for done in derivation.done:
+            known = derivation.plain(done.result) == other and derivation.plain(done.element) == element
+            if known and done.reducer in (MAX, MIN):
+                return done, AT_A_MAXIMUM[type(relation) if done.reducer is MAX else type(relation.reversed)]
+    return None
+
+
+def decided(derivation: Derivation, element: sp.Expr, at: Reduction, here: bool) -> sp.Expr:
+    """The element with the comparisons with an extremum as they are where it is attained, or elsewhere."""
+    found = {r: compared(derivation, r) for r in element.atoms(*AT_A_MAXIMUM)}
+    truths = {r: of[1][0 if here else 1] for r, of in found.items() if of is not None and of[0] is at}
+    return element.xreplace({relation: sp.sympify(holds) for relation, holds in truths.items()})
+
+
+def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:
+    """Where an earlier extremum is attained; None where no law tells.
+
+    Parameters
+    ----------
+    reduction : what it is asked for.
+    """
+    if not derivation.plain(extreme.element).has(*derivation.cascade.results):
+        lift = derivation.lift_of(extreme)
+        return None if lift is None else Attained((((_own(derivation, extreme, lift),), sp.true),))
+    if any(derivation.plain(r).has(*derivation.cascade.results) for r in extreme.element.atoms(Round)):
+        return None
+    return _of_a_map(derivation, reduction, extreme)
+
+
+def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:
+    """That of max φ(a, d)."""
+    held = derivation.extracted(extreme.element)
+    values = {handle.symbol: handle.value for handle in derivation.handles}
+    symbols = [handle.symbol for handle in derivation.handles]
+    strict = through_order(held, extreme.reducer, derivation.elements, symbols, strictly=True)
+    either = one_way_or_constant(held, derivation.elements, symbols) if isinstance(strict, str) else None
+    if either is None and isinstance(strict, str):
+        return None
+    part, outer = (strict[0], strict[2]) if not isinstance(strict, str) else either or ()
+    if is_truth(part):
+        return None
+    kept = (MAX, MIN) if isinstance(strict, str) else strict[1]
+    ends = {reducer: _end(derivation, reduction, reducer, part) for reducer in kept}
+    if len(kept) == 1 and _is_affine(outer):
+        return Attained(((tuple(ends.values()), sp.true),))
+    high, low = (derivation.component(reduction, reducer, part) for reducer in (MAX, MIN))
+    first, second = (outer(end).xreplace(values) for end in (high, low))
+    larger, smaller = (first > second, second > first) if extreme.reducer is MAX else (second > first, first > second)
+    if either is not None:
+        return Attained(((None, sp.Eq(first, second)), ((ends[MAX],), larger), ((ends[MIN],), sp.true)))
+    if len(kept) == 1:
+        return Attained(((None, sp.Eq(first, second)), (tuple(ends.values()), sp.true)))
+    one = sp.Or(larger, sp.Eq(high, low))
+    return Attained((((ends[MAX],), one), ((ends[MIN],), smaller), ((ends[MAX], ends[MIN]), sp.true)))
+
+
+def _is_affine(outer: Callable[[sp.Expr], sp.Expr]) -> bool:
+    variable = sp.Dummy(real=True)
+    return not outer(variable).diff(variable).has(variable)
+
+
+def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
+    """The extremum of an element that reads no result."""
+    result = derivation.plain(extreme.result)
+    handle = derivation.handles.of(extreme.result)
+    exact = "" if derivation.move is Move.EXACT else "exact"
+    value = derivation.predicted(handle.value, Gauge.RUNNING)
+    reference = derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
+    known = ((extreme.element, result),) if extreme.element.is_Symbol else ()
+    return End(lift, result, known, reference)
+
+
+def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: sp.Expr) -> End:
+    """An end of a part, from a component of its own."""
+    component = derivation.component(reduction, reducer, part)
+    reference = derivation.refer(("end", component), part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)
+    return End(part, component, (), reference)
