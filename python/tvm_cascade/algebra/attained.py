@@ -58,16 +58,8 @@ Ends = tuple[End, ...] | None
 """The ends at which an extremum is attained; None where it is at all positions."""
 
 
-@dataclass(frozen=True)
-class Attained:
-    """Where an extremum is attained.
-
-    Attributes
-    ----------
-    cases : the ends, and the condition on results and components under which they are those, in order.
-    """
-
-    cases: tuple[tuple[Ends, sp.Basic], ...]
+Attained = tuple[tuple[Ends, sp.Basic], ...]
+"""The ends, and the condition on results and components under which they are those, in order."""
 
 
 def compared(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
@@ -98,7 +90,7 @@ def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -
     """
     if not derivation.plain(extreme.element).has(*derivation.cascade.results):
         lift = derivation.lift_of(extreme)
-        return None if lift is None else Attained((((_own(derivation, extreme, lift),), sp.true),))
+        return None if lift is None else (((_own(derivation, extreme, lift),), sp.true),)
     if any(derivation.plain(r).has(*derivation.cascade.results) for r in extreme.element.atoms(Round)):
         return None
     return _of_a_map(derivation, reduction, extreme)
@@ -110,25 +102,22 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
     values = {handle.symbol: handle.value for handle in derivation.handles}
     symbols = [handle.symbol for handle in derivation.handles]
     strict = through_order(held, extreme.reducer, derivation.elements, symbols, strictly=True)
-    either = one_way_or_constant(held, derivation.elements, symbols) if isinstance(strict, str) else None
-    if either is None and isinstance(strict, str):
+    passed = one_way_or_constant(held, derivation.elements, symbols) if isinstance(strict, str) else strict
+    if passed is None or is_truth(passed[0]):
         return None
-    part, outer = (strict[0], strict[2]) if not isinstance(strict, str) else either or ()
-    if is_truth(part):
-        return None
-    kept = (MAX, MIN) if isinstance(strict, str) else strict[1]
+    part, kept, outer = passed
     ends = {reducer: _end(derivation, reduction, reducer, part) for reducer in kept}
     if len(kept) == 1 and _is_affine(outer):
-        return Attained(((tuple(ends.values()), sp.true),))
+        return ((tuple(ends.values()), sp.true),)
     high, low = (derivation.component(reduction, reducer, part) for reducer in (MAX, MIN))
     first, second = (outer(end).xreplace(values) for end in (high, low))
     larger, smaller = (first > second, second > first) if extreme.reducer is MAX else (second > first, first > second)
-    if either is not None:
-        return Attained(((None, sp.Eq(first, second)), ((ends[MAX],), larger), ((ends[MIN],), sp.true)))
+    if isinstance(strict, str):
+        return (None, sp.Eq(first, second)), ((ends[MAX],), larger), ((ends[MIN],), sp.true)
     if len(kept) == 1:
-        return Attained(((None, sp.Eq(first, second)), (tuple(ends.values()), sp.true)))
+        return (None, sp.Eq(first, second)), (tuple(ends.values()), sp.true)
     one = sp.Or(larger, sp.Eq(high, low))
-    return Attained((((ends[MAX],), one), ((ends[MIN],), smaller), ((ends[MAX], ends[MIN]), sp.true)))
+    return ((ends[MAX],), one), ((ends[MIN],), smaller), ((ends[MAX], ends[MIN]), sp.true)
 
 
 def _is_affine(outer: Callable[[sp.Expr], sp.Expr]) -> bool:
@@ -150,5 +139,6 @@ def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
 def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: sp.Expr) -> End:
     """An end of a part, from a component of its own."""
     component = derivation.component(reduction, reducer, part)
-    reference = derivation.refer(("end", component), part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)
+    key = ("end", component)
+    reference = derivation.refer(key, part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)
     return End(part, component, (), reference)

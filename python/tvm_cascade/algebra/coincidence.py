@@ -48,9 +48,9 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     (chosen, condition), *others = choice.args
     held, reducer = compared(derivation, condition), reduction.reducer
     where = None if held is None else attained(derivation, reduction, held[0])
-    if where is None and reducer.ordered and len(others) == 1:
-        if (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
-            return found
+    by_order = where is None and reducer.ordered and len(others) == 1
+    if by_order and (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
+        return found
     if reducer not in (SUM, MAX, MIN) or held is None or where is None or len(others) != 1:
         raise _refused(derivation, reduction)
     extreme, (at, elsewhere) = held
@@ -59,8 +59,8 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     if at is elsewhere:
         return law(derivation, replace(reduction, element=here))
     here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
-    found = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where.cases]
-    return found[0][0] if len(found) == 1 else sp.Piecewise(*found)
+    cases = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where]
+    return sp.Piecewise(*cases)
 
 
 def _folded(
@@ -116,7 +116,7 @@ def _elsewhere(derivation: Derivation, reduction: Reduction, end: End, weight: s
 
 
 def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr, state: State) -> sp.Expr:
-    """max or min of w where a state is taken: through a map that reads results, of the ends of what that is a map of."""
+    """max or min of w at the positions of a state; w may be a map, by results, of a part that the state is then of."""
     reducer, elements = reduction.reducer, derivation.elements
     reads = weight.has(*derivation.cascade.results)
     if weight.has(*elements) and not reads:

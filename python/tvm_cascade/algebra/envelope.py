@@ -260,7 +260,7 @@ class _Search:
         positions, points = positions[:enough], points[:enough]
         for k, point in enumerate(points):
             values = self._values(positions, point)
-            if values is None or not all(is_clear(values[k], v) for i, v in enumerate(values) if i != k):
+            if values is None or not is_only_extremum(values, k):
                 return None
         return self._reached(positions, points)
 
@@ -276,7 +276,7 @@ class _Search:
         for k, point in enumerate(points):
             data = self._data(rows, point)
             values = None if data is None else self._values(rows, data.results)
-            if data is None or values is None or not all(is_clear(values[k], v) for i, v in enumerate(values) if i != k):
+            if data is None or values is None or not is_only_extremum(values, k):
                 return None
             found.append(data)
         read = [s for s in self.symbols if s not in rows[0]]
@@ -302,6 +302,11 @@ class _Search:
 
 def _below(candidate: int, chosen: list[tuple[int, int, list[float]]]) -> bool:
     return all(is_clear(values[k], values[candidate]) for k, _, values in chosen)
+
+
+def is_only_extremum(values: Sequence[float], at: int) -> bool:
+    """Whether one of the values is clearly above all others."""
+    return all(is_clear(values[at], value) for k, value in enumerate(values) if k != at)
 
 
 def is_clear(larger: float, smaller: float) -> bool:

@@ -49,13 +49,15 @@ def through_order(
 
 def one_way_or_constant(
     function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> tuple[sp.Expr, Callable[[sp.Expr], sp.Expr]] | None:
-    """a and φ where the function is φ(a(x)), and φ strictly monotone or constant at any results; None elsewhere."""
+) -> Through | None:
+    """(a, both ends, φ) where φ is strictly monotone or constant at any results; None elsewhere."""
     split = _one_part(function, elements, handles)
     if split is None:
         return None
     inner, variable, outer = split
-    return (inner, lambda end: outer.xreplace({variable: end})) if _one_way(outer, variable, strictly=True) else None
+    if not _one_way(outer, variable, strictly=True):
+        return None
+    return inner, (MAX, MIN), lambda end: outer.xreplace({variable: end})
 
 
 def _one_part(
@@ -143,7 +145,8 @@ def _one_way(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -
         return bool(rises) and _one_way(inner, variable, strictly)
     if isinstance(expression, (sp.Add, sp.Mul)):
         moving = expression.as_independent(variable, as_Add=isinstance(expression, sp.Add))[1]
-        return moving != expression and not isinstance(moving, type(expression)) and _one_way(moving, variable, strictly)
+        apart = moving != expression and not isinstance(moving, type(expression))
+        return apart and _one_way(moving, variable, strictly)
     return False
 
 

@@ -97,7 +97,7 @@ def truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic
 
 
 def _is_mask(part: sp.Basic) -> bool:
-    return bool(part.is_Relational and part.rhs == 0 and istruth_over(part.lhs))
+    return bool(part.is_Relational and part.rhs == 0 and is_truth(part.lhs))
 
 
 def _where(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, where: sp.Basic, law: Law) -> sp.Basic:

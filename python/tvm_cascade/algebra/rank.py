@@ -86,7 +86,7 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
 def full_rank_among(
     function: sp.Expr, earlier: Earlier, rows: Sequence[Point], data: Sequence[Reached]
 ) -> FullRank | None:
-    """Points of an invertible matrix of those rows, with columns among data that start with them; None if there is none."""
+    """Points of an invertible matrix of those rows, with columns among data that start with them; None without one."""
     plain = earlier.plain(function)
     with mpmath.workdps(DIGITS):
         return _Search(earlier.behind(plain), plain, len(rows), "math").among(list(rows), list(data))

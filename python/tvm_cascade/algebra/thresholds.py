@@ -1,4 +1,4 @@
-"""Counterexamples for choices [a > d] ? f : g by a quantity d that is no extremum of a: data that cut between positions.
+"""Counterexamples for choices [a > d] ? f : g by a quantity d that is no extremum of a: data that cut between elements.
 
 Let positions have a_1 < … < a_n, and let data that start with all of them have d_0 < a_1 < d_1 < … < a_n < d_n. The
 positions above d_j are others for each j, so a sum has to tell all of them, and where
@@ -20,18 +20,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import mpmath
 import sympy as sp
 from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import POSITION
 from tvm_cascade.algebra.draws import Draws
-from tvm_cascade.algebra.envelope import Envelope, is_clear
+from tvm_cascade.algebra.envelope import Envelope, is_clear, is_only_extremum
 from tvm_cascade.algebra.rank import FullRank, full_rank_among
 from tvm_cascade.algebra.reached import NO_VALUE, Earlier, Point, Reached
 from tvm_cascade.algebra.reducer import MAX, Reducer
+from tvm_cascade.algebra.work import charge
 
-ATTEMPTS = 8
+ATTEMPTS, ATTEMPT = 8, 15
+"""How often each comparison is tried, and what that counts for of the budget of work."""
+
 ROUNDS, EDGE = 5, 8
 """How often positions are chosen anew, for what they add to d moves it; and the share at either end left out."""
 
@@ -62,7 +64,7 @@ class _Cut:
 def rank_at_thresholds(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None:
     """Points at which a sum over choices is a matrix of that rank; None where none were found."""
     for search, attempt in _attempts(function, earlier):
-        for cut in search.cuts(attempt, lambda rows, at: _spaced([r for r in rows if search.differs(r, at)], size)):
+        for cut in search.cuts(attempt, partial(search.differing, count=size)):
             if (found := full_rank_among(function, earlier, cut.rows, cut.data)) is not None:
                 return found
     return None
@@ -87,11 +89,12 @@ def _attempts(function: sp.Expr, earlier: Earlier) -> Iterator[tuple[_Search, Dr
     for number in range(ATTEMPTS):
         for search in searches:
             if search is not None:
+                charge(ATTEMPT, "looking for data that cut between positions")
                 yield search, Draws(behind, plain, number)
 
 
 def _search(function: sp.Expr, relation: sp.Basic, earlier: Earlier) -> _Search | None:
-    """The search for a comparison of a with d; None where what varies along the axis is not apart from what does not."""
+    """The search for a comparison of a with d; None where what varies along the axis is not apart from d."""
     if not isinstance(relation, (sp.Gt, sp.Ge, sp.Lt, sp.Le)) or not earlier.results:
         return None
     rest, varying = sp.expand(relation.gts - relation.lts).as_independent(*earlier.varying, POSITION, as_Add=True)
@@ -163,9 +166,13 @@ class _Search:
         first, last = max(levels[0] - near, (self._d(ends[0]) + levels[0]) / 2), levels[-1] + near
         wanted = [first, *((a + b) / 2 for a, b in itertools.pairwise(levels))]
         wanted.append(min(last, (self._d(ends[1]) + levels[-1]) / 2))
-        found = (self._between(rows, ends, level, min(near, levels[0] - first, wanted[-1] - levels[-1]) / 2) for level in wanted)
-        data = list(itertools.takewhile(lambda d: d is not None, found))
-        return _Cut(rows, [d for d in data if d is not None]) if len(data) == len(wanted) else None
+        near = min(near, levels[0] - first, wanted[-1] - levels[-1]) / 2
+        data = []
+        for level in wanted:
+            if (found := self._between(rows, ends, level, near)) is None:
+                return None
+            data.append(found)
+        return _Cut(rows, data)
 
     def _between(self, rows: list[Point], ends: tuple[Reached, Reached], wanted: float, near: float) -> Reached | None:
         below, above = 0.0, 1.0
@@ -182,10 +189,10 @@ class _Search:
             below, above = (share, above) if off < 0 else (below, share)
         return None
 
-    def differs(self, row: Point, at: Reached) -> bool:
-        """Whether the choice matters at a position."""
-        above, below = self._sides(row, at)
-        return is_clear(max(above, below), min(above, below))
+    def differing(self, rows: list[Point], at: Reached, count: int) -> list[Point] | None:
+        """Positions at which the choice matters; None where there are not so many."""
+        sides = ((row, self._sides(row, at)) for row in rows)
+        return _spaced([row for row, pair in sides if is_clear(max(pair), min(pair))], count)
 
     def winning(self, rows: list[Point], at: Reached, way: float, above: bool, enough: int) -> list[Point] | None:
         """Positions in the order of a, of which the next one beyond d wins; None where there are not enough."""
@@ -211,7 +218,7 @@ class _Search:
         for k, data in enumerate(cut.data[:-1] if above else cut.data[1:]):
             tame = self._tame(data, len(cut.rows), way, draws)
             values = [way * self._of(self.function, {**data.results, **row}) for row in tame.rows]
-            if not all(is_clear(values[k], value) for j, value in enumerate(values) if j != k):
+            if not is_only_extremum(values, k):
                 return None
             found.append(tame)
         rows = tuple(found[0].rows[: len(cut.rows)])
