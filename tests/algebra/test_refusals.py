@@ -48,7 +48,9 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
     "square root of a sum": (lambda: cascade((s, SUM, r), (t, SUM, sqrt(r + s))), "infinite_rank", "t"),
     "gaussian": (lambda: cascade(MEAN_SUM, (t, SUM, exp(-((x - s / N) ** 2)))), "infinite_rank", "t"),
     "positions of an extremum that reads a result": (
-        lambda: cascade((s, SUM, x), (m, MAX, s * w), (t, MAX, sp.Piecewise((v, sp.Ge(s * w, m)), (0, True)))),
+        lambda: cascade(
+            MEAN_SUM, (m, MAX, w * exp(x - s)), (t, MAX, sp.Piecewise((v, w * exp(x - s) >= m), (0, True)))
+        ),
         "select_on_result",
         "t",
     ),

@@ -12,8 +12,11 @@ import sympy as sp
 from tvm import ir
 from tvm.ir import prim
 
+from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
+
+FLOATS = ("float", "bfloat")
 
 CONNECTIVES: dict[type, Callable[..., sp.Basic]] = {prim.And: sp.And, prim.Or: sp.Or}
 
@@ -64,11 +67,14 @@ def _condition(atoms: AtomTable, condition: ir.Expr) -> sp.Basic:
 
 
 def _written_out(atoms: AtomTable, form: sp.Expr) -> sp.Expr:
-    """The form with what is selected in place of selections."""
+    """The form with what is selected in place of selections, and what is rounded in place of casts."""
     for _ in range(DEPTH):
         selected = {}
         for leaf in form.free_symbols & atoms.sources.keys():
-            if parts := selection_of(atoms.sources[leaf]):
+            source = atoms.sources[leaf]
+            if isinstance(source, prim.Cast) and all(dtype_of(e).startswith(FLOATS) for e in (source, source.value)):
+                selected[leaf] = Round(atoms.form(source.value), sp.Symbol(dtype_of(source)))
+            elif parts := selection_of(source):
                 chosen, other = (atoms.form(branch) for branch in parts[1:])
                 if not any(v.is_number and not abs(v) < PLAIN for v in (chosen, other)):
                     selected[leaf] = sp.Piecewise((chosen, _condition(atoms, parts[0])), (other, True))

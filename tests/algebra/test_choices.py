@@ -1,0 +1,130 @@
+"""Choices between elements by comparisons with earlier results: which fold, and which are refused with numbers."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.derive import derive
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reached import Earlier
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.separate import RANK_LIMIT
+from tvm_cascade.algebra.thresholds import envelope_at_thresholds, rank_at_thresholds
+from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.testing.fuzz.algebra_trial import evaluated
+
+from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, t, v, w, x, y
+from .test_data_of_refusals import DIGITS, matrix, refused, results, value
+
+
+def where(condition: sp.Basic, chosen: sp.Expr | int, other: sp.Expr | int = 0) -> sp.Expr:
+    return sp.Piecewise((sp.sympify(chosen), condition), (sp.sympify(other), True))
+
+
+ORDERED: dict[str, Cascade] = {
+    "the largest above a total": cascade(MEAN_SUM, (o, MAX, where(x > s, x))),
+    "the least at most a mean": cascade(MEAN_SUM, (o, MIN, where(x <= s / N, x))),
+    "masked below half the maximum": cascade(MAXIMUM, (o, MAX, where(2 * x >= m, x, -10000))),
+    "either side by its own map": cascade(MEAN_SUM, (t, SUM, r), (o, MAX, where(x > s, x * t, t - exp(x)))),
+    "a map that leaps up": cascade(MEAN_SUM, (o, MAX, where(x > s, x + 1, x))),
+    "a map that leaps down, from below": cascade(MEAN_SUM, (o, MAX, where(x > s, -x, 1 - x))),
+    "a square above a positive total": cascade((s, SUM, r), (o, MAX, where(x > s, x**2))),
+    "compared by a rising map": cascade(MEAN_SUM, (o, MAX, where(exp(x) / 2 > s, x))),
+    "compared by a falling map": cascade(MEAN_SUM, (o, MAX, where(-2 * x < s, x))),
+    "0 if some position is beyond": cascade(MEAN_SUM, (o, MIN, where(w >= s, x**2 * (1 - keep)))),
+    "0 if some position is within": cascade(MEAN_SUM, (o, MAX, where(w >= s, 0, -(y**2)))),
+    "positive beyond a positive total": cascade((s, SUM, r), (o, MIN, keep * where(x >= s, x))),
+}
+
+ATTAINED: dict[str, Cascade] = {
+    "a multiple by a total of any sign": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x >= m, w))),
+    "and all others": cascade((s, SUM, y), (m, MAX, s * x), (o, SUM, where(s * x < m, w))),
+    "exponentials": cascade(MEAN_SUM, (m, MIN, exp(x - s)), (o, MAX, where(exp(x - s) <= m, v + x))),
+    "differences": cascade(MEAN_SUM, (m, MAX, y - s), (o, SUM, where(sp.Eq(y - s, m), w * s, y))),
+    "the end of a convex map": cascade(MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, SUM, where((x - s / N) ** 2 >= m, w))),
+    "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
+    "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
+    "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
+    "a choice in a choice": cascade((m, MIN, x), (o, SUM, where(x <= m, w, where(x <= m, y, v)))),
+    "two choices by one extremum": cascade(MAXIMUM, (o, SUM, where(x >= m, w) + where(x <= m, v, y))),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED | ATTAINED)
+def test_the_choice_folds_and_its_fold_is_its_definition(name: str) -> None:
+    fold = derive((ORDERED | ATTAINED)[name])
+    assert isinstance(fold, Fold), str(fold)
+    for seed in range(8):
+        assert not evaluated(fold, seed)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_a_choice_that_follows_the_order_is_decided_by_extrema_alone(name: str) -> None:
+    fold = derive(ORDERED[name])
+    assert isinstance(fold, Fold)
+    assert not fold.references
+    added = [component.reducer for component in fold.components if component.owner == o]
+    assert set(added) <= {MAX, MIN}
+
+
+def test_a_multiple_that_is_the_same_everywhere_is_attained_everywhere() -> None:
+    fold = derive(ATTAINED["a multiple by a total of any sign"])
+    assert isinstance(fold, Fold)
+    states = {c.symbol: 2.0 + k for k, c in enumerate(fold.components)}
+    total = next(c.symbol for c in fold.components if c.lift == w)
+    assert fold.finish[o].subs({s: 0, **states}) == states[total]
+
+
+DECIDED: dict[str, Cascade] = {
+    "another element above a mean": cascade((s, SUM, r), (o, MAX, where(w >= s / N, x))),
+    "another element below a total": cascade(MEAN_SUM, (o, MIN, where(log(r) >= s, x))),
+    "the largest below a total": cascade(MEAN_SUM, (o, MAX, where(w < s, w, -10000))),
+    "the least above a share of the maximum": cascade((m, MAX, r), (o, MIN, where(2 * r >= m, r, 10000))),
+    "a masked element": cascade((s, SUM, y), (o, MIN, where(s >= log(r), keep * x + (1 - keep) * y))),
+    "branches that read results": cascade((s, SUM, r), (o, MIN, where(s >= w, v, exp(v - s) / s**2))),
+    "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
+}
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_each_shown_position_decides_the_result_of_its_own_data(name: str) -> None:
+    source = DECIDED[name]
+    outcome = derive(source)
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "not_monotone", str(outcome)
+    shown = refused(source)
+    assert len(shown.data) == RANK_LIMIT + 1
+    at, last = dict(shown.at), source.reductions[-1]
+    positions = [{e: at[str(e)][k] for e in source.elements if str(e) in at} for k in range(RANK_LIMIT + 1)]
+    for k, data in enumerate(shown.data):
+        known = results(source, data)
+        values = [value(last.element, known | row) for row in positions]
+        best = max(values) if last.reducer is MAX else min(values)
+        assert [j for j, found in enumerate(values) if found == best] == [k]
+
+
+RANK: dict[str, Cascade] = {
+    "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
+    "sums of another element beyond a total": cascade((s, SUM, y), (t, SUM, where(x**2 <= s, w))),
+}
+
+
+@pytest.mark.parametrize("name", RANK)
+def test_the_shown_data_make_a_sum_over_choices_a_matrix_of_more_rank_than_any_state(name: str) -> None:
+    assert derive(RANK[name]).reason.code == "infinite_rank"
+    with mpmath.workdps(DIGITS):
+        assert abs(mpmath.det(matrix(RANK[name], refused(RANK[name])))) > 1e-100
+
+
+def test_nothing_is_shown_against_a_fold() -> None:
+    total = Earlier([Reduction(*MEAN_SUM)], [x])
+    for element in (where(x > s, x), where(x > s, -x, 1 - x), where(x > s, 3)):
+        assert envelope_at_thresholds(element, MAX, total, 2) is None
+    assert rank_at_thresholds(where(w > s, y, y), Earlier([Reduction(*MEAN_SUM)], [x, w, y]), 2) is None
+
+
+def test_a_mask_is_cut_at_two_values_alone() -> None:
+    total = Earlier([Reduction(*MEAN_SUM)], [x, keep, y])
+    assert envelope_at_thresholds(where(keep > s, y), MAX, total, 3) is None
