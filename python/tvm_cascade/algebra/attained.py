@@ -91,7 +91,8 @@ def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -
     if not derivation.plain(extreme.element).has(*derivation.cascade.results):
         lift = derivation.lift_of(extreme)
         return None if lift is None else (((_own(derivation, extreme, lift),), sp.true),)
-    if any(derivation.plain(r).has(*derivation.cascade.results) for r in extreme.element.atoms(Round)):
+    kinked = extreme.element.atoms(Round, sp.Piecewise)  # what rounding or a choice makes equal is no end
+    if any(derivation.plain(part).has(*derivation.cascade.results) for part in kinked):
         return None
     return _of_a_map(derivation, reduction, extreme)
 

@@ -46,6 +46,8 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
         Where what is compared is no extremum of the element, or what is folded there has no law.
     """
     (chosen, condition), *others = choice.args
+    if isinstance(condition, sp.ITE):
+        return law(derivation, replace(reduction, element=reduction.element.xreplace({choice: _nested(choice)})))
     held, reducer = compared(derivation, condition), reduction.reducer
     where = None if held is None else attained(derivation, reduction, held[0])
     by_order = where is None and reducer.ordered and len(others) == 1
@@ -61,6 +63,13 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
     cases = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where]
     return sp.Piecewise(*cases)
+
+
+def _nested(choice: sp.Piecewise) -> sp.Expr:
+    """A choice by (p if q else r), as of an element that is compared and a choice itself: one by p or by r, as q is."""
+    (chosen, condition), *others = choice.args
+    by, first, second = condition.args
+    return sp.Piecewise((sp.Piecewise((chosen, first), *others), by), (sp.Piecewise((chosen, second), *others), True))
 
 
 def _folded(
@@ -118,9 +127,14 @@ def _elsewhere(derivation: Derivation, reduction: Reduction, end: End, weight: s
 def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr, state: State) -> sp.Expr:
     """max or min of w at the positions of a state; w may be a map, by results, of a part that the state is then of."""
     reducer, elements = reduction.reducer, derivation.elements
-    reads = weight.has(*derivation.cascade.results)
-    if weight.has(*elements) and not reads:
+    if weight.has(*elements) and not weight.has(*derivation.cascade.results):
         return state(derivation, reduction, end, weight)
+    if (choice := derivation.choice_by_results(replace(reduction, element=weight))) is not None:
+        sides = (weight.xreplace({choice: branch}) for branch, _ in choice.args)
+        found = [_extremum(derivation, reduction, end, side, state) for side in sides]
+        return sp.Piecewise(*zip(found, (condition for _, condition in choice.args), strict=True))
+    if any(choice.has(*derivation.cascade.results) for choice in weight.atoms(sp.Piecewise)):
+        raise derivation.refuse(reduction, "select_on_result", weight)
     met = state(derivation, replace(reduction, reducer=SUM), end, sp.S.One) > 0
     if not weight.has(*elements):
         return sp.Piecewise((weight, met), (reducer.neutral, True))
