@@ -2,9 +2,10 @@
 
 ⊕ (a = max a ? f : g) = (⊕ of f where a = d) ⊕ (⊕ of g where a ≠ d) with d = max a, for sums, max and min. What is in at
 a reference c, the maximum so far, is in at a later one c′ ≥ c where these are equal, and nothing is elsewhere:
-Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found. Comparisons that are with no extremum fold where the
-branches follow their order (`ordered_choices`), are refused where data cut between positions (`thresholds`), and are
-unknown elsewhere.
+Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found.
+
+Other comparisons fold where the branches follow their order (`ordered_choices`), are refused where numbers show that
+they need all positions (`thresholds`), and are unknown elsewhere.
 
 | a ? d, the maximum of a | is         |
 |-------------------------|------------|
