@@ -55,3 +55,14 @@ def test_a_function_of_an_element_moves_with_it() -> None:
     out = fold("out", lambda i, j: (x[i, j] - s[i] * number(2)) * (te.tanh(x[i, j]) - s[i]), maximum)
     explanation = tvm_cascade.explain(program(x, v, out), force=True)
     assert all(group.reason.verdict is not Verdict.REFUSED for group in explanation.groups), str(explanation)
+
+
+def test_what_is_rounded_moves_with_what_it_is_rounded_from() -> None:
+    """max (float16(max(x, x²)) ≥ s ? max(x, x²) : 0) with s = Σ v rises with max(x, x²), rounded or not."""
+    x, v = array("x"), array("v")
+    s = fold("s", lambda i, j: v[i, j])
+    larger = lambda i, j: tirx.max(x[i, j], x[i, j] * x[i, j])  # noqa: E731
+    rounded = lambda i, j: larger(i, j).astype("float16").astype("float32")  # noqa: E731
+    out = fold("out", lambda i, j: tirx.if_then_else(rounded(i, j) >= s[i], larger(i, j), number(0)), maximum)
+    explanation = tvm_cascade.explain(program(x, v, out), force=True)
+    assert all(group.reason.verdict is not Verdict.REFUSED for group in explanation.groups), str(explanation)
