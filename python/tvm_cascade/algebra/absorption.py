@@ -64,8 +64,8 @@ def _of_component(
         return []
     if lift.has(sp.nan, sp.zoo, sp.oo, -sp.oo):
         return None
-    if component.reducer in (MAX, MIN) and not lift.free_symbols & alive:
-        relation = Relation.AT_LEAST if component.reducer is MAX else Relation.AT_MOST
+    if component.reducer.plain in (MAX, MIN) and not lift.free_symbols & alive:
+        relation = Relation.AT_LEAST if component.reducer.plain is MAX else Relation.AT_MOST
         return [Absorbing(relation, component.symbol, lift)]
     if component.reducer is SUM:
         exponents = [_vanishing_exponent(term, dead, alive) for term in sp.Add.make_args(sp.expand_mul(component.lift))]

@@ -18,6 +18,7 @@ from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.predicates import extremum_of_two_values, predicate_of, takes_two_values, truth_of_all
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
 from tvm_cascade.algebra.quotients import taken_apart, where_real
+from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
@@ -78,12 +79,13 @@ def _derived(
     constants = NamedConstants()
     at = cascade.results[-1]
     try:
-        derivation = Derivation(constants.named(cascade), rescalable_casts, constants.values, move, meaning)
+        started = plain(cascade)
+        derivation = Derivation(constants.named(started), rescalable_casts, constants.values, move, meaning)
         for block in derivation.cascade.blocks:
             at = block[-1].result
             _take_in(derivation, block)
         at = cascade.results[-1]
-        fold = constants.numbered(derivation.fold(), cascade)
+        fold = from_their_starts(constants.numbered(derivation.fold(), started), cascade, meaning or {})
         prove(fold)
     except Refused as refused:
         return refused.refusal

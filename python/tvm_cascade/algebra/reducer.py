@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -22,6 +22,7 @@ class Reducer:
     identity : its neutral element, exactly; a program uses the dtype's own lowest or highest value for ∓∞.
     ordered : ⊕ selects one of its arguments by order (max, min).
     whole, part : the reducer of tuples that this is one part of, and which; None for a reducer of numbers.
+    infinite : a program starts it at an infinite identity itself, ∓∞, not at the dtype's own lowest or highest value.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Reducer:
     ordered: bool = False
     whole: TupleReducer | None = None
     part: int = 0
+    infinite: bool = False
 
     @property
     def keeps_sign(self) -> bool:
@@ -40,8 +42,18 @@ class Reducer:
 
     @property
     def neutral(self) -> sp.Expr:
-        """The identity as a program has it: the dtype's own lowest or highest value for an infinite one."""
-        return {-sp.oo: LOWEST, sp.oo: HIGHEST}.get(self.identity, self.identity)
+        """The identity as a program has it: the dtype's own lowest or highest value for most infinite ones."""
+        return self.identity if self.infinite else {-sp.oo: LOWEST, sp.oo: HIGHEST}.get(self.identity, self.identity)
+
+    @property
+    def plain(self) -> Reducer:
+        """The same monoid, started as most programs do."""
+        return REDUCERS[self.name] if self.infinite else self
+
+    @property
+    def from_infinity(self) -> Reducer:
+        """The same monoid, started at ∓∞ itself."""
+        return replace(self, infinite=True)
 
     def over(self, values: Iterable[sp.Expr]) -> sp.Expr:
         """⊕ of all the values; the identity of an empty collection."""

@@ -160,7 +160,7 @@ class _Canonical:
             return [nest if plain else with_block(nest, block, replaced(block, store, None))]
         start = single_store(block.init) if block.init is not None else None
         own = tirx.BufferLoad(store.buffer, list(store.indices))
-        update = split_update(store.value, own)
+        update = split_update(store.value, own, None if start is None else start.value)
         if start is None or update is None or update.element is None or not start.buffer.same_as(store.buffer):
             return [nest]
         if not same(list(start.indices), list(store.indices)):

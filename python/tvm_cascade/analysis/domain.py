@@ -229,6 +229,7 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, E
         init = block.init.value
         if not starts_at_identity(reducer, init):
             return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
+        reducer = started_at(reducer, init)
     return Stage(
         block.name_hint, store.buffer, block, nest, spatial, reduce, extents, tuple(store.indices), value, reducer, init
     )
@@ -269,12 +270,13 @@ def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
     """Whether a reduction's init is ⊕'s identity in its dtype."""
     if not isinstance(init, (prim.FloatImm, prim.IntImm)):
         return False
-    return same(init, identity_of(reducer, dtype_of(init))) or (
-        isinstance(init, prim.FloatImm)
-        and abs(float(init)) == float("inf")
-        and reducer.ordered
-        and (float(init) < 0) == (reducer.name == "max")
-    )
+    return started_at(reducer, init).infinite or same(init, identity_of(reducer, dtype_of(init)))
+
+
+def started_at(reducer: Reducer, init: ir.Expr | None) -> Reducer:
+    """The reducer as a program starts it: at its infinite identity where that is what the init is."""
+    infinite = reducer.ordered and isinstance(init, prim.FloatImm) and float(init) == float(reducer.identity)
+    return reducer.from_infinity if infinite else reducer
 
 
 def extreme(symbol: sp.Expr, dtype: str) -> ir.Expr | None:
@@ -293,8 +295,11 @@ def _has_infinity(dtype: str) -> bool:
 
 
 def identity_of(reducer: Reducer, dtype: str) -> ir.Expr:
-    """⊕'s neutral element as a constant; for max and min the dtype's own lowest and highest value, as TVM has it."""
-    if reducer.whole is not None:
+    """⊕'s neutral element as a constant; for max and min the dtype's own lowest and highest value, as TVM has it.
+
+    For those that a program starts at an infinity, it is that.
+    """
+    if reducer.whole is not None or reducer.infinite:
         bound = extreme(reducer.identity, dtype)
         plain = float(reducer.identity) if bound is None and dtype.startswith(("float", "bfloat")) else None
         return bound if bound is not None else tirx.const(int(reducer.identity) if plain is None else plain, dtype)

@@ -307,7 +307,7 @@ class _Search:
             except NotExpressible as refused:
                 return Reason(refused.reason.code, f"{variant.stage.buffer.name}: {refused.reason.detail}")
             assert variant.stage.reducer is not None
-            if variant.stage.reducer in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
+            if variant.stage.reducer.plain in (MAX, MIN, PROD):  # taken apart by conditions: not both sides may hold
                 form = atoms.exclusive(form)
             elif variant.stage.reducer is SUM:
                 form = atoms.consistent(form)

@@ -103,7 +103,7 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
     """The later nest, started by the fill; None where they are not over the same elements."""
     starts = _start_at(fill, later)
     own = tirx.BufferLoad(later.store.buffer, list(later.store.indices))
-    update = split_update(later.store.value, own)
+    update = split_update(later.store.value, own, starts)
     if starts is None or update is None or update.element is None or update.name is None:
         return None
     if any(reads_buffer(e, later.store.buffer) for e in (update.element, *later.store.indices)):

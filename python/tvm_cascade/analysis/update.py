@@ -12,7 +12,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import REDUCERS
-from tvm_cascade.analysis.domain import dtype_of, identity_of, reads_buffer, same, substitute
+from tvm_cascade.analysis.domain import dtype_of, identity_of, reads_buffer, same, started_at, substitute
 from tvm_cascade.analysis.expression import selection_of
 
 COMBINERS: dict[str, type] = {
@@ -70,17 +70,18 @@ def _selected(branch: tirx.IfThenElse) -> tirx.BufferStore | None:
     )
 
 
-def split_update(value: ir.Expr, own: ir.TensorLoad) -> Update | None:
+def split_update(value: ir.Expr, own: ir.TensorLoad, start: ir.Expr | None = None) -> Update | None:
     """⊕ and e where a value is `own ⊕ e`; None where it is not.
 
     Parameters
     ----------
     own : the load of what is accumulated into.
+    start : what it is before, where that is known: of a max that starts at −∞ nothing else is neutral.
     """
     if same(value, own):
         return Update(None, None)
     if parts := selection_of(value):
-        return _split_selection(value, parts, own)
+        return _split_selection(value, parts, own, start)
     kind = type(value)
     name = next((n for n, combiner in COMBINERS.items() if kind is combiner), _INVERSES.get(kind))
     if name is None:
@@ -88,7 +89,7 @@ def split_update(value: ir.Expr, own: ir.TensorLoad) -> Update | None:
     if _reads(value.a, own) == _reads(value.b, own) or (kind in _INVERSES and _reads(value.b, own)):
         return None
     held, other = (value.a, value.b) if _reads(value.a, own) else (value.b, value.a)
-    inner = split_update(held, own)
+    inner = split_update(held, own, start)
     if inner is None or inner.name not in (None, name):
         return None
     if inner.element is None:
@@ -102,11 +103,13 @@ def _reads(expression: ir.Expr, own: ir.TensorLoad) -> bool:
     return reads_buffer(expression, own.source)
 
 
-def _split_selection(value: ir.Expr, parts: tuple[ir.Expr, ir.Expr, ir.Expr], own: ir.TensorLoad) -> Update | None:
+def _split_selection(
+    value: ir.Expr, parts: tuple[ir.Expr, ir.Expr, ir.Expr], own: ir.TensorLoad, start: ir.Expr | None
+) -> Update | None:
     condition, chosen, other = parts
     if _reads(condition, own):
         return _split_comparison(condition, chosen, other, own)
-    both = split_update(chosen, own), split_update(other, own)
+    both = split_update(chosen, own, start), split_update(other, own, start)
     if both[0] is None or both[1] is None:
         return None
     names = {update.name for update in both if update is not None} - {None}
@@ -114,7 +117,7 @@ def _split_selection(value: ir.Expr, parts: tuple[ir.Expr, ir.Expr, ir.Expr], ow
         return None
     (name,) = names
     assert name is not None
-    neutral = identity_of(REDUCERS[name], dtype_of(own))
+    neutral = identity_of(started_at(REDUCERS[name], start), dtype_of(own))
     elements = [neutral if u is None or u.element is None else u.element for u in both]
     select = prim.Select if isinstance(value, prim.Select) else tirx.if_then_else
     return Update(name, select(condition, *elements))

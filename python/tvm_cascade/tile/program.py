@@ -217,13 +217,14 @@ class _Builder(StepPlanner):
     def outward(self, reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
         """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
         slope = lift.diff(REGISTER)
-        if reducer not in (MAX, MIN) or not slope.is_number or slope == 0:
+        if reducer.plain not in (MAX, MIN) or not slope.is_number or slope == 0:
             return reducer, lift, PARTIAL
         offset = sp.expand(lift - slope * REGISTER)
         if not offset.is_number:
             return reducer, lift, PARTIAL
-        swapped = {MAX: MIN, MIN: MAX}[reducer] if slope < 0 else reducer
-        return swapped, REGISTER, slope * PARTIAL + offset
+        swapped = {MAX: MIN, MIN: MAX}[reducer.plain]
+        swapped = swapped.from_infinity if reducer.infinite else swapped
+        return swapped if slope < 0 else reducer, REGISTER, slope * PARTIAL + offset
 
     def _hoisted(self, expression: sp.Expr) -> sp.Symbol:
         known = next((s.symbol for s in self.steps if isinstance(s, RowValue) and s.expression == expression), None)

@@ -1,0 +1,152 @@
+"""Maxima that a program starts at −∞, and minima at +∞: where no element is finite, the extremum is that itself.
+
+A fold is derived as if every extremum started at the dtype's own lowest or highest number. A row of −∞ then has finite
+references, which what is met later may still move. For those d that start at −∞ three things change:
+
+    component    starts at −∞; everything else in the state reads max(component, lowest)
+    finish of d  reads the component as it is
+    finish of Σ  NaN where d = −∞ and F(x, d) at x = −∞ is NaN at some position: exp(−∞ − (−∞))
+
+The last is asked of F itself, under each choice of its masks: at positions that these leave out, F may have no x. Where
+F has a value there, as exp(w − d) = ∞, the finish of Σ reads d = −∞ as it is, and its factors are not settled by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Condition, Reduction, Settled, indicator, masks_that_keep
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.separate import strip_rounding
+
+MOST_MASKS = 6
+"""Masks of an element of which every choice is tried; with more, it is taken to have a value under all of them."""
+
+Bounds = Mapping[sp.Symbol, sp.Expr]
+"""Extrema, each no further than the dtype's own lowest or highest number."""
+
+
+def plain(cascade: Cascade) -> Cascade:
+    """The cascade with every extremum started at the dtype's own lowest or highest number."""
+    return Cascade([replace(r, reducer=r.reducer.plain) for r in cascade.reductions], cascade.elements)
+
+
+def from_their_starts(fold: Fold, cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> Fold:
+    """The fold of a cascade from that of its `plain` one; `meaning` is what `derive` is told."""
+    starting = {r.result: r for r in cascade.reductions if r.reducer.infinite}
+    if not starting:
+        return fold
+    read = set().union(*(fold.finish[result].free_symbols for result in starting))
+    kept = {c.symbol: c for c in fold.components if c.symbol in read and c.reducer.ordered}
+    bounds = {symbol: _bounded(symbol, component) for symbol, component in kept.items()}
+    written = {symbol: form for symbol, form in meaning.items() if symbol in cascade.elements}
+    steps = [_from_infinity(step) if step.symbol in kept else _reading(step, bounds) for step in fold.steps]
+    finish = dict(fold.finish)
+    for reduction in cascade.reductions:
+        if reduction.reducer.ordered and not reduction.reducer.infinite:
+            finish[reduction.result] = fold.finish[reduction.result].xreplace(bounds)
+        elif not reduction.reducer.ordered:
+            finish[reduction.result] = _finished(reduction, starting, fold, bounds, steps, written)
+    return Fold(cascade, tuple(steps), finish, fold.deferred)
+
+
+def _bounded(symbol: sp.Symbol, started: Component | Reduction) -> sp.Expr:
+    reducer = started.reducer.plain
+    return reducer.combine(symbol, reducer.neutral)
+
+
+def _from_infinity(component: Component) -> Component:
+    """The component with −∞ for the lowest number wherever that stands for no element."""
+    none = {component.reducer.neutral: component.reducer.identity}
+    lift, shift = component.lift.xreplace(none), component.shift.xreplace(none)
+    return replace(component, reducer=component.reducer.from_infinity, lift=lift, shift=shift)
+
+
+def _reading(step: Component | Reference, bounds: Bounds) -> Component | Reference:
+    if isinstance(step, Reference):
+        return replace(step, value=step.value.xreplace(bounds))
+    return replace(step, lift=step.lift.xreplace(bounds), shift=step.shift.xreplace(bounds))
+
+
+def _finished(
+    reduction: Reduction,
+    starting: Mapping[sp.Symbol, Reduction],
+    fold: Fold,
+    bounds: Bounds,
+    steps: list[Component | Reference],
+    written: Mapping[sp.Symbol, sp.Expr],
+) -> sp.Expr:
+    """The finish of a reduction that is no extremum; what counts positions is added to the steps.
+
+    Parameters
+    ----------
+    written : elements in terms of others.
+    """
+    finish, undefined = fold.finish[reduction.result], []
+    for result, start in starting.items():
+        where = _undefined(*(replace(r, element=r.element.xreplace(written)) for r in (reduction, start)))
+        if where != 0:
+            finish = finish.xreplace({**bounds, result: _bounded(result, start)})
+            undefined.append(_at_start(start, reduction, where, steps))
+            continue
+        product_as_such = finish.replace(Settled, lambda component, factor, *_: component * factor)
+        if product_as_such != finish:
+            kept = indicator(masks_that_keep(strip_rounding(reduction.element), fold.cascade.elements))
+            finish = sp.Piecewise((product_as_such, _at_start(start, reduction, kept, steps)), (finish, True))
+    return sp.Piecewise((sp.nan, sp.Or(*undefined)), (finish, True)) if undefined else finish
+
+
+def _at_start(
+    start: Reduction, reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]
+) -> sp.Basic:
+    """Whether an extremum is what it started at, and there are positions of which `where` is 1."""
+    reducer, result = start.reducer.plain, start.result
+    infinite = result < reducer.neutral if reducer.identity < 0 else result > reducer.neutral
+    return infinite if where == 1 else sp.And(infinite, _count(reduction, where, steps) > 0)
+
+
+def _undefined(reduction: Reduction, start: Reduction) -> sp.Expr:
+    """1 at positions at which the element is NaN where an extremum is what it started at, 0 at the others."""
+    if start.result not in reduction.element.free_symbols:
+        return sp.S.Zero
+    function, inner = strip_rounding(reduction.element), strip_rounding(start.element)
+    masks = sorted(function.atoms(Condition) | inner.atoms(Condition), key=str)
+    if len(masks) > MOST_MASKS:
+        return sp.S.Zero
+    found = []
+    for values in product((0, 1), repeat=len(masks)):
+        chosen = dict(zip(masks, values, strict=True))
+        if _is_nan(_at_infinity(function.subs(chosen), inner.subs(chosen), start)):
+            found.append(chosen)
+    return sp.S.One if len(found) == 2 ** len(masks) else sp.Add(*map(indicator, found))
+
+
+def _at_infinity(function: sp.Expr, inner: sp.Expr, start: Reduction) -> sp.Expr:
+    """F where what the extremum is of, and so it itself, is infinite."""
+    infinite, element = start.reducer.identity, sp.Dummy(real=True)
+    held = function if inner.is_number else function.subs(inner, element)
+    return held.xreplace({element: infinite, start.result: infinite})
+
+
+def _is_nan(expression: sp.Basic) -> bool:
+    """Whether NaN is all that an expression can be; of what a condition chooses it need not be."""
+    decides = isinstance(expression, sp.Piecewise) or expression.is_Boolean
+    return expression is sp.nan or (not decides and any(map(_is_nan, expression.args)))
+
+
+def _count(reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]) -> sp.Symbol:
+    """The component that counts positions: one that is there already, or a new one."""
+    known = (s for s in steps if isinstance(s, Component) and s.reducer == SUM and s.lift == where)
+    if (same := next(known, None)) is not None:
+        return same.symbol
+    own = sum(isinstance(s, Component) and s.owner == reduction.result for s in steps)
+    taken = {str(s.symbol) for s in steps}
+    name = next(n for k in range(len(taken) + 1) if (n := f"{reduction.result}_{own + k}") not in taken)
+    symbol = sp.Symbol(name, real=True)
+    steps.append(Component(symbol, reduction.result, SUM, where, symbol))
+    return symbol
