@@ -1,9 +1,10 @@
 """Maxima that a program starts at −∞, and minima at +∞: where no element is finite, the extremum is that itself.
 
 A fold is derived as if every extremum started at the dtype's own lowest or highest number. A row of −∞ then has finite
-references, which what is met later may still move. For those d that start at −∞ three things change:
+references, which what is met later may still move. For those d that start at −∞ four things change:
 
     component    starts at −∞; everything else in the state reads max(component, lowest)
+    [a = c]      [max(a, lowest) = c]; or as it is, where c is compared alone, and so may be −∞
     finish of d  reads the component as it is
     finish of Σ  NaN where d = −∞ and F(x, d) at x = −∞ is NaN at some position: exp(−∞ − (−∞))
 
@@ -45,7 +46,15 @@ def from_their_starts(fold: Fold, cascade: Cascade, meaning: Mapping[sp.Symbol, 
     kept = {c.symbol: c for c in fold.components if c.symbol in read and c.reducer.ordered}
     bounds = {symbol: _bounded(symbol, component) for symbol, component in kept.items()}
     written = {symbol: form for symbol, form in meaning.items() if symbol in cascade.elements}
-    steps = [_from_infinity(step) if step.symbol in kept else _reading(step, bounds) for step in fold.steps]
+    met = {r.symbol: next(iter(s)) for r in fold.references if (s := r.tracks.free_symbols & starting.keys())}
+    free = {symbol for symbol in met if not any(_beyond_comparisons(c, symbol) for c in fold.components)}
+    compared = {symbol: starting[result] for symbol, result in met.items() if symbol not in free}
+    steps: list[Component | Reference] = []
+    for step in fold.steps:
+        if isinstance(step, Reference):
+            steps.append(step if step.symbol in free else replace(step, value=step.value.xreplace(bounds)))
+        else:
+            steps.append(_comparing(_from_infinity(step) if step.symbol in kept else _reading(step, bounds), compared))
     finish = dict(fold.finish)
     for reduction in cascade.reductions:
         if reduction.reducer.ordered and not reduction.reducer.infinite:
@@ -67,10 +76,24 @@ def _from_infinity(component: Component) -> Component:
     return replace(component, reducer=component.reducer.from_infinity, lift=lift, shift=shift)
 
 
-def _reading(step: Component | Reference, bounds: Bounds) -> Component | Reference:
-    if isinstance(step, Reference):
-        return replace(step, value=step.value.xreplace(bounds))
-    return replace(step, lift=step.lift.xreplace(bounds), shift=step.shift.xreplace(bounds))
+def _reading(component: Component, bounds: Bounds) -> Component:
+    return replace(component, lift=component.lift.xreplace(bounds), shift=component.shift.xreplace(bounds))
+
+
+def _beyond_comparisons(component: Component, reference: sp.Symbol) -> bool:
+    """Whether a component reads a reference otherwise than by a comparison of elements with it."""
+    plain_lift = component.lift.xreplace({relation: sp.Dummy() for relation in component.lift.atoms(sp.Eq)})
+    return reference in plain_lift.free_symbols
+
+
+def _comparing(component: Component, compared: Mapping[sp.Symbol, Reduction]) -> Component:
+    """[a = c] as [max(a, lowest) = c] where c is no lower than that."""
+    lift = component.lift
+    for equation in lift.atoms(sp.Eq):
+        for element, reference in (equation.args, equation.args[::-1]):
+            if reference in compared:
+                lift = lift.xreplace({equation: sp.Eq(_bounded(element, compared[reference]), reference)})
+    return replace(component, lift=lift)
 
 
 def _finished(
