@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]
@@ -49,7 +50,8 @@ class FoldOnData:
             symbols = sorted(plain.free_symbols, key=str)
             self._compiled[expression] = symbols, sp.lambdify(symbols, plain, [roundings, "numpy"])
         symbols, function = self._compiled[expression]
-        known = {LENGTH: self.dtype(self.length), **at}
+        bounds = np.finfo(self.dtype)
+        known = {LENGTH: self.dtype(self.length), LOWEST: bounds.min, HIGHEST: bounds.max, **at}
         with np.errstate(all="ignore"):
             return np.asarray(function(*(known[s] for s in symbols))).astype(self.dtype)
 

@@ -9,7 +9,7 @@ references, which what is met later may still move. For those d that start at �
     finish of Σ  NaN where d = −∞ and F(x, d) at x = −∞ is NaN at some position: exp(−∞ − (−∞))
 
 The last is asked of F itself, under each choice of its masks: at positions that these leave out, F may have no x. Where
-F has a value there, as exp(w − d) = ∞, the finish of Σ reads d = −∞ as it is, and its factors are not settled by others.
+F has a value there, as exp(w − d) = ∞ has, the finish of Σ reads d = −∞ as it is, and multiplies as it is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Condition, Reduction, Settled, indicator, masks_that_keep
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, PROD, SUM
 from tvm_cascade.algebra.separate import strip_rounding
 
 MOST_MASKS = 6
@@ -47,7 +47,7 @@ def from_their_starts(fold: Fold, cascade: Cascade, meaning: Mapping[sp.Symbol, 
     bounds = {symbol: _bounded(symbol, component) for symbol, component in kept.items()}
     written = {symbol: form for symbol, form in meaning.items() if symbol in cascade.elements}
     met = {r.symbol: next(iter(s)) for r in fold.references if (s := r.tracks.free_symbols & starting.keys())}
-    free = {symbol for symbol in met if not any(_beyond_comparisons(c, symbol) for c in fold.components)}
+    free = {symbol for symbol in met if _compared_alone(fold, symbol)}
     compared = {symbol: starting[result] for symbol, result in met.items() if symbol not in free}
     steps: list[Component | Reference] = []
     for step in fold.steps:
@@ -57,10 +57,13 @@ def from_their_starts(fold: Fold, cascade: Cascade, meaning: Mapping[sp.Symbol, 
             steps.append(_comparing(_from_infinity(step) if step.symbol in kept else _reading(step, bounds), compared))
     finish = dict(fold.finish)
     for reduction in cascade.reductions:
-        if reduction.reducer.ordered and not reduction.reducer.infinite:
-            finish[reduction.result] = fold.finish[reduction.result].xreplace(bounds)
-        elif not reduction.reducer.ordered:
-            finish[reduction.result] = _finished(reduction, starting, fold, bounds, steps, written)
+        result, reducer = reduction.result, reduction.reducer
+        if reducer.infinite:
+            finish[result] = _without_element(finish[result])
+        elif reducer in (SUM, PROD) and reduction.element.free_symbols & starting.keys():
+            finish[result] = _finished(reduction, starting, fold, bounds, steps, written)
+        else:
+            finish[result] = finish[result].xreplace(bounds)
     return Fold(cascade, tuple(steps), finish, fold.deferred)
 
 
@@ -70,20 +73,32 @@ def _bounded(symbol: sp.Symbol, started: Component | Reduction) -> sp.Expr:
 
 
 def _from_infinity(component: Component) -> Component:
-    """The component with −∞ for the lowest number wherever that stands for no element."""
-    none = {component.reducer.neutral: component.reducer.identity}
-    lift, shift = component.lift.xreplace(none), component.shift.xreplace(none)
+    """The component, where no element is −∞ rather than the lowest number."""
+    lift, shift = (_without_element(e) for e in (component.lift, component.shift))
     return replace(component, reducer=component.reducer.from_infinity, lift=lift, shift=shift)
+
+
+def _without_element(expression: sp.Expr) -> sp.Expr:
+    """The expression with −∞ in place of the lowest number wherever it may have that value."""
+    if expression in (LOWEST, HIGHEST):
+        return EXTREMES[expression]
+    if isinstance(expression, sp.Piecewise):
+        return sp.Piecewise(*((_without_element(value), condition) for value, condition in expression.args))
+    if isinstance(expression, (sp.Max, sp.Min)):
+        return expression.func(*(_without_element(value) for value in expression.args))
+    return expression
 
 
 def _reading(component: Component, bounds: Bounds) -> Component:
     return replace(component, lift=component.lift.xreplace(bounds), shift=component.shift.xreplace(bounds))
 
 
-def _beyond_comparisons(component: Component, reference: sp.Symbol) -> bool:
-    """Whether a component reads a reference otherwise than by a comparison of elements with it."""
-    plain_lift = component.lift.xreplace({relation: sp.Dummy() for relation in component.lift.atoms(sp.Eq)})
-    return reference in plain_lift.free_symbols
+def _compared_alone(fold: Fold, reference: sp.Symbol) -> bool:
+    """Whether all that is done with a reference is to compare elements with it."""
+    read = [r.value for r in fold.references]
+    for component in fold.components:
+        read.append(component.lift.xreplace({equation: sp.Dummy() for equation in component.lift.atoms(sp.Eq)}))
+    return not any(reference in expression.free_symbols for expression in read)
 
 
 def _comparing(component: Component, compared: Mapping[sp.Symbol, Reduction]) -> Component:
@@ -104,14 +119,15 @@ def _finished(
     steps: list[Component | Reference],
     written: Mapping[sp.Symbol, sp.Expr],
 ) -> sp.Expr:
-    """The finish of a reduction that is no extremum; what counts positions is added to the steps.
+    """The finish of a sum or product that reads extrema; what counts positions is added to the steps.
 
     Parameters
     ----------
     written : elements in terms of others.
     """
     finish, undefined = fold.finish[reduction.result], []
-    for result, start in starting.items():
+    for result in sorted(reduction.element.free_symbols & starting.keys(), key=str):
+        start = starting[result]
         where = _undefined(*(replace(r, element=r.element.xreplace(written)) for r in (reduction, start)))
         if where != 0:
             finish = finish.xreplace({**bounds, result: _bounded(result, start)})
@@ -124,9 +140,7 @@ def _finished(
     return sp.Piecewise((sp.nan, sp.Or(*undefined)), (finish, True)) if undefined else finish
 
 
-def _at_start(
-    start: Reduction, reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]
-) -> sp.Basic:
+def _at_start(start: Reduction, reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]) -> sp.Basic:
     """Whether an extremum is what it started at, and there are positions of which `where` is 1."""
     reducer, result = start.reducer.plain, start.result
     infinite = result < reducer.neutral if reducer.identity < 0 else result > reducer.neutral
@@ -135,8 +149,6 @@ def _at_start(
 
 def _undefined(reduction: Reduction, start: Reduction) -> sp.Expr:
     """1 at positions at which the element is NaN where an extremum is what it started at, 0 at the others."""
-    if start.result not in reduction.element.free_symbols:
-        return sp.S.Zero
     function, inner = strip_rounding(reduction.element), strip_rounding(start.element)
     masks = sorted(function.atoms(Condition) | inner.atoms(Condition), key=str)
     if len(masks) > MOST_MASKS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.target import Target
 
+from tvm_cascade.analysis.domain import split_reduction, started_at
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
@@ -65,7 +66,13 @@ def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
 
 
 def _can_factor(nest: Nest) -> bool:
-    """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops."""
+    """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops.
+
+    TVM knows extrema by the dtype's own numbers at which they start.
+    """
+    reduction, init = split_reduction(nest.plan.stores[0]), nest.sch.get(nest.block).init
+    if reduction is not None and started_at(reduction[0], init.value).infinite:
+        return False
     return nest.dtype != "bool" and all(other.loops for other in read_nests(nest.sch.mod["main"]))
 
 
