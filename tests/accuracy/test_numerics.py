@@ -23,6 +23,7 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
+from ..analysis.infinite import from_infinity
 from ..analysis.programs import LENGTH, ROWS, Attention, array, fold, program, softmax_stats, variance
 
 
@@ -49,6 +50,14 @@ def test_each_adversarial_input_has_a_row_with_both_errors() -> None:
     assert 0 < by_name["normal"].fused_error <= by_name["normal"].allowed < 1e-5
     assert by_name["normal"].unfused_error > 0
     assert len(str(found).splitlines()) == 1 + len(found.rows)
+
+
+def test_rows_of_minus_infinity_are_in_it_whichever_start_a_maximum_has() -> None:
+    """Digits are looked for on finite data, and the fold is run on them."""
+    for func in (softmax_stats(), from_infinity(softmax_stats())):
+        found = tvm_cascade.numerics(func, tile=5)
+        assert found.ok and "all_neg_inf_row" in {row.input for row in found.rows}
+        assert losses(only_group(func), np.float32, drawn(only_group(func), "late_spike", 0)) is not None
 
 
 def test_json_says_what_the_table_says() -> None:
