@@ -211,6 +211,41 @@ def test_updates_under_a_condition_leave_the_start() -> None:
         np.testing.assert_array_equal(kinds(one), kinds(other))
 
 
+@T.prim_func(s_tir=True)
+def from_data(
+    x: T.Buffer((4, 37), "float32"),
+    b: T.Buffer((4,), "float32"),
+    m: T.Buffer((4,), "float32"),
+    s: T.Buffer((4,), "float32"),
+) -> None:
+    for i, j in T.grid(4, 37):
+        with T.sblock("m"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                m[v_i] = b[v_i]
+            m[v_i] = T.max(m[v_i], x[v_i, v_j])
+    for i, j in T.grid(4, 37):
+        with T.sblock("s"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[v_i] = T.float32(0)
+            s[v_i] = s[v_i] + T.exp(x[v_i, v_j] - m[v_i])
+
+
+@pytest.mark.parametrize("options", [{"tile": 5}, {"tile": 5, "segments": 3}], ids=str)
+def test_a_start_from_data_may_be_infinite(options: dict[str, int]) -> None:
+    """Rows of −inf from −inf and from 1, and rows with numbers from −inf and from 0.5."""
+    x = DATA["-inf first"](np.random.default_rng(0), (4, 37))
+    x[:2] = -INF
+    given = [x, np.float32([-INF, 1, -INF, 0.5]), *np.zeros((2, 4), "float32")]
+    compiled = tvm_cascade.compile(from_data, force=True, **options)
+    assert compiled.report.fused
+    found, expected = (after(f, given) for f in (compiled, build(from_data)["main"]))
+    assert expected[2][0] == -INF and np.isnan(expected[3][0]) and np.isfinite(expected[3][1:]).all()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(kinds(one), kinds(other))
+
+
 def test_maxima_of_their_own_reducer() -> None:
     largest = te.comm_reducer(lambda a, b: te.max(a, b), lambda dtype: tirx.const(-INF, dtype), name="largest")
     x = array("x")

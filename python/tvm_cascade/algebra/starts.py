@@ -14,7 +14,7 @@ F has a value there, as exp(w − d) = ∞ has, the finish of Σ reads d = −�
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -128,44 +128,57 @@ def _finished(
     finish, undefined = fold.finish[reduction.result], []
     for result in sorted(reduction.element.free_symbols & starting.keys(), key=str):
         start = starting[result]
-        where = _undefined(*(replace(r, element=r.element.xreplace(written)) for r in (reduction, start)))
+        read = _beside_its_start(result, reduction.element, fold.cascade.elements)
+        function, inner = (strip_rounding(r.element.xreplace(written)) for r in (reduction, start))
+        where = _undefined(function, inner, start, read)
+        infinite = _is_infinite(read, start)
         if where != 0:
             finish = finish.xreplace({**bounds, result: _bounded(result, start)})
-            undefined.append(_at_start(start, reduction, where, steps))
+            undefined.append(sp.And(infinite, _somewhere(reduction, where, steps)))
             continue
         product_as_such = finish.replace(Settled, lambda component, factor, *_: component * factor)
         if product_as_such != finish:
             kept = indicator(masks_that_keep(strip_rounding(reduction.element), fold.cascade.elements))
-            finish = sp.Piecewise((product_as_such, _at_start(start, reduction, kept, steps)), (finish, True))
+            at_start = sp.And(infinite, _somewhere(reduction, kept, steps))
+            finish = sp.Piecewise((product_as_such, at_start), (finish, True))
     return sp.Piecewise((sp.nan, sp.Or(*undefined)), (finish, True)) if undefined else finish
 
 
-def _at_start(start: Reduction, reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]) -> sp.Basic:
-    """Whether an extremum is what it started at, and there are positions of which `where` is 1."""
-    reducer, result = start.reducer.plain, start.result
-    infinite = result < reducer.neutral if reducer.identity < 0 else result > reducer.neutral
-    return infinite if where == 1 else sp.And(infinite, _count(reduction, where, steps) > 0)
+def _beside_its_start(result: sp.Symbol, element: sp.Expr, elements: Collection[sp.Symbol]) -> sp.Expr:
+    """What an element reads of an extremum: max(b, d) where the program starts it at some b of its data."""
+    read = [e for e in element.atoms(sp.Max, sp.Min) if result in e.args and not e.has(*elements)]
+    return max(read, key=sp.count_ops, default=result)
 
 
-def _undefined(reduction: Reduction, start: Reduction) -> sp.Expr:
-    """1 at positions at which the element is NaN where an extremum is what it started at, 0 at the others."""
-    function, inner = strip_rounding(reduction.element), strip_rounding(start.element)
+def _is_infinite(read: sp.Expr, start: Reduction) -> sp.Basic:
+    """Whether an extremum is what it started at."""
+    reducer = start.reducer.plain
+    return read < reducer.neutral if reducer.identity < 0 else read > reducer.neutral
+
+
+def _somewhere(reduction: Reduction, where: sp.Expr, steps: list[Component | Reference]) -> sp.Basic:
+    """Whether there are positions of which `where` is 1."""
+    return sp.true if where == 1 else _count(reduction, where, steps) > 0
+
+
+def _undefined(function: sp.Expr, inner: sp.Expr, start: Reduction, read: sp.Expr) -> sp.Expr:
+    """1 at positions at which an element is NaN where an extremum is what it started at, 0 at the others."""
     masks = sorted(function.atoms(Condition) | inner.atoms(Condition), key=str)
     if len(masks) > MOST_MASKS:
         return sp.S.Zero
     found = []
     for values in product((0, 1), repeat=len(masks)):
         chosen = dict(zip(masks, values, strict=True))
-        if _is_nan(_at_infinity(function.subs(chosen), inner.subs(chosen), start)):
+        if _is_nan(_at_infinity(function.subs(chosen), inner.subs(chosen), start, read)):
             found.append(chosen)
     return sp.S.One if len(found) == 2 ** len(masks) else sp.Add(*map(indicator, found))
 
 
-def _at_infinity(function: sp.Expr, inner: sp.Expr, start: Reduction) -> sp.Expr:
+def _at_infinity(function: sp.Expr, inner: sp.Expr, start: Reduction, read: sp.Expr) -> sp.Expr:
     """F where what the extremum is of, and so it itself, is infinite."""
     infinite, element = start.reducer.identity, sp.Dummy(real=True)
     held = function if inner.is_number else function.subs(inner, element)
-    return held.xreplace({element: infinite, start.result: infinite})
+    return held.xreplace({read: infinite, element: infinite, start.result: infinite})
 
 
 def _is_nan(expression: sp.Basic) -> bool:

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.algebra.reducer import REDUCERS, Reducer
 from tvm_cascade.analysis.domain import (
     DATA_PARALLEL,
     REDUCTION,
@@ -185,9 +186,15 @@ class _Canonical:
         self.buffers.append(rest)
         indices, own = list(store.indices), tirx.BufferLoad(rest, list(store.indices))
         folded = tirx.BufferStore(rest, combine(own, update.element), indices)
-        init = tirx.BufferStore(rest, identity_of(reducer, dtype_of(store.buffer)), indices)
+        init = tirx.BufferStore(rest, identity_of(_beside(reducer, start), dtype_of(store.buffer)), indices)
         finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
         return [with_block(nest, block, replaced(block, folded, init)), _after(nest, block, finished)]
+
+
+def _beside(reducer: Reducer, start: ir.Expr) -> Reducer:
+    """The reducer of a reduction that is combined with its start afterwards: nothing may be above a start of −∞."""
+    number = isinstance(start, (prim.FloatImm, prim.IntImm)) or not dtype_of(start).startswith(("float", "bfloat"))
+    return reducer if number or not reducer.ordered else reducer.from_infinity
 
 
 def _split(nest: tirx.Stmt) -> list[tirx.Stmt]:
