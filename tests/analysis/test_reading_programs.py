@@ -79,7 +79,9 @@ def test_a_maximum_may_start_at_minus_infinity_or_at_the_lowest_number() -> None
         return main
 
     for start in (float("-inf"), float(tirx.min_value("float32"))):
-        assert isinstance(read_program(starting_at(start)), Program)
+        (stage,) = read(starting_at(start)).stages
+        assert stage.reducer is not None and stage.reducer.plain == MAX
+        assert float(identity_of(stage.reducer, "float32")) == start
     sentinel = read_program(starting_at(-1e30))
     assert isinstance(sentinel, Reason) and sentinel.code == "reducer"
 
