@@ -14,6 +14,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, s_tir, sym, te, tirx
 from tvm.ir import Expr
+from tvm.target import Target
 
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -24,6 +25,8 @@ from tvm_cascade.transform.fuse_function import fuse_function
 
 HEADS, LENGTH, FEATURES, TILE, ROWS = 2, 128, 16, 16, 16
 LOWEST = float(np.finfo("float32").min)
+EIGHT_LANES = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell", "num-cores": 2})
+"""Blocks of rows are two vectors at the least: the shares below are those of vectors of eight."""
 Keep = Callable[[Expr, Expr, Expr], Expr]
 Array = NDArray[Any]
 
@@ -60,7 +63,7 @@ def scheduled(func: tirx.PrimFunc, segments: int = 1) -> tirx.PrimFunc:
     outcome = fuse_function(func, FuseOptions(force=True, tile=TILE, segments=segments))
     assert outcome.fused, [str(d.reason) for d in outcome.decisions]
     sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": outcome.func}))))
-    schedule_cpu(sch, host_target(), ROWS)
+    schedule_cpu(sch, EIGHT_LANES, ROWS)
     return sch.mod["main"]
 
 

@@ -179,7 +179,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "squares about the mean of something else": (squares_about_the_mean_of_something_else, Range.MEAN),
     "squares about the maximum of something else": (squares_about_the_maximum_of_something_else, Range.MEAN),
     "differences from a total and from its squares": (differences_from_a_total_and_from_its_squares, Range.MEAN),
-    "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.MEAN),
+    "differences from an exponential of a total": (differences_from_an_exponential_of_a_total, Range.NEAR),
     "fourth powers in another unit": (fourth_powers_in_another_unit, Range.MEAN),
     "residues of a line": (residues_of_a_line, Range.MEAN),
     "products of two differences from a total": (products_of_two_differences_from_a_total, Range.MEAN),

@@ -6,6 +6,7 @@
 | F(x, d) > G(x, d)      | max (F − G) > 0                   | min (F − G) > 0                  |
 | a(x) = u               | none: as many values as positions | min a = u and max a = u          |
 | a(x) ≠ u               | not (min a = u and max a = u)     | none                             |
+| F(x, d) ≥ max F        | always                           | min F = max F                    |
 | p and q                | q and some p, where q varies not  | every p and every q              |
 | p or q                 | some p or some q                  | q or every p, where q varies not |
 | p and keep             | some p over the positions kept    | every p and every keep           |
@@ -21,6 +22,7 @@ from dataclasses import replace
 
 import sympy as sp
 
+from tvm_cascade.algebra.attained import compared
 from tvm_cascade.algebra.cascade import Reduction, is_truth
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.reducer import AND, HIGHEST, LOWEST, MAX, MIN, OR
@@ -85,15 +87,35 @@ def truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic
     if isinstance(predicate, against):
         fixed = [part for part in predicate.args if not part.has(*elements)]
         masks = [part for part in predicate.args if part.has(*elements) and _is_mask(part)]
-        compared = [part for part in predicate.args if part not in (*fixed, *masks)]
-        if len(compared) == 1:
+        comparisons = [part for part in predicate.args if part not in (*fixed, *masks)]
+        if len(comparisons) == 1:
             where = sp.And(*masks) if some else sp.Not(sp.Or(*masks))
-            return against(*fixed, _where(derivation, reduction, compared[0], where, law))
+            return against(*fixed, _where(derivation, reduction, comparisons[0], where, law))
+    if derivation.where == sp.true and (known := compared(derivation, predicate)) is not None:
+        return _with_own_extremum(derivation, reduction, *known, law)
     if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return _ordered(derivation, reduction, predicate, law)
     if isinstance(predicate, sp.Ne if some else sp.Eq):
         return _all_equal(derivation, reduction, predicate)
     raise derivation.refuse(reduction, "logical_dependence", str(predicate))
+
+
+def _with_own_extremum(
+    derivation: Derivation, reduction: Reduction, extreme: Reduction, holds: tuple[bool, bool], law: Law
+) -> sp.Basic:
+    """Of a comparison with an earlier extremum of the same element, that holds where it is attained, and elsewhere.
+
+    It is attained at some position, and at every one where the opposite extremum is the same.
+    """
+    at, elsewhere = holds
+    if at is elsewhere:
+        return sp.true if at else sp.false
+    if at is (reduction.reducer is OR):
+        return sp.sympify(at)
+    opposite = replace(extreme, result=reduction.result, reducer=MIN if extreme.reducer is MAX else MAX)
+    other = law(derivation, replace(opposite, element=derivation.plain(extreme.element)))
+    everywhere = sp.Eq(other, derivation.plain(extreme.result))
+    return everywhere if at else sp.Not(everywhere)
 
 
 def _is_mask(part: sp.Basic) -> bool:
@@ -118,16 +140,16 @@ def _is_apart(derivation: Derivation, side: sp.Basic, other: sp.Basic) -> bool:
 def _ordered(derivation: Derivation, reduction: Reduction, relation: sp.Basic, law: Law) -> sp.Basic:
     """Of a comparison: that of an extremum."""
     some, strict = reduction.reducer is OR, isinstance(relation, (sp.Gt, sp.Lt))
-    compared = sp.Gt if strict else sp.Ge
+    ordered = sp.Gt if strict else sp.Ge
     if _is_apart(derivation, relation.gts, relation.lts):
         extreme = derivation.component(reduction, MAX if some else MIN, relation.gts)
         # A maximum starts at the lowest number, which is above −∞ where all elements are that.
-        return sp.And(compared(extreme, relation.lts), extreme > LOWEST if some and strict else sp.true)
+        return sp.And(ordered(extreme, relation.lts), extreme > LOWEST if some and strict else sp.true)
     if _is_apart(derivation, relation.lts, relation.gts):
         extreme = derivation.component(reduction, MIN if some else MAX, relation.lts)
-        return sp.And(compared(relation.gts, extreme), extreme < HIGHEST if some and strict else sp.true)
+        return sp.And(ordered(relation.gts, extreme), extreme < HIGHEST if some and strict else sp.true)
     difference = replace(reduction, reducer=MAX if some else MIN, element=relation.gts - relation.lts)
-    return compared(law(derivation, difference), 0)
+    return ordered(law(derivation, difference), 0)
 
 
 def _all_equal(derivation: Derivation, reduction: Reduction, relation: sp.Basic) -> sp.Basic:

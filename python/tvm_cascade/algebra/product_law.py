@@ -113,7 +113,7 @@ def _geometric_mean(derivation: Derivation, reduction: Reduction, parts: list[Pa
     """
     length = derivation.meaning.get(LENGTH)
     steps = MOST_STEPS if length is None else 1 << max(0, int(length) // LENGTH_IN_RANGE).bit_length()
-    sizes = sp.Add(*(indicator(part.kept) * sp.log(sp.Abs(part.rest)) for part in parts))
+    sizes = sp.Add(*(indicator(part.kept) * _size(part.rest) for part in parts))
     total = derivation.component(reduction, SUM, sizes)
     value = -sp.floor(total * LOG2_E * steps / count + sp.Rational(1, 2)) / steps
     return derivation.refer(
@@ -125,6 +125,16 @@ def _geometric_mean(derivation: Derivation, reduction: Reduction, parts: list[Pa
         guarded=True,
         range=Range.GEOMETRIC,
     )
+
+
+SMALLEST = -1000
+"""The logarithm of what is 0 in every dtype."""
+
+
+def _size(rest: sp.Expr) -> sp.Expr:
+    """log |G|; 0 where an exponential underflows: a product is 0 with it, and the others are to stay in range."""
+    size = sp.log(sp.Abs(rest))
+    return sp.Piecewise((size, size > SMALLEST), (0, True)) if rest.has(sp.exp) else size
 
 
 def _exponent_and_rest(function: sp.Expr, handles: list[sp.Symbol]) -> tuple[sp.Expr, sp.Expr]:

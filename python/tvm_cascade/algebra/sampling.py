@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import mpmath
 import sympy as sp
 
+from tvm_cascade.algebra.cascade import is_truth
+
 SAMPLES = 12
 CLEAR = 1e-6
 """Differences and signs below this share are left to algebra."""
@@ -125,4 +127,6 @@ def vanishes(expression: sp.Expr) -> bool:
 
 
 def _number(symbol: sp.Symbol, source: random.Random) -> float:
+    if is_truth(symbol):
+        return float(source.getrandbits(1))
     return source.uniform(0.1 if symbol.is_nonnegative else -2.0, 2.0)
