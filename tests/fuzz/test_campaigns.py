@@ -120,6 +120,11 @@ FOUND = {
     78003849: "exponentials that leave float16 one by one, not together",
     78004839: "a condition beside an exponential that overflows",
     78006959: "float64 beside an exponent of 500, where an oracle of the same digits is off",
+    79001111: "a centre in one choice, and far off in the other",
+    79005746: "a sum in which a result meets its own maximum",
+    79009388: "a product with elements that underflow",
+    82000293: "a comparison with an extremum of the same element",
+    82005159: "nothing kept, of a cubic times an exponential",
     81001997: "differences that read one variable at two scales",
 }
 

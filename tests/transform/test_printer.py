@@ -54,6 +54,15 @@ def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() ->
     assert "T.float32(10.0)" not in text
 
 
+@pytest.mark.parametrize("extremum", [sp.Abs(X), sp.Max(X, X**3)], ids=["size", "maximum"])
+def test_a_value_less_its_own_extremum_is_exact_beside_what_is_small(extremum: sp.Expr) -> None:
+    """3·x + 1e-7 − 3·|x| as 3·(x − |x|) + 1e-7: added to 3·x first, nothing of it is left, nor with x·3 in one FMA."""
+    func = written(3 * X + sp.Float(1e-7) - 3 * extremum, "float32")
+    compiled, result = tvm.compile(func, target="llvm"), tvm.runtime.empty((1,), "float32")
+    compiled(tvm.runtime.tensor(np.array([1 / 3], "float32")), result)
+    assert result.numpy()[0] == np.float32(1e-7)
+
+
 def test_every_symbol_is_real_whatever_sympy_sees_of_a_quotient() -> None:
     quotient = X / (X - X**2)
     conjugated = written(sp.conjugate(quotient, evaluate=False), "float32")

@@ -542,8 +542,11 @@ def cut_off(step: ir.Expr, rate: float | None, dtype: str) -> ir.Expr:
 
 
 def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
-    """The condition that a reference may move to a value: finite, and for a scale not so small that 1/value is not."""
-    finite = tirx.LE(tirx.abs(value), tirx.max_value(dtype))
+    """The condition that a reference may move to a value: finite, and for a scale not so small that 1/value is not.
+
+    The dtype's own lowest and highest number are none: they stand for ∓∞ where an extremum has met no position.
+    """
+    finite = tirx.LT(tirx.abs(value), tirx.max_value(dtype))
     return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 

@@ -221,7 +221,8 @@ class Printer:
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel, and numbers after it.
 
-        What moves with the same data comes together: (a − c) + (b − e) + log t.
+        What moves with the same data comes together: (a − c) + (b − e) + log t; and d − |d|, of which nothing may be
+        left, before all else.
         """
         number, varying = expression.as_coeff_Add()
         factor = _common_factor(varying)
@@ -229,6 +230,8 @@ class Printer:
             total = prim.Mul(self(varying / factor), self._constant(factor))
             return total if number == 0 else prim.Add(total, self._constant(number))
         terms = sorted(expression.args, key=self._order)
+        if (pair := _value_and_its_extremum(terms)) and len(terms) > len(pair):
+            return self._added(self(sp.Add(*pair)), [sp.Add(*(term for term in terms if term not in pair))])
         if self.offsets is None:
             return self._in_order(terms)
         moving, still = by_offset(terms, self.offsets)
@@ -302,6 +305,17 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+def _value_and_its_extremum(terms: Sequence[sp.Expr]) -> list[sp.Expr]:
+    """Two of the terms that are a value d and −|d|, −max(d, …) or −min(d, …), or multiples of them; none otherwise."""
+    for term in terms:
+        scale, extremum = term.as_coeff_Mul()
+        if isinstance(extremum, (sp.Abs, sp.Max, sp.Min)):
+            for other in terms:
+                if any(other in (scale * argument, -scale * argument) for argument in extremum.args):
+                    return [other, term]
+    return []
 
 
 def _falls(terms: Sequence[sp.Expr]) -> bool:
