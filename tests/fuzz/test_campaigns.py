@@ -123,6 +123,7 @@ FOUND = {
     79001111: "a centre in one choice, and far off in the other",
     79005746: "a sum in which a result meets its own maximum",
     79009388: "a product with elements that underflow",
+    84000675: "a mean of what is rounded, which tells where nothing lies",
     82000293: "a comparison with an extremum of the same element",
     82005159: "nothing kept, of a cubic times an exponential",
     81001997: "differences that read one variable at two scales",
@@ -137,6 +138,10 @@ def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
 
 
 FOUND_IN_THE_ALGEBRA = {
+    84019250: "a threshold that reads N",
+    84028112: "a choice by results inside one by elements",
+    84033215: "a reference from a result of known sign",
+    84051925: "a convex choice, which is not convex at its threshold",
     77059686: "a cast of products with one sum, at a scale that is no reference at 0",
     77096914: "a choice of equal sides",
     80002225: "a comparison of logarithms that SymPy turns round for ever",

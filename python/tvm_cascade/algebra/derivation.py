@@ -294,7 +294,7 @@ class Derivation:
         Under a logarithm or root they are not: there one large element outweighs the number of those to come.
         """
         for done in reversed(self.done):
-            value = value.subs(done.result, self.finish[self.plain(done.result)])
+            value = self.signed(value).subs(done.result, self.finish[self.plain(done.result)])
         sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
         if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)

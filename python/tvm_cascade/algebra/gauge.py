@@ -164,6 +164,8 @@ class HandleTable:
             return expression
         if not elements or not expression.has(*elements):
             return self._bare(expression, results, ordered)
+        if isinstance(expression, sp.Piecewise):
+            return sp.Piecewise(*((self.extract(e, elements, results, ordered), at) for e, at in expression.args))
         if isinstance(expression, (sp.Add, sp.Mul)):
             reads = [a for a in expression.args if a.has(*results) and not a.has(*elements)]
             rest = [self.extract(a, elements, results, ordered) for a in expression.args if a not in reads]
@@ -350,5 +352,5 @@ def is_location(
     part : a(x).
     meaning : what symbols are known to stand for.
     """
-    away = (at_equal_elements(value, reductions) - part).xreplace(dict(meaning))
+    away = strip_rounding((at_equal_elements(value, reductions) - part).xreplace(dict(meaning)))
     return not varies_numerically(away, list(away.free_symbols - {LENGTH}))

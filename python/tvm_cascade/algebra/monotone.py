@@ -67,7 +67,8 @@ def _one_part(
     parts: dict[sp.Expr, sp.Symbol] = {}
     outer = _collected(function, elements, handles, parts)
     varying = [s for s in function.free_symbols if s in elements]
-    if (len(parts) != 1 or outer.has(*elements)) and len(varying) == 1 and not is_truth(varying[0]):
+    alone = len(varying) == 1 and not is_truth(varying[0]) and not function.has(sp.Piecewise)
+    if (len(parts) != 1 or outer.has(*elements)) and alone:
         parts.clear()  # x² + x·u has two parts, and is convex in x itself
         outer = function.xreplace({varying[0]: _placed(varying[0], parts)})
     if len(parts) != 1 or outer.has(*elements):

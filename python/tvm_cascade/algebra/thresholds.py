@@ -94,11 +94,11 @@ def _attempts(function: sp.Expr, earlier: Earlier) -> Iterator[tuple[_Search, Dr
 
 
 def _search(function: sp.Expr, relation: sp.Basic, earlier: Earlier) -> _Search | None:
-    """The search for a comparison of a with d; None where what varies along the axis is not apart from d."""
+    """The search for a comparison of a with d; None where a reads more than the position and its elements."""
     if not isinstance(relation, (sp.Gt, sp.Ge, sp.Lt, sp.Le)) or not earlier.results:
         return None
     rest, varying = sp.expand(relation.gts - relation.lts).as_independent(*earlier.varying, POSITION, as_Add=True)
-    if varying == 0 or varying.has(*earlier.results) or not rest.has(*earlier.results):
+    if varying == 0 or varying.free_symbols - {*earlier.varying, POSITION} or not rest.has(*earlier.results):
         return None
     above, below = (function.xreplace({relation: truth}) for truth in (sp.true, sp.false))
     return _Search(earlier, function, varying, -rest, above, below)
