@@ -131,7 +131,7 @@ def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
     result = derivation.plain(extreme.result)
     handle = derivation.handles.of(extreme.result)
     exact = "" if derivation.move is Move.EXACT else "exact"
-    value = derivation.predicted(handle.value, Gauge.RUNNING)
+    value = derivation.predicted(handle.value)
     reference = derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
     known = ((extreme.element, result),) if extreme.element.is_Symbol else ()
     return End(lift, result, known, reference)

@@ -288,7 +288,7 @@ class Derivation:
         )
         return self._constants[-1]
 
-    def predicted(self, value: sp.Expr, gauge: Gauge) -> sp.Expr:
+    def predicted(self, value: sp.Expr) -> sp.Expr:
         """The quantity at what the final results look like from here: partial sums are scaled by N/n.
 
         Under a logarithm or root they are not: there one large element outweighs the number of those to come.
@@ -296,7 +296,7 @@ class Derivation:
         for done in reversed(self.done):
             value = self.signed(value).subs(done.result, self.finish[self.plain(done.result)])
         sums = {s.symbol for s in self.steps if isinstance(s, Component) and s.reducer is SUM} & value.free_symbols
-        if gauge is Gauge.CENTRED and sums and value.is_rational_function(*sums):
+        if sums and value.is_rational_function(*sums):
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
             return cancelled(scaled)
         return value.subs(LENGTH, COUNT)

@@ -115,7 +115,7 @@ def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) 
         (unit, "unit"),
         unit,
         gauge,
-        PowerOfTwo(derivation.predicted(unit, gauge)),
+        PowerOfTwo(derivation.predicted(unit)),
         guarded=True,
         scale=True,
         move=Move.POWER_OF_TWO,

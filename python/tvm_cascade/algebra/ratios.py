@@ -77,7 +77,7 @@ def log_reference(derivation: Derivation, handle: Handle, function: sp.Expr) -> 
         (value, "ratio"),
         value,
         gauge,
-        derivation.predicted(value, gauge),
+        derivation.predicted(value),
         guarded=True,
         scale=True,
         range=Range.RATIO,

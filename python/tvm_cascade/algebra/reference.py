@@ -65,7 +65,7 @@ def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, f
         )
     gauge = tracking_gauge(handle, done)
     scale = factor_in(function, handle.symbol, derivation.elements) is not None
-    value = derivation.predicted(handle.value, gauge)
+    value = derivation.predicted(handle.value)
     guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH}) or _may_be_absent(handle, done)
     move = _move(derivation, gauge, function, handle, scale)
     if move is Move.POWER_OF_TWO:
