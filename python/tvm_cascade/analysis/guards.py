@@ -33,18 +33,21 @@ def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> l
     ----------
     own : buffers that the function allocates.
     """
+    written = [_written(nest, own) for nest in nests]
     found = []
     for position, nest in enumerate(nests):
-        others = [other for k, other in enumerate(nests) if k != position]
-        found.append(_unguarded(nest, [buffer for buffer in own if not any(_writes(o, buffer) for o in others)]))
+        others = [buffer for k, buffers in enumerate(written) if k != position for buffer in buffers]
+        alone = [buffer for buffer in own if not any(buffer.same_as(other) for other in others)]
+        found.append(_unguarded(nest, alone))
     return found
 
 
-def _writes(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
-    """Whether a nest may write a buffer."""
+def _written(nest: tirx.Stmt, own: Sequence[tirx.Var]) -> list[tirx.Var]:
+    """The buffers that a nest may write."""
     if realized_block(nest) is None or hands_over(nest):
-        return mentions(nest, buffer)
-    return any(written.same_as(buffer) for written, _ in uses_of(nest)[1])
+        return [buffer for buffer in own if mentions(nest, buffer)]
+    stored = [buffer for buffer, _ in uses_of(nest)[1]]
+    return [buffer for buffer in own if any(buffer.same_as(other) for other in stored)]
 
 
 def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
