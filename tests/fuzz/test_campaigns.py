@@ -127,6 +127,7 @@ FOUND = {
     82000293: "a comparison with an extremum of the same element",
     82005159: "nothing kept, of a cubic times an exponential",
     81001997: "differences that read one variable at two scales",
+    991000331: "a power of a constant that holds a logarithm",
 }
 
 

@@ -54,6 +54,16 @@ def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() ->
     assert "T.float32(10.0)" not in text
 
 
+def test_a_common_factor_that_the_dtype_does_not_hold_is_not_taken_out() -> None:
+    """x/p + y/q for large p and q as it is, not as (q·x + p·y)/(p·q), where q·x is infinite and 1/(p·q) is 0."""
+    p, q = sp.Integer(3) ** 100, sp.Integer(7) ** 60
+    func = written(X / p * 2**158 + X**2 / q * 2**168, "float32")
+    compiled = tvm.compile(func, target="llvm")
+    result = tvm.runtime.empty((1,), "float32")
+    compiled(tvm.runtime.tensor(np.full(1, 2.0, "float32")), result)
+    assert result.numpy()[0] == pytest.approx(float(sp.Integer(2**159) / p + sp.Integer(2**170) / q), rel=1e-6)
+
+
 @pytest.mark.parametrize("extremum", [sp.Abs(X), sp.Max(X, X**3)], ids=["size", "maximum"])
 def test_a_value_less_its_own_extremum_is_exact_beside_what_is_small(extremum: sp.Expr) -> None:
     """3·x + 1e-7 − 3·|x| as 3·(x − |x|) + 1e-7: added to 3·x first, nothing of it is left, nor with x·3 in one FMA."""

@@ -11,7 +11,7 @@ the squared variance is 0/0 in float32. So b is held in units of a power of two 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -105,7 +105,8 @@ def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) 
     if not raised or function.has(sp.exp):  # exponentials are in range by references of their own
         return None
     degree = max(exponent for _, exponent in raised)
-    unit = sp.Mul(*(root for f in sp.Mul.make_args(factor) if (root := _root(f, degree)) is not None))
+    fixed = {LENGTH, *derivation.numbers}
+    unit = sp.Mul(*(root for f in sp.Mul.make_args(factor) if (root := _root(f, degree, fixed)) is not None))
     read = [r for r in done if r.result in unit.free_symbols]
     if not unit.free_symbols or (read and all(isinstance(r.element, sp.exp) for r in read)):
         return None
@@ -125,12 +126,17 @@ def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) 
     return Powers(base, degree, unit, reference, factor / unit**degree)
 
 
-def _root(factor: sp.Expr, degree: int) -> sp.Expr | None:
-    """The real number of which a factor is the power of that degree; None where it need have none, or is no result."""
+def _root(factor: sp.Expr, degree: int, fixed: Collection[sp.Symbol]) -> sp.Expr | None:
+    """The real number of which a factor is the power of that degree; None where it need have none, or is a number.
+
+    Parameters
+    ----------
+    fixed : the symbols that stand for numbers.
+    """
     base, exponent = factor.as_base_exp()
     root = exponent / degree
     real = base.is_nonnegative or root.is_integer
-    return base**root if base.free_symbols - {LENGTH} and exponent.is_number and real else None
+    return base**root if base.free_symbols.difference(fixed) and exponent.is_number and real else None
 
 
 def _in_units(term: sp.Expr, unit: sp.Symbol, power: int) -> sp.Expr:

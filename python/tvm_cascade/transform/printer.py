@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 import sympy as sp
 import tvm
@@ -172,10 +173,10 @@ class Printer:
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
+        if self.dtype.startswith(("float", "bfloat")) and abs(float(value)) > float(ml_dtypes.finfo(self.dtype).max):
+            return tirx.const(math.copysign(math.inf, float(value)), self.dtype)
         if self.dtype == "float32":  # the shortest decimal of its lowest number is below that
             return tirx.const(float(np.float32(float(value))), self.dtype)
-        if self.dtype == "float16" and abs(float(value)) > np.finfo(self.dtype).max:
-            return tirx.const(math.copysign(math.inf, float(value)), self.dtype)
         return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
 
     def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
@@ -225,7 +226,7 @@ class Printer:
         left, before all else.
         """
         number, varying = expression.as_coeff_Add()
-        factor = _common_factor(varying)
+        factor = _common_factor(varying, self.dtype)
         if factor != 1:
             total = prim.Mul(self(varying / factor), self._constant(factor))
             return total if number == 0 else prim.Add(total, self._constant(number))
@@ -323,12 +324,25 @@ def _falls(terms: Sequence[sp.Expr]) -> bool:
     return all(term.could_extract_minus_sign() for term in terms)
 
 
-def _common_factor(total: sp.Expr) -> sp.Expr:
-    """A number that all terms have as a factor; 1 where some term is no multiple of a number but itself: y + x/3."""
+def _common_factor(total: sp.Expr, dtype: str) -> sp.Expr:
+    """A number that all terms have as a factor; 1 where some term is no multiple of a number but itself: y + x/3.
+
+    1 too where the dtype has no such number, or not what would be left: of 1/p and 1/q the factor is 1/(p·q).
+    """
     coefficients = {abs(term.as_coeff_Mul()[0]) for term in sp.Add.make_args(total)}
     if not total.is_Add or sp.S.One in coefficients:
         return sp.S.One
-    return coefficients.pop() if len(coefficients) == 1 else total.primitive()[0]
+    factor = coefficients.pop() if len(coefficients) == 1 else total.primitive()[0]
+    written = (factor, *(coefficient / factor for coefficient in coefficients))
+    return factor if all(_in_range(number, dtype) for number in written) else sp.S.One
+
+
+def _in_range(number: sp.Expr, dtype: str) -> bool:
+    """Whether a positive number is neither infinite nor lost in a dtype."""
+    if not dtype.startswith(("float", "bfloat")):
+        return True
+    limits = ml_dtypes.finfo(dtype)
+    return bool(float(limits.tiny) <= float(number) <= float(limits.max))
 
 
 def _in_powers_of_two(exponent: sp.Expr) -> sp.Expr | None:
