@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport, bytes_text
+from tvm_cascade.te import topk
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
 
@@ -102,6 +104,20 @@ def test_a_refused_group_says_which_law_fails_and_what_would_make_it_fuse() -> N
     assert not group.formulas and not group.obligations and group.passes_after is None
     text = str(group)
     assert "absmax, product" in text and "to make it fuse" in text and group.reason.hint in text
+
+
+def test_a_reduction_alone_is_nothing_to_fuse_and_is_not_shown_as_a_refusal() -> None:
+    x = te.placeholder((4, 16), "float32", name="x")
+    func = te.create_prim_func([x, *topk(x, 3, axis=1)]).with_attr("global_symbol", "main")
+    explanation = tvm_cascade.explain(func)
+    group = only_group(explanation)
+    assert group.verdict is Verdict.NOTHING and group.reason.code == "single_reduction"
+    assert str(explanation).splitlines()[0] == f"main: nothing to fuse: {', '.join(group.buffers)}"
+    assert "refused" not in str(explanation) and "to make it fuse" not in str(explanation)
+    assert json.loads(explanation.to_json())["groups"][0]["verdict"] == "nothing to fuse"
+    html, refused = explanation._repr_html_(), tvm_cascade.explain(program("Q7"))._repr_html_()
+    colour = re.search(r"color:(.+?)\">refused", refused)
+    assert colour is not None and ">nothing to fuse<" in html and colour[1] not in html
 
 
 def test_a_program_that_cannot_be_read_is_unknown_with_its_reason() -> None:

@@ -1,7 +1,7 @@
 """Verdicts and their reasons: stable codes as data, never None.
 
 `fused`: the rewrite was made. `refused`: proved not to be a fold under the contract. `unknown`: a limit of ours.
-`declined`: legal, but slower by the cost model.
+`declined`: legal, but slower by the cost model. `nothing to fuse`: no cascade is there, and nothing is amiss.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Verdict(str, Enum):
     REFUSED = "refused"
     UNKNOWN = "unknown"
     DECLINED = "declined"
+    NOTHING = "nothing to fuse"
 
     def __str__(self) -> str:
         return self.value
@@ -136,8 +137,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     "integer": (Verdict.UNKNOWN, "an integer reduction reads an earlier result", "reduce in floating point"),
     "defect": (Verdict.UNKNOWN, "a derived fold or its rewrite failed our own checks", "report the program"),
     "single_reduction": (
-        Verdict.REFUSED,
-        "no later reduction over the same axis reads an earlier one: nothing to fuse",
+        Verdict.NOTHING,
+        "no reduction reads the result of another over the same axis",
         "",
     ),
     "dependence_cycle": (
@@ -161,8 +162,8 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "give the loop its whole extent, and mask what is beyond",
     ),
     "empty_axis": (
-        Verdict.REFUSED,
-        "a block runs over no positions: nothing is computed, so there is nothing to fuse",
+        Verdict.NOTHING,
+        "a block runs over no positions, so nothing is computed",
         "give every loop of the block a length of one or more",
     ),
     "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),

@@ -58,7 +58,7 @@ class GroupReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Fused, refused, unknown or declined."""
+        """Fused, refused, unknown, declined, or nothing to fuse."""
         return self.reason.verdict
 
     @property

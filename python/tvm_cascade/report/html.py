@@ -5,10 +5,18 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from tvm_cascade.algebra.verdict import Verdict
+
 if TYPE_CHECKING:
     from tvm_cascade.report.explanation import Explanation, GroupReport
 
-_COLOURS = {"fused": "#1a7f37", "refused": "#b35900", "unknown": "#6e7781", "declined": "#0969da"}
+_COLOURS = {
+    Verdict.FUSED: "#1a7f37",
+    Verdict.REFUSED: "#b35900",
+    Verdict.UNKNOWN: "#6e7781",
+    Verdict.DECLINED: "#0969da",
+    Verdict.NOTHING: "inherit",
+}
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
 
 
@@ -29,10 +37,10 @@ def fragment(explanation: Explanation) -> str:
 
 
 def _group(group: GroupReport) -> str:
-    verdict = str(group.verdict)
+    verdict, colour = escape(str(group.verdict)), _COLOURS[group.verdict]
     buffers = ", ".join(f"<code>{escape(name)}</code>" for name in group.buffers)
     heading = (
-        f'<h4>{escape(group.function)}: <span style="color:{_COLOURS[verdict]}">{escape(verdict)}</span>'
+        f'<h4>{escape(group.function)}: <span style="color:{colour}">{verdict}</span>'
         f"{': ' if buffers else ''}{buffers}</h4>"
     )
     formulas = "".join(

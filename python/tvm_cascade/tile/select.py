@@ -78,7 +78,7 @@ def _first_fit(
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
     """All reductions of the function as one, where there is none that has no fold."""
-    if any(d.reason.code not in ("fold", "single_reduction") for d in outcome.decisions):
+    if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
         return None
     return joint_reductions(program, options.rescalable_casts, options.reference)
 

@@ -85,7 +85,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
         ]
         unread = [Decision(Candidate((), one.reason), one.reason) for one in program.opaque]
         if not groups:
-            told = [d for d in decisions if not unread or d.reason.code != "single_reduction"]
+            told = [d for d in decisions if not unread or d.reason.verdict is not Verdict.NOTHING]
             return Outcome(func, (*told, *unread), None if unread else program)
         decisions += unread
         fused = rewrite(program, groups, options)
