@@ -73,6 +73,96 @@ def guarded(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
 
 
 @T.prim_func(s_tir=True)
+def never_started(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        for j in range(3, 8):
+            with T.sblock("rows"):
+                v_i = T.axis.spatial(8, i)
+                v_j = T.axis.reduce(8, j)
+                with T.init():
+                    b[v_i] = T.float32(0)
+                b[v_i] = b[v_i] + a[v_i, v_j]
+
+
+@T.prim_func(s_tir=True)
+def stores_outside_of_blocks(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    for i in range(8):
+        b[i] = T.float32(0)
+        for j in range(8):
+            b[i] = b[i] + a[i, j]
+
+
+@T.prim_func(s_tir=True)
+def running_sum(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8, 8), "float32")):
+    for i, j in T.grid(8, 8):
+        with T.sblock("scan"):
+            v_i, v_j = T.axis.remap("SS", [i, j])
+            b[v_i, v_j] = T.if_then_else(v_j == 0, T.float32(0), b[v_i, T.max(v_j - 1, 0)]) + a[v_i, v_j]
+
+
+@T.prim_func(s_tir=True)
+def sum_of_the_row_before(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    for i, j in T.grid(8, 8):
+        with T.sblock("rows"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                b[v_i] = T.float32(0)
+            b[v_i] = b[v_i] + a[v_i, v_j] * T.if_then_else(v_i > 0, b[T.max(v_i - 1, 0)], T.float32(1))
+
+
+@T.prim_func(s_tir=True)
+def rows_in_a_chain(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32"), c: T.Buffer((8,), "float32")):
+    for i in range(8):
+        for j in range(8):
+            with T.sblock("top"):
+                v_i, v_j = T.axis.remap("SR", [i, j])
+                with T.init():
+                    b[v_i] = T.if_then_else(v_i > 0, c[T.max(v_i - 1, 0)], T.float32(0))
+                b[v_i] = T.max(b[v_i], a[v_i, v_j])
+        for j in range(8):
+            with T.sblock("total"):
+                v_i, v_j = T.axis.remap("SR", [i, j])
+                with T.init():
+                    c[v_i] = T.float32(0)
+                c[v_i] = c[v_i] + T.exp(a[v_i, v_j] - b[v_i])
+
+
+@T.prim_func(s_tir=True)
+def prefix_of_a_reduction(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
+    """Each position adds the maximum so far."""
+    top = T.sblock_alloc_buffer((8,))
+    for i, j in T.grid(8, 8):
+        with T.sblock("top"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                top[v_i] = T.min_value("float32")
+            top[v_i] = T.max(top[v_i], a[v_i, v_j])
+        with T.sblock("total"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                b[v_i] = T.float32(0)
+            b[v_i] = b[v_i] + top[v_i]
+
+
+@T.prim_func(s_tir=True)
+def overlapping_windows(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for i, j in T.grid(3, 4):
+        with T.sblock("windows"):
+            v = T.axis.spatial(8, i * 2 + j)
+            b[v] = a[v]
+
+
+@T.prim_func(s_tir=True)
+def run_through_twice(a: T.Buffer((8,), "float32"), b: T.Buffer((1,), "float32")):
+    for _, j in T.grid(2, 8):
+        with T.sblock("total"):
+            v = T.axis.reduce(8, j)
+            with T.init():
+                b[0] = T.float32(0)
+            b[0] = b[0] + a[v]
+
+
+@T.prim_func(s_tir=True)
 def triangular(a: T.Buffer((8, 8), "float32"), b: T.Buffer((8,), "float32")):
     for i in range(8):
         for j in range(i + 1):
@@ -112,15 +202,21 @@ def sort() -> tirx.PrimFunc:
 
 
 UNREADABLE: dict[str, tuple[Callable[[], tirx.PrimFunc], str]] = {
-    "split": (scheduled(lambda s: s.split(loops(s)[1], [None, 4])), "scheduled"),
-    "fuse": (scheduled(lambda s: s.fuse(*loops(s))), "scheduled"),
     "parallel": (scheduled(lambda s: s.parallel(loops(s)[0])), "scheduled"),
     "vectorize": (scheduled(lambda s: s.vectorize(loops(s)[0])), "scheduled"),
     "unroll": (scheduled(lambda s: s.unroll(loops(s)[1])), "scheduled"),
     "bind": (scheduled(lambda s: s.bind(loops(s)[0], "threadIdx.x")), "scheduled"),
     "annotate": (scheduled(lambda s: s.annotate(loops(s)[0], "pragma_auto_unroll_max_step", 4)), "scheduled"),
     "stores under a predicate": (lambda: guarded, "predicate"),
+    "never started": (lambda: never_started, "predicate"),
     "no blocks": (lambda: plain_loops, "tirx"),
+    "stores outside of blocks": (lambda: stores_outside_of_blocks, "tirx"),
+    "a running sum": (lambda: running_sum, "carried"),
+    "a sum that reads the row before": (lambda: sum_of_the_row_before, "carried"),
+    "rows that start where the row before ends": (lambda: rows_in_a_chain, "carried"),
+    "a prefix of a reduction": (lambda: prefix_of_a_reduction, "carried"),
+    "overlapping windows": (lambda: overlapping_windows, "binding"),
+    "run through twice": (lambda: run_through_twice, "binding"),
     "extent of another loop": (lambda: triangular, "symbolic_shape"),
     "tuple reduction": (erf_of_a_tuple, "reducer"),
     "two stores in a block": (lambda: two_stores, "opaque_block"),
@@ -156,8 +252,13 @@ def test_the_pass_gives_it_back_and_still_fuses_its_neighbour(name: str) -> None
 
 @pytest.mark.parametrize(
     "work",
-    [lambda s: s.reorder(loops(s)[1], loops(s)[0]), lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0])],
-    ids=["reorder", "merge"],
+    [
+        lambda s: s.reorder(loops(s)[1], loops(s)[0]),
+        lambda s: s.merge(loops(s, "row_max")[0], loops(s)[0]),
+        lambda s: s.split(loops(s)[1], [None, 4]),
+        lambda s: s.fuse(*loops(s)),
+    ],
+    ids=["reorder", "merge", "split", "fuse"],
 )
 def test_loops_in_another_order_or_under_one_are_no_schedule(work: Callable[[Schedule], object]) -> None:
     assert fuse_function(scheduled(work)(), FuseOptions(force=True)).fused

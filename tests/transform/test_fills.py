@@ -109,7 +109,7 @@ UNREAD = {"opaque_block", "overwritten"}
 
 KEPT = {
     "read between": (over(ROWS, "b[v_i] = s[v_i]", name="peek"), {}, UNREAD),
-    "part of it filled": ("", {"fill": over(ROWS, LOWEST) + "\n" + over("range(2)", NONE)}, {"scheduled"}),
+    "part of it filled": ("", {"fill": over(ROWS, LOWEST) + "\n" + over("range(2)", NONE)}, UNREAD),
     "other elements filled": ("", {"fill": over(ROWS, LOWEST, "s[3 - v_i] = T.float32(0)")}, UNREAD),
     "filled where a condition holds": (
         "",

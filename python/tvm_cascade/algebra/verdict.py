@@ -148,13 +148,23 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "scheduled": (
         Verdict.UNKNOWN,
-        "the function is already scheduled or its blocks are not plainly bound",
+        "the function is scheduled: a loop says how it is to be run",
         "run the pass before any schedule",
+    ),
+    "binding": (
+        Verdict.UNKNOWN,
+        "the loops around a block and its variables are not one to one",
+        "bind each variable to a loop, or to sums or digits of loops that count through its domain once",
+    ),
+    "carried": (
+        Verdict.UNKNOWN,
+        "iterations of a loop share a buffer in which one may find what another wrote, as in a scan",
+        "keep what is carried along in a nest of its own, before the cascade or after it",
     ),
     "tirx": (
         Verdict.UNKNOWN,
-        "the function has no S-TIR blocks",
-        "start from TE, TVMScript with s_tir=True, or LegalizeOps",
+        "there are no S-TIR blocks around what is computed",
+        "start from TE, LegalizeOps, or TVMScript with s_tir=True and T.sblock around every store",
     ),
     "symbolic_shape": (
         Verdict.UNKNOWN,
@@ -166,10 +176,14 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "a block runs over no positions, so nothing is computed",
         "give every loop of the block a length of one or more",
     ),
-    "opaque_block": (Verdict.UNKNOWN, "a block is opaque: its body is no single store", "write it as plain stores"),
+    "opaque_block": (
+        Verdict.UNKNOWN,
+        "a block is opaque: it is no single store over spatial and reduction axes",
+        "write it as plain stores, one in a block",
+    ),
     "predicate": (
         Verdict.UNKNOWN,
-        "where its predicate does not hold, a block leaves its buffer as the caller gave it, or does not start it",
+        "where it does not run, a block leaves its buffer as the caller gave it, or does not start it",
         "write the condition into the value, or fill the buffer in a block of its own before",
     ),
     "overwritten": (

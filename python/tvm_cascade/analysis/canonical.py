@@ -20,6 +20,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.analysis.bindings import plainly_bound
+from tvm_cascade.analysis.declared import undeclared
 from tvm_cascade.analysis.domain import (
     DATA_PARALLEL,
     REDUCTION,
@@ -42,13 +44,14 @@ from tvm_cascade.analysis.statements import (
     Uses,
     block_names,
     hands_over,
+    is_serial,
     mentions,
     realized_block,
     renewed,
     replaced,
-    uses_of,
     with_block,
 )
+from tvm_cascade.analysis.unread import carried
 from tvm_cascade.analysis.update import COMBINERS, Update, single_store, split_update
 
 
@@ -59,11 +62,13 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
         return func
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    step, scratch = _Canonical(), Scratch(statements, list(root.alloc_buffers))
-    single = [nest for statement in statements for one in _apart(statement, scratch) for nest in _split(one)]
-    single = without_predicates(single, scratch.buffers)
+    bare, temporaries = undeclared(statements)
+    step, scratch = _Canonical(), Scratch(bare, [*root.alloc_buffers, *temporaries])
+    apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
+    single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
     found = _named_apart([nest for one in filled_first(single) for nest in step.nests(one)])
-    if len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True)):
+    as_it_is = len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True))
+    if as_it_is or not found:
         return func
     inner = tirx.SeqStmt(found) if len(found) > 1 else found[0]
     buffers = [b for b in (*scratch.buffers, *step.buffers) if mentions(inner, b)]
@@ -105,12 +110,11 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
         return [statement]
     inner = list(statement.body.seq) if isinstance(statement.body, tirx.SeqStmt) else [statement.body]
     parts = [part for one in inner for part in _apart(one, scratch)]
-    plain = statement.kind == tirx.ForKind.SERIAL and statement.thread_binding is None and not statement.annotations
     nests = all(realized_block(part) is not None for part in parts)
-    if len(parts) == 1 or not plain or not nests or any(hands_over(part) for part in parts):
+    if len(parts) == 1 or not is_serial(statement) or not nests or any(hands_over(part) for part in parts):
         return [statement]
-    if carried := _carried(parts, statement.loop_var):
-        private = scratch.private(parts, statement, carried)
+    if shared := carried(parts, statement.loop_var):
+        private = scratch.private(parts, statement, shared)
         if private is None:
             return [statement]
         parts = private
@@ -119,21 +123,6 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
         var = tirx.Var(statement.loop_var.name, statement.loop_var.ty)
         body = tvm_ffi.structural_map(part, (ir.Var, lambda v, var=var: var if v.same_as(statement.loop_var) else v))
         found.append(tirx.For(var, statement.min, statement.extent, statement.kind, body))
-    return found
-
-
-def _carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
-    """Buffers that one part writes and others touch, and not at the loop's own index alone."""
-    used = [uses_of(part) for part in parts]
-    found: list[tirx.Var] = []
-    for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):
-        for buffer, _ in stores:
-            both = [*stores, *loads, *other_loads, *other_stores]
-            touched = [at for b, at in (*other_loads, *other_stores) if b.same_as(buffer)]
-            own = [at for b, at in both if b.same_as(buffer)]
-            slab = any(all(at[k].same_as(loop) for at in own) for k in range(len(own[0])))
-            if touched and not slab and not any(buffer.same_as(known) for known in found):
-                found.append(buffer)
     return found
 
 

@@ -18,7 +18,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.opaque import OPAQUE_CODES, Opaque, read_opaque
 
 NUMBERS = ("int", "uint", "float", "bfloat", "bool")
@@ -157,13 +157,9 @@ def _read_stages(nest: tirx.Stmt) -> list[Stage] | Reason:
         loops.append(inner)
         inner = inner.body
     if not isinstance(inner, s_tir.SBlockRealize):
-        if isinstance(inner, tirx.Evaluate):
-            return Reason("extern", f"{inner.value}"[:200])
-        blocks = isinstance(inner, tirx.SeqStmt) and any(
-            isinstance(s, (s_tir.SBlockRealize, tirx.For)) for s in inner.seq
-        )
-        code = "scheduled" if blocks else "opaque_block"
-        return Reason(code, f"a loop nest holds {type(inner).__name__} rather than one block")
+        from tvm_cascade.analysis.unread import why_several  # which reads statements, and so needs this module
+
+        return why_several(nest)
     block = inner.block
     if reason := why_not_plain(nest):
         return reason
@@ -190,10 +186,11 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
     if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
         return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
     inner = [loop.loop_var for loop in loops]
-    if any(uses(iv.dom.extent, inner) or not isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+    lengths = [iv.dom.extent for iv in block.iter_vars] + [e for loop in loops for e in (loop.min, loop.extent)]
+    if any(uses(e, inner) for e in lengths) or not all(isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
         return Reason("symbolic_shape", f"block {name} has an extent that depends on another loop")
     if block.match_buffers or block.alloc_buffers:
-        return Reason("scheduled", f"block {name} matches or allocates buffers")
+        return Reason("opaque_block", f"block {name} matches or allocates buffers")
     if any(iv.iter_type not in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars):
         return Reason("opaque_block", f"block {name} has an opaque iterator")
     bound: list[tirx.Var] = []
@@ -201,14 +198,14 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
         loop = next((loop for loop in loops if loop.loop_var.same_as(value)), None)
         constant = isinstance(value, prim.IntImm) and extent_of(iv.dom.extent) == 1
         if loop is None and not constant:
-            return Reason("scheduled", f"block {name} binds {iv.var.name} to {value}")
+            return Reason("binding", f"block {name} binds {iv.var.name} to {value}")
         if loop is not None:
-            whole = same(loop.extent, iv.dom.extent) or extent_of(loop.extent) == extent_of(iv.dom.extent)
+            whole = same_extent(extent_of(loop.extent), extent_of(iv.dom.extent))
             if not whole or extent_of(loop.min) != 0 or int(iv.dom.min) != 0:
-                return Reason("scheduled", f"block {name} runs over part of {iv.var.name}")
+                return Reason("predicate", f"block {name} runs over a part of {iv.var.name} that leaves its start out")
             bound.append(loop.loop_var)
     if len(bound) != len(loops):
-        return Reason("opaque_block", f"block {name} has a loop that binds no iterator")
+        return Reason("binding", f"block {name} has a loop that binds none of its variables")
     if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
         return Reason("predicate", f"block {name} runs where {realize.predicate}")
     return None
@@ -219,6 +216,10 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, E
     spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
     reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
     value, reducer, init = store.value, None, None
+    begins = [block.init.value] if isinstance(block.init, tirx.BufferStore) else []
+    own = [load for e in (value, *begins) for load in loads_of(e) if load.source.same_as(store.buffer)]
+    if earlier := [load for load in own if not same(list(load.indices), list(store.indices))]:
+        return Reason("carried", f"block {block.name_hint} reads {earlier[0]} while it writes {store.buffer.name}")
     if reduce or block.init is not None:
         if not isinstance(block.init, tirx.BufferStore):
             return Reason("opaque_block", f"block {block.name_hint} reduces without a plain init")

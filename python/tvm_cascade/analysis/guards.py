@@ -22,7 +22,15 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.domain import REDUCTION, dtype_of, identity_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.statements import hands_over, mentions, realized_block, replaced, uses_of, with_block
+from tvm_cascade.analysis.statements import (
+    hands_over,
+    loops_of,
+    mentions,
+    realized_block,
+    replaced,
+    uses_of,
+    with_block,
+)
 from tvm_cascade.analysis.update import single_store
 
 
@@ -69,14 +77,6 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
 
 def _holds(predicate: ir.Expr) -> bool:
     return isinstance(predicate, prim.IntImm) and int(predicate) == 1
-
-
-def _loops(nest: tirx.Stmt) -> list[tirx.For]:
-    found = []
-    while isinstance(nest, tirx.For):
-        found.append(nest)
-        nest = nest.body
-    return found
 
 
 def _iterators(realize: s_tir.SBlockRealize) -> list[tuple[ir.Expr, tirx.IterVar]]:
@@ -128,7 +128,7 @@ _UPPER = ((prim.LT, False, 0), (prim.LE, False, 1), (prim.GT, True, 0), (prim.GE
 
 def _length(nest: tirx.Stmt, var: tirx.Var) -> object:
     """The extent of a loop from 0."""
-    own = next((loop for loop in _loops(nest) if loop.loop_var.same_as(var)), None)
+    own = next((loop for loop in loops_of(nest) if loop.loop_var.same_as(var)), None)
     return None if own is None or extent_of(own.min) != 0 else extent_of(own.extent)
 
 
@@ -161,7 +161,7 @@ def _with_conditions(
         return block
     bound = {value: iv.var for value, iv in _iterators(realize) if isinstance(value, ir.Var)}
     condition = substitute(tirx.all(*conditions), bound)
-    if uses(condition, [loop.loop_var for loop in _loops(nest)]):
+    if uses(condition, [loop.loop_var for loop in loops_of(nest)]):
         return None
     goes_on = reads_buffer(store.value, store.buffer)
     started = goes_on if block.init is None else _holds_at_first(condition, block, store.buffer)

@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
 
-OPAQUE_CODES = frozenset({"extern", "opaque_block", "overwritten", "predicate", "reducer"})
+OPAQUE_CODES = frozenset({"binding", "carried", "extern", "opaque_block", "overwritten", "predicate", "reducer"})
 """Reasons that concern one nest alone; all others mean that the function as a whole is not as it was written."""
 
 

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, same, substitute, uses
+from tvm_cascade.analysis.domain import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.statements import hands_over, mentions, replaced, uses_of
 
@@ -98,17 +98,23 @@ class Scratch:
                 reached = reached or own
                 if not own:
                     around[reached].append(leaf)
-        return all(_self_contained(leaves, buffer) for leaves in (*around, inside))
+        own = _self_contained(inside, buffer, [loop.loop_var])
+        return own and all(_self_contained(leaves, buffer, []) for leaves in around)
 
 
-def _self_contained(leaves: Sequence[Leaf], buffer: tirx.Var) -> bool:
-    """Whether every read of a buffer is of elements that one of these blocks stored before, in the same iteration."""
+def _self_contained(leaves: Sequence[Leaf], buffer: tirx.Var, fixed: list[tirx.Var]) -> bool:
+    """Whether every read of a buffer is of elements that one of these blocks stored before, in the same iteration.
+
+    Parameters
+    ----------
+    fixed : the variable of the loop whose iteration it is.
+    """
     for position, leaf in enumerate(leaves):
         if not mentions(leaf.realize, buffer):
             continue
         if hands_over(leaf.realize) or _takes_address(leaf.realize):
             return False
-        for indices in _reads_from_outside(leaf, buffer):
+        for indices in _reads_from_outside(leaf, buffer, fixed):
             if not any(_covers(earlier, leaf, buffer, indices) for earlier in leaves[:position]):
                 return False
     return True
@@ -120,11 +126,16 @@ def _takes_address(statement: tirx.Stmt) -> bool:
     return any(isinstance(c.op, ir.Op) and c.op.name.split(".")[-1] in ("address_of", "tvm_access_ptr") for c in found)
 
 
-def _reads_from_outside(leaf: Leaf, buffer: tirx.Var) -> list[Indices]:
-    """Where a block reads a buffer, in loop variables, other than the element at which it has just started it."""
+def _reads_from_outside(leaf: Leaf, buffer: tirx.Var, fixed: list[tirx.Var]) -> list[Indices]:
+    """Where a block reads a buffer, in loop variables, other than the element at which it has just started it.
+
+    A reduction along the loop itself is started in one of its iterations alone.
+    """
     loads, stores = uses_of(leaf.realize)
     init = leaf.realize.block.init
-    started = [at for b, at in stores if b.same_as(buffer)] if _starts(init, buffer) else []
+    along = zip(leaf.realize.block.iter_vars, leaf.realize.iter_values, strict=True)
+    starts = _starts(init, buffer) and not any(uses(v, fixed) for iv, v in along if iv.iter_type == REDUCTION)
+    started = [at for b, at in stores if b.same_as(buffer)] if starts else []
     reads = [at for b, at in loads if b.same_as(buffer)]
     if not started or not all(_same(at, started[0]) for at in started):
         return reads

@@ -30,6 +30,20 @@ def realized_block(nest: tirx.Stmt) -> s_tir.SBlockRealize | None:
     return inner if isinstance(inner, s_tir.SBlockRealize) and len(block_names(inner)) == 1 else None
 
 
+def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
+    """The loops of a nest, outermost first."""
+    found = []
+    while isinstance(nest, tirx.For):
+        found.append(nest)
+        nest = nest.body
+    return found
+
+
+def is_serial(loop: tirx.For) -> bool:
+    """Whether a loop is run in order, and says nothing else of how it is to be run."""
+    return bool(loop.kind == tirx.ForKind.SERIAL and loop.thread_binding is None and not loop.annotations)
+
+
 def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
     """Loads and stores of the block in a nest, with their indices in loop variables."""
     realize = realized_block(nest)

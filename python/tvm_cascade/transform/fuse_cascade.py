@@ -8,6 +8,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.analysis.bindings import plainly_bound
 from tvm_cascade.errors import InputError, ScheduleError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -63,9 +64,9 @@ def fuse_cascade(
     if missing := [name for name in names if name not in known]:
         raise InputError(f"blocks among {', '.join(known)}", ", ".join(missing), f"fuse_cascade on {func_name}")
     outcome = fuse_function(func, options, only=names)
-    refused = [d for d in outcome.decisions if d.reason.verdict is not Verdict.FUSED]
+    refused = [d.reason for d in outcome.decisions if d.reason.verdict is not Verdict.FUSED] + _worked_on(sch, func)
     if refused or not outcome.fused:
-        reason = refused[0].reason if refused else Reason("scheduled", "the function is fused already")
+        reason = refused[0] if refused else Reason("scheduled", "the function is fused already")
         raise ScheduleError("blocks that form one cascade", f"{', '.join(names)}: {reason}", func_name, reason.hint)
     # A new schedule under the old handle: replacing the root block alone leaves the new blocks' bindings unanalysed.
     module = sch.mod.clone()
@@ -74,6 +75,15 @@ def fuse_cascade(
     fused.work_on(func_name)
     sch.__move_handle_from__(fused)
     return [sch.get_sblock(name, func_name=func_name) for name in _block_names(outcome.func, fused=True)]
+
+
+def _worked_on(sch: s_tir.Schedule, func: tirx.PrimFunc) -> list[Reason]:
+    """Why a schedule's work on loops would be lost: they are read as what the blocks' own variables run over."""
+    body = func.body.block.body
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    kept = all(plainly_bound(nest).same_as(nest) for nest in nests)
+    made = sch.trace is not None and any(not one.kind.is_pure for one in sch.trace.insts)
+    return [Reason("scheduled", "the loops of a block were split or fused before")] if made and not kept else []
 
 
 def _block_names(func: tirx.PrimFunc, fused: bool = False) -> list[str]:

@@ -1,0 +1,213 @@
+"""Loops and block variables in one form: a loop from 0 for each variable, over the whole of its domain.
+
+for i0, i1: v = i0·8 + i1              →  for v in 24
+for f: v, w = f // 24, f % 24          →  for v, w
+for j from 3: v = j                    →  for v                 with v + 3 where the block reads v
+for i, u in 1: v = i                   →  for v
+
+That is the same where loops and variables are one to one, by TVM's own analysis of affine maps, and where the block
+runs in the order in which it ran, or stores what does not depend on that order. All else stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+from tvm.sym.iter_affine_map import IterMapLevel
+
+from tvm_cascade.analysis.domain import (
+    DATA_PARALLEL,
+    REDUCTION,
+    dtype_of,
+    loads_of,
+    reads_buffer,
+    same,
+    substitute,
+    uses,
+    variables_of,
+)
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
+from tvm_cascade.analysis.statements import is_serial, loops_of, realized_block, replaced
+from tvm_cascade.analysis.update import single_store, split_update
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A variable of a block: its iterator, and the values that it is bound to, in [first, first + extent)."""
+
+    iterator: tirx.IterVar
+    first: ir.Expr
+    extent: Extent
+
+    @property
+    def domain(self) -> Extent | None:
+        """The extent of its domain from 0; None where it is started at none of its values, or is beyond its domain."""
+        low, whole = self.iterator.dom.min, extent_of(self.iterator.dom.extent)
+        if self.iterator.iter_type != REDUCTION and not self._beyond(whole):
+            return self.extent
+        if not tvm.sym.Analyzer().can_prove_equal(self.first, low):
+            return None
+        return whole if self._beyond(whole) else self.extent
+
+    def _beyond(self, whole: Extent) -> bool:
+        return not same_extent(self.extent, whole) and not (
+            isinstance(self.extent, int) and isinstance(whole, int) and self.extent < whole
+        )
+
+
+def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
+    """The nest over its block's own variables; the very one that came in where that is its form, or has none."""
+    realize, loops = realized_block(nest), loops_of(nest)
+    if realize is None or not _is_open(realize.block, loops) or _is_plain(realize, loops):
+        return nest
+    shifted = {loop.loop_var: _from_zero(loop) for loop in loops}
+    extents = {loop.loop_var: extent_of(loop.extent) for loop in loops if extent_of(loop.extent) != 1}
+    values = [substitute(value, shifted) for value in realize.iter_values]
+    variables = _bijection(realize.block, values, extents)
+    if variables is None or any(variable.domain is None for variable in variables):
+        return nest
+    order = sorted(range(len(values)), key=lambda k: _outermost(values[k], list(extents)))
+    fresh = [tirx.Var(v.iterator.var.name.removeprefix("v_"), v.iterator.var.ty) for v in variables]
+    inverse = _inverse(variables, values, extents, fresh)
+    new = {fresh[k]: variables[k].extent for k in order}
+    if not _same_order(extents, inverse, new) and not _in_any_order(realize.block):
+        return nest
+    predicate = _over(new).simplify(substitute(substitute(realize.predicate, shifted), inverse))
+    found: tirx.Stmt = s_tir.SBlockRealize(fresh, predicate, _from_its_first(realize.block, variables))
+    for k in reversed(order):
+        extent = as_index(variables[k].extent, dtype_of(fresh[k]))
+        found = tirx.For(fresh[k], tirx.const(0, dtype_of(fresh[k])), extent, tirx.ForKind.SERIAL, found)
+    return found
+
+
+def _is_open(block: s_tir.SBlock, loops: Sequence[tirx.For]) -> bool:
+    """Whether a block is of its loops and iterators alone, and each loop serial and as long whatever others are at."""
+    inner = [loop.loop_var for loop in loops]
+    typed = all(iv.iter_type in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars)
+    fixed = not any(uses(e, inner) or loads_of(e) for loop in loops for e in (loop.min, loop.extent))
+    some = all(extent_of(loop.extent) != 0 for loop in loops)
+    return typed and fixed and some and all(map(is_serial, loops)) and not (block.match_buffers or block.alloc_buffers)
+
+
+def _is_plain(realize: s_tir.SBlockRealize, loops: Sequence[tirx.For]) -> bool:
+    """Whether every variable is a loop from 0 over its domain (or past it, under a predicate), or a unit's number."""
+    left = list(loops)
+    for iterator, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        domain = extent_of(iterator.dom.extent)
+        if isinstance(value, prim.IntImm) and domain == 1:
+            continue
+        loop = next((loop for loop in left if loop.loop_var.same_as(value)), None)
+        if loop is None or extent_of(loop.min) != 0 or extent_of(iterator.dom.min) != 0:
+            return False
+        length = extent_of(loop.extent)
+        if isinstance(length, int) and isinstance(domain, int) and length < domain:
+            return False
+        left.remove(loop)
+    return not left
+
+
+def _from_zero(loop: tirx.For) -> ir.Expr:
+    """A loop's variable, as one from 0 and its first value; the value alone where there is no other."""
+    if extent_of(loop.extent) == 1:
+        return loop.min
+    return loop.loop_var if extent_of(loop.min) == 0 else loop.loop_var + loop.min
+
+
+def _ranges(extents: dict[tirx.Var, Extent]) -> dict[tirx.Var, ir.Range]:
+    return {v: ir.Range(tirx.const(0, dtype_of(v)), as_index(e, dtype_of(v))) for v, e in extents.items()}
+
+
+def _over(extents: dict[tirx.Var, Extent]) -> tvm.sym.Analyzer:
+    """An analyzer that knows the variables' domains."""
+    analyzer = tvm.sym.Analyzer()
+    for var, domain in _ranges(extents).items():
+        analyzer.bind(var, domain)
+    return analyzer
+
+
+def _mapped(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr]:
+    """TVM's affine maps of expressions that variables run through all values of, once each; none where they do not."""
+    found = tvm.sym.detect_iter_map(list(values), _ranges(extents), True, IterMapLevel.Bijective, False)
+    return list(found.indices)
+
+
+def _bijection(
+    block: s_tir.SBlock, values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]
+) -> list[_Variable] | None:
+    """The block's variables with the values that they take; None where loops and variables are not one to one."""
+    if not all(any(uses(value, (var,)) for value in values) for var in extents):
+        return None
+    maps = _mapped(values, extents)
+    if len(maps) != len(values) or any(len(m.args) > 1 for m in maps):
+        return None
+    if any(extent_of(part.scale) != 1 for m in maps for part in m.args):
+        return None
+    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
+    return [_Variable(*parts) for parts in zip(block.iter_vars, (m.base for m in maps), lengths, strict=True)]
+
+
+def _inverse(
+    variables: Sequence[_Variable],
+    values: Sequence[ir.Expr],
+    extents: dict[tirx.Var, Extent],
+    fresh: Sequence[tirx.Var],
+) -> dict[tirx.Var, ir.Expr]:
+    """The loops' variables in the block's."""
+    outputs = [var + v.first for var, v in zip(fresh, variables, strict=True)]
+    return dict(tvm.sym.inverse_affine_iter_map(_mapped(values, extents), outputs).items())
+
+
+def _outermost(value: ir.Expr, loops: Sequence[tirx.Var]) -> int:
+    """The place of the outermost loop that a value uses."""
+    used = variables_of(value)
+    return next((k for k, loop in enumerate(loops) if any(loop.same_as(var) for var in used)), len(loops))
+
+
+def _same_order(old: dict[tirx.Var, Extent], inverse: dict[tirx.Var, ir.Expr], new: dict[tirx.Var, Extent]) -> bool:
+    """Whether the new loops run through the points of the old ones in the same order."""
+    before = _counted([(substitute(var, inverse), extent) for var, extent in old.items()])
+    after = _counted(list(new.items()))
+    return before is None or after is None or bool(_over(new).can_prove_equal(before, after))
+
+
+def _counted(digits: Sequence[tuple[ir.Expr, Extent]]) -> ir.Expr | None:
+    """How many points come before one, outermost digit first; None over no loops."""
+    count: ir.Expr | None = None
+    for digit, extent in digits:
+        count = digit if count is None else count * as_index(extent, dtype_of(count)) + digit
+    return count
+
+
+def _in_any_order(block: s_tir.SBlock) -> bool:
+    """Whether a block stores the same in whatever order its points are: maps, and reductions of ⊕, by element."""
+    store = single_store(block.body)
+    if store is None or block.match_buffers or block.alloc_buffers:
+        return False
+    rows = [iv.var for iv in block.iter_vars if iv.iter_type != REDUCTION and extent_of(iv.dom.extent) != 1]
+    if not all(any(var.same_as(index) for index in store.indices) for var in rows):
+        return False
+    own = tirx.BufferLoad(store.buffer, list(store.indices))
+    if not any(iv.iter_type == REDUCTION for iv in block.iter_vars):
+        return block.init is None and not reads_buffer(store.value, store.buffer)
+    update = split_update(store.value, own)
+    started = single_store(block.init) if block.init is not None else None
+    if started is None or not started.buffer.same_as(store.buffer) or not same(started.indices, store.indices):
+        return False
+    return update is not None and update.element is not None and not reads_buffer(update.element, store.buffer)
+
+
+def _from_its_first(block: s_tir.SBlock, variables: Sequence[_Variable]) -> s_tir.SBlock:
+    """The block over domains from 0, with what it read as v as v and its first value."""
+    at = {v.iterator.var: v.iterator.var + v.first for v in variables if extent_of(v.first) != 0}
+    iters = []
+    for variable in variables:
+        var, domain = variable.iterator.var, variable.domain
+        assert domain is not None
+        whole = ir.Range(tirx.const(0, dtype_of(var)), as_index(domain, dtype_of(var)))
+        iters.append(tirx.IterVar(whole, var, variable.iterator.iter_type))
+    init = None if block.init is None else substitute(block.init, at)
+    return replaced(block, substitute(block.body, at), init, iters)
