@@ -21,7 +21,7 @@ from tvm_cascade.schedule.microkernel import (
     schedule_contraction,
 )
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest
-from tvm_cascade.schedule.packing import lay_out_in_panels, pack_operand
+from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
 from tvm_cascade.schedule.roles import Access, BlockPlan, FusedLoop, plan_alone, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
@@ -45,10 +45,10 @@ def schedule_cpu(sch: s_tir.Schedule, target: Target, most_rows: int = CONTRACTE
     loops = read_fused_loops(func)
     handled: set[str] = set()
     for loop in loops:
-        handled |= {plan.name for plan in (*loop.blocks, *loop.after)}
+        handled |= {plan.name for plan in (*loop.before, *loop.blocks, *loop.after)}
         rows = plan_rows(loop, machine, most_rows)
         if rows is None:
-            for plan in (*loop.blocks, *loop.after):
+            for plan in (*loop.before, *loop.blocks, *loop.after):
                 schedule_alone(sch, machine, deferred, plan, loop.outer if plan in loop.blocks else 0)
         else:
             _LoopSchedule(sch, machine, deferred, loop, rows).run()
@@ -75,6 +75,8 @@ class _LoopSchedule:
         for block in finishers:
             sch.reverse_compute_at(block, tiled.tasks, preserve_unit_loops=True)
         nests = {plan.name: self._nest(plan) for plan in self.loop.blocks}
+        for plan in self.loop.before:
+            self._bring(plan, tiled)
         for plan in self.loop.blocks:
             if plan.name in self.rows.contractions:
                 self._pack(nests[plan.name], self.rows.contractions[plan.name], tiled)
@@ -108,6 +110,15 @@ class _LoopSchedule:
         block = self.sch.get_sblock(plan.name)
         return Nest(self.sch, self.machine, self.deferred, plan, block, loops, self.rows.row, panel)
 
+    def _bring(self, plan: BlockPlan, tiled: TiledLoop) -> None:
+        """Copies an operand where the loop needs it: once for a block of rows, or for each tile."""
+        readers = [(b, a) for b in self.loop.blocks for a in b.loads if a.buffer.same_as(plan.stores[0].buffer)]
+        once = all(self._same_in_all_tiles(reader, access) for reader, access in readers)
+        block = self.sch.get_sblock(plan.name)
+        self.sch.compute_at(block, tiled.tasks if once else tiled.tile, preserve_unit_loops=True)
+        loops = dict(zip(plan.own, self.sch.get_loops(block)[-len(plan.own) :], strict=True))
+        schedule_fold(Nest(self.sch, self.machine, self.deferred, plan, block, loops))
+
     def _pack(self, nest: Nest, contraction: Contraction, tiled: TiledLoop) -> None:
         for access in contraction.packed:
             if self.loop.writer(access.buffer) is not None:
@@ -115,6 +126,10 @@ class _LoopSchedule:
             dim = packed_dim(nest.plan, access, contraction.lanes)
             assert dim is not None
             width = self.rows.panel if contraction.lanes == self.rows.row else self._panel_of(nest, contraction)
+            copy = next((p for p in self.loop.before if p.stores[0].buffer.same_as(access.buffer)), None)
+            if copy is not None:
+                lay_out(self.sch, self.sch.get_sblock(copy.name), access, dim, width)
+                continue
             pack_operand(
                 nest, access, dim, width, tiled.tasks if self._same_in_all_tiles(nest.plan, access) else tiled.tile
             )

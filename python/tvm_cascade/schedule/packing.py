@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tvm import s_tir
+
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest
 from tvm_cascade.schedule.roles import Access
 
@@ -31,9 +33,13 @@ def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | No
     packed = sch.cache_read(nest.block, nest.read_index(access), "global", [nest.block])
     if at is not None:
         sch.compute_at(packed, at)
-    extent = int(access.buffer.ty.shape[dim])
-    sch.transform_layout(packed, ("write", 0), panel_layout(dim, extent, panel))
+    lay_out(sch, packed, access, dim, panel)
     return packed
+
+
+def lay_out(sch: s_tir.Schedule, copy: Block, access: Access, dim: int, panel: int) -> None:
+    """Lays out a copy of what an access reads in panels along a dimension."""
+    sch.transform_layout(copy, ("write", 0), panel_layout(dim, int(access.buffer.ty.shape[dim]), panel))
 
 
 def lay_out_in_panels(nest: Nest, dim: int, panel: int) -> None:

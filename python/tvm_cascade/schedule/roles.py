@@ -24,6 +24,10 @@ TILE_ROLES = frozenset({"producer", "element", "lanes", "partial"})
 """Roles whose results live for one tile; the others carry state from tile to tile."""
 
 
+OPERAND = "operand"
+"""Role of the blocks before a fused loop that copy what it reads."""
+
+
 @dataclass(frozen=True)
 class Access:
     """One load of a block, in the block's own variables."""
@@ -106,6 +110,7 @@ class FusedLoop:
     rows : axes of every block's output, in the order of the first state's: those that may run in parallel.
     guarded : some tile holds positions past the end of the axis.
     separable : TVM may take the tiles that need no guard apart from those that do.
+    before : blocks outside that copy operands for this loop.
     after : blocks outside that read only parameters and what this loop, or another of them, writes; each has all rows.
     """
 
@@ -115,6 +120,7 @@ class FusedLoop:
     guarded: bool
     separable: bool
     after: tuple[BlockPlan, ...]
+    before: tuple[BlockPlan, ...] = ()
 
     def writer(self, buffer: tirx.Var) -> BlockPlan | None:
         """The block of this loop that writes a buffer."""
@@ -208,7 +214,18 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     guarded = any(_is_guarded(nest, outer) for nest in nests)
     inside_blocks = [(nest.realize.block, _bound_to(nest, nest.loops[outer - 1 : outer])) for nest in nests]
     separable = keeps_storage([nest.realize.block for nest in read_nests(func)], inside_blocks, list(func.params))
-    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after))
+    return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after), _operands(func, blocks))
+
+
+def _operands(func: tirx.PrimFunc, blocks: tuple[BlockPlan, ...]) -> tuple[BlockPlan, ...]:
+    """Copies of operands that some of the blocks read."""
+    read = [access.buffer for block in blocks for access in block.loads]
+    copies = [nest for nest in read_nests(func) if nest.role == OPERAND]
+    return tuple(
+        _plan(nest, 0, _own_axes(nest, 0))
+        for nest in copies
+        if any(written.same_as(buffer) for written in _written(nest) for buffer in read)
+    )
 
 
 def _bound_to(nest: _Nest, loops: tuple[tirx.For, ...]) -> tuple[tirx.Var, ...]:

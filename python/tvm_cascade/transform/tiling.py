@@ -159,7 +159,7 @@ def choose_tiling(
         preferred = balanced_tile(extent, GPU_TILE)
     elif contracts:
         most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked and isinstance(extent, int) else DEFAULT_TILE
-        preferred = balanced_tile(extent, min(most, DEFAULT_TILE))
+        preferred = even_tile(extent, min(most, DEFAULT_TILE))
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
     tile = options.tile or preferred
@@ -195,6 +195,14 @@ def balanced_tile(extent: Extent, preferred: int, multiple: int = 16) -> int:
         if extent % tile == 0:
             return tile
     return preferred
+
+
+def even_tile(extent: Extent, preferred: int) -> int:
+    """A tile of at most the preferred size: one that divides the extent, else the smallest of as few tiles."""
+    tile = balanced_tile(extent, preferred)
+    if not isinstance(extent, int) or extent % tile == 0:
+        return tile
+    return ceil_div(extent, ceil_div(extent, preferred))
 
 
 def row_tile(extent: Extent, preferred: int, lanes: int) -> int:

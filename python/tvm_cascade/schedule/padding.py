@@ -1,0 +1,171 @@
+"""Padded operands: copies of parameters that reach as far as a loop reads, with zeros past the end.
+
+    s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);  s += q[i, d] * k_whole[p, d]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import dtype_of, loads_of, split_reduction, uses, variables_of
+from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.schedule.roles import OPERAND, BlockPlan
+from tvm_cascade.transform.dead_tiles import greatest
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.printer import select
+
+
+@dataclass(frozen=True)
+class _Copy:
+    source: tirx.Var
+    buffer: tirx.Var
+
+
+@dataclass
+class PaddedCopies:
+    """Copies of what a loop's products read past the end.
+
+    Attributes
+    ----------
+    dtype : of loop variables.
+    names : of blocks that there are already.
+    """
+
+    dtype: str
+    names: set[str]
+    _copies: list[_Copy] = field(default_factory=list)
+
+    def buffers(self) -> list[tirx.Var]:
+        """Those of the copies."""
+        return [copy.buffer for copy in self._copies]
+
+    def padded(self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var]) -> tirx.Stmt:
+        """A statement that reads copies wherever it may read past the end of a buffer.
+
+        Parameters
+        ----------
+        domain : extents of the variables that indices run over.
+        inside : buffers that are long enough.
+        """
+
+        def read(access: ir.TensorLoad) -> ir.TensorLoad:
+            if any(access.source.same_as(buffer) for buffer in inside):
+                return access
+            shape = _reach(access, domain)
+            if shape is None or not _longer(shape, access.source.ty.shape):
+                return access
+            return load(self._copy(access.source, shape), list(access.indices))
+
+        return tvm_ffi.structural_map(body, (ir.TensorLoad, read))
+
+    def reads_inside(self, access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> bool:
+        """Whether an access is known to stay within its buffer."""
+        shape = _reach(access, domain)
+        return shape is not None and not _longer(shape, access.source.ty.shape)
+
+    def _copy(self, source: tirx.Var, shape: list[ir.Expr]) -> tirx.Var:
+        for copy in self._copies:
+            if copy.source.same_as(source) and tvm_ffi.structural_equal(list(copy.buffer.ty.shape), shape):
+                return copy.buffer
+        shape = [extent if dtype_of(extent) == self.dtype else extent.astype(self.dtype) for extent in shape]
+        buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole")
+        self._copies.append(_Copy(source, buffer))
+        return buffer
+
+    def nests(self) -> list[tirx.Stmt]:
+        """One nest per copy."""
+        builder = NestBuilder(self.dtype, self.names)
+        return [self._nest(builder, copy) for copy in self._copies]
+
+    @staticmethod
+    def _nest(builder: NestBuilder, copy: _Copy) -> tirx.Stmt:
+        shape, ends = copy.buffer.ty.shape, copy.source.ty.shape
+        iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            where = [at[dim] for dim in range(len(shape))]
+            exists = reduce(tirx.And, [prim.LT(where[d], ends[d]) for d in _longer(shape, ends)])
+            value = select(exists, load(copy.source, where), tirx.const(0, str(copy.source.ty.dtype)), lazy=True)
+            return [store(copy.buffer, value, where)]
+
+        return builder.nest(str(copy.buffer.name), OPERAND, iters, body)
+
+
+def _reach(access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> list[ir.Expr] | None:
+    """The shape that a buffer needs for an access, its own where that will do; None where it is not known."""
+    analyzer = sym.Analyzer()
+    zero = {var: tirx.const(0, dtype_of(var)) for var in domain}
+    for var, extent in domain.items():
+        analyzer.bind(var, ir.Range(zero[var], extent))
+    ends = {var: (zero[var], extent - 1) for var, extent in domain.items()}
+    shape: list[ir.Expr] = []
+    for index, extent in zip(access.indices, access.source.ty.shape, strict=True):
+        if loads_of(index) or not analyzer.can_prove(index >= 0):
+            return None
+        if analyzer.can_prove(index < extent):
+            shape.append(extent)
+            continue
+        most = greatest(index, ends)
+        if most is None:
+            return None
+        shape.append(analyzer.simplify(most + 1))
+    return shape
+
+
+def _longer(shape: Sequence[ir.Expr], ends: Sequence[ir.Expr]) -> list[int]:
+    """The dimensions in which a shape is not the other."""
+    return [d for d, (new, old) in enumerate(zip(shape, ends, strict=True)) if not tvm_ffi.structural_equal(new, old)]
+
+
+def without_guard(
+    body: tirx.Stmt,
+    plan: BlockPlan,
+    copies: PaddedCopies,
+    domain: dict[tirx.Var, ir.Expr],
+    kept: tuple[Sequence[tirx.Var], Sequence[tirx.Var]],
+) -> tirx.Stmt:
+    """A product's block without the guard of its element, where it may be computed past the end.
+
+    What a producer gives there is never looked at. A sum takes it in, so every factor has to be zero there.
+
+    Parameters
+    ----------
+    domain : extents of the variables that indices run over.
+    kept : buffers that are long enough, and those of them that hold zeros past the end.
+    """
+    long, zeroed = ([*buffers, *copies.buffers()] for buffers in kept)
+
+    def among(access: ir.TensorLoad, buffers: Sequence[tirx.Var]) -> bool:
+        return any(access.source.same_as(buffer) for buffer in buffers)
+
+    def opened(call: ir.Call) -> ir.Expr:
+        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
+            return call
+        condition, element, _ = call.args
+        past = variables_of(condition)
+        safe = all(among(access, long) or copies.reads_inside(access, domain) for access in loads_of(element))
+        if not safe or not uses(condition, list(plan.variables.values())):
+            return call
+        zero = all(
+            isinstance(factor, ir.TensorLoad) and among(factor, zeroed) and any(uses(i, past) for i in factor.indices)
+            for factor in factors_of(element)
+        )
+        return element if plan.role == "producer" or zero else call
+
+    reduction = split_reduction(plan.stores[0])
+    if reduction is None or not isinstance(reduction[1], ir.Call):
+        return body
+    return tvm_ffi.structural_map(body, (ir.Call, opened))
+
+
+def factors_of(element: ir.Expr) -> list[ir.Expr]:
+    """What a product multiplies, conversions left out."""
+    if isinstance(element, prim.Mul):
+        return [*factors_of(element.a), *factors_of(element.b)]
+    return factors_of(element.value) if isinstance(element, prim.Cast) else [element]
