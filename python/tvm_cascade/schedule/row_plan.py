@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tvm_cascade.analysis.extent import Extent, ceil_div
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
@@ -15,6 +16,9 @@ from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
 
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
+
+COPYING_ROWS = {False: 2, True: 9}
+"""Rows whose time a block takes beyond that of its own: for loops and stores, and for copies of operands."""
 
 
 @dataclass(frozen=True)
@@ -123,14 +127,35 @@ def _contractions(loop: FusedLoop, row: int, sideways: bool) -> dict[str, Contra
     return found
 
 
-def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int, most_rows: int) -> int:
-    """Rows per block: a divisor, so that no block is guarded; whole vectors; and work for every thread."""
-    extent = _extent(loop, row)
+def whole_rows(loop: FusedLoop, row: int, machine: Machine, lanes: int) -> Extent:
+    """Rows rounded up to blocks of whole vectors, of the size at which rows past the end and copies cost least.
+
+    No more rows than one vector has stay as they are.
+    """
+    rows = loop.blocks[0].extents[row]
+    if not isinstance(rows, int):
+        return ceil_div(rows, 2 * lanes) * (2 * lanes)
+    if rows <= lanes:
+        return rows
+    most = max(_most_rows(loop, row, machine, 2 * CONTRACTED_ROWS), 2 * lanes)
+    sizes = [size for size in range(lanes, most + 1, lanes) if ceil_div(rows, size) * size >= 2 * lanes]
+    return min((ceil_div(rows, b) * b * (b + COPYING_ROWS[loop.guarded]) / b, ceil_div(rows, b) * b) for b in sizes)[1]
+
+
+def _most_rows(loop: FusedLoop, row: int, machine: Machine, most_rows: int) -> int:
+    """Rows of a block at most, so that there is work for every thread."""
     batch = 1
     for other in loop.rows:
         batch *= _extent(loop, other) if other != row else 1
-    most = min(most_rows, -(-extent * batch // (2 * machine.threads)))
-    fitting = [b for b in range(multiple, min(extent, 2 * most_rows) + 1, multiple) if extent % b == 0]
+    return min(most_rows, -(-_extent(loop, row) * batch // (2 * machine.threads)))
+
+
+def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int, most_rows: int) -> int:
+    """Rows per block: a divisor, so that no block is guarded; whole vectors; longer where operands are copied."""
+    extent = _extent(loop, row)
+    longest = 2 * most_rows if loop.before else most_rows
+    most = _most_rows(loop, row, machine, longest)
+    fitting = [b for b in range(multiple, min(extent, 2 * longest) + 1, multiple) if extent % b == 0]
     return max((b for b in fitting if b <= most), default=min(fitting))
 
 

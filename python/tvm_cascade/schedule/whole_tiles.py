@@ -18,13 +18,13 @@ from tvm import ir, s_tir, tirx
 from tvm.target import Target
 
 from tvm_cascade.analysis.domain import dtype_of
-from tvm_cascade.analysis.extent import Extent, as_index, ceil_div
+from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.statements import block_names, replaced
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.padding import PaddedCopies, without_guard
 from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop, read_fused_loops, read_nests
-from tvm_cascade.schedule.row_plan import contracted_row
+from tvm_cascade.schedule.row_plan import contracted_row, whole_rows
 
 __all__ = ["whole_tiles"]
 
@@ -45,13 +45,6 @@ def whole_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     return func
 
 
-def whole_rows(rows: Extent, lanes: int) -> Extent:
-    """Rows rounded up to whole vectors, two at least; no more rows than one vector has stay as they are."""
-    if not isinstance(rows, int):
-        return ceil_div(rows, 2 * lanes) * (2 * lanes)
-    return rows if rows <= lanes else max(-(-rows // lanes), 2) * lanes
-
-
 def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | None:
     """What is to be done about a loop; None where it contracts nothing over rows, or is whole already."""
     row = contracted_row(loop)
@@ -64,7 +57,8 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | N
     )
     rows = loop.blocks[0].extents[row]
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
-    whole = whole_rows(rows, max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled))
+    lanes = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
+    whole = whole_rows(loop, row, machine, lanes)
     written = [store.buffer for plan in loop.blocks for store in plan.stores]
     if not products or rows == 1 or any(b.same_as(p) for b in written for p in func.params):
         return None
