@@ -31,6 +31,7 @@ from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
+from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.targets import host_target, resolve_target
 from tvm_cascade.tile.build import Kernel
@@ -217,7 +218,7 @@ def _scheduled(
     readable = whole or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
         return func, ()
-    func = whole_tiles(round_float8(func), target) if fused else round_float8(func)
+    func = (whole_tiles if fused else whole_products)(round_float8(func), target)
     lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
     if lowered is None:
         try:

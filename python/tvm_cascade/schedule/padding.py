@@ -1,6 +1,6 @@
-"""Padded operands: copies of parameters that reach as far as a loop reads, with zeros past the end.
+"""Loops that run past the end: longer buffers, and copies of operands with zeros there.
 
-    s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);  s += q[i, d] * k_whole[p, d]
+s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);  s += q[i, d] * k_whole[p, d]
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+import tvm
 import tvm_ffi
-from tvm import ir, sym, tirx
+from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, loads_of, split_reduction, uses, variables_of
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.statements import DETECT_ACCESS
 from tvm_cascade.schedule.roles import OPERAND, BlockPlan
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
@@ -95,6 +97,113 @@ class PaddedCopies:
             return [store(copy.buffer, value, where)]
 
         return builder.nest(str(copy.buffer.name), OPERAND, iters, body)
+
+
+@dataclass
+class LongerBuffers:
+    """Buffers of a function that others, as long or longer, take the place of."""
+
+    _pairs: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
+
+    def lengthen(self, buffer: tirx.Var, extents: dict[int, Extent]) -> None:
+        """Asks for other extents at some dimensions of a buffer."""
+        shape = list(self.of(buffer).ty.shape)
+        for dim, extent in extents.items():
+            shape[dim] = as_index(extent, dtype_of(shape[dim]))
+        others = [pair for pair in self._pairs if not pair[0].same_as(buffer)]
+        self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name))]
+
+    def has(self, buffer: tirx.Var) -> bool:
+        """Whether something takes the buffer's place."""
+        return any(old.same_as(buffer) for old, _ in self._pairs)
+
+    def of(self, buffer: tirx.Var) -> tirx.Var:
+        """What takes the buffer's place; itself where nothing does."""
+        return next((long for old, long in self._pairs if old.same_as(buffer)), buffer)
+
+    def old(self) -> list[tirx.Var]:
+        """The buffers whose place is taken."""
+        return [old for old, _ in self._pairs]
+
+    def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:
+        """The block with the longer buffers in the place of those that it reads and writes."""
+
+        def read(access: ir.TensorLoad) -> ir.TensorLoad:
+            return load(self.of(access.source), list(access.indices)) if self.has(access.source) else access
+
+        def write(place: tirx.BufferStore) -> tirx.BufferStore:
+            return tirx.BufferStore(self.of(place.buffer), place.value, place.indices)
+
+        def mapped(node: object) -> object:
+            if isinstance(node, (ir.Expr, tirx.Stmt)):
+                return tvm_ffi.structural_map(node, [(ir.TensorLoad, read), (tirx.BufferStore, write)])
+            return node
+
+        notes = {name: mapped(value) for name, value in block.annotations.items()}
+        notes[DETECT_ACCESS] = tirx.IntImm("int32", 3)
+        own = (block.name_hint, mapped(block.body), mapped(block.init), block.alloc_buffers, block.match_buffers, notes)
+        return s_tir.SBlock(block.iter_vars, [], [], *own)
+
+
+def with_nests(func: tirx.PrimFunc, nests: Sequence[tirx.Stmt], allocated: Sequence[tirx.Var]) -> tirx.PrimFunc:
+    """The function with other nests and buffers of its own, and access regions filled in by TVM's script completion."""
+    root = func.body.block
+    body = tirx.SeqStmt(list(nests)) if len(nests) > 1 else nests[0]
+    own = (root.name_hint, body, root.init, list(allocated), root.match_buffers, root.annotations)
+    new_root = s_tir.SBlock(root.iter_vars, [], [], *own)
+    done = func.with_body(s_tir.SBlockRealize([], True, new_root))
+    return tvm.get_global_func("script.Complete")(done, [], True)
+
+
+def nests_of(func: tirx.PrimFunc) -> list[tirx.Stmt]:
+    """The statements of a function's root."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+
+
+def longer_loops(nest: tirx.Stmt, extents: Sequence[tuple[tirx.Var, Extent]]) -> tirx.Stmt:
+    """The nest with other extents of some loops, by variable."""
+
+    def renew(loop: tirx.For) -> tirx.For:
+        extent = next((extent for var, extent in extents if var.same_as(loop.loop_var)), None)
+        if extent is None:
+            return loop
+        long = as_index(extent, dtype_of(loop.loop_var))
+        return tirx.For(loop.loop_var, loop.min, long, loop.kind, loop.body, annotations=loop.annotations)
+
+    return tvm_ffi.structural_map(nest, (tirx.For, renew))
+
+
+def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
+    """The iterator over another extent."""
+    dtype = dtype_of(iv.var)
+    return tirx.IterVar(ir.Range(tirx.const(0, dtype), as_index(extent, dtype)), iv.var, iv.iter_type)
+
+
+def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tirx.Var]) -> tirx.Stmt:
+    """A block's body that computes what it does with another value of a variable, and stores it where it did.
+
+    Parameters
+    ----------
+    own : buffers that are read where they were, too.
+    """
+
+    def read(access: ir.TensorLoad, mutator: object) -> ir.Expr:
+        if any(access.source.same_as(buffer) for buffer in own):
+            return access
+        return mutator.default_mutate(access)  # type: ignore[attr-defined]
+
+    def moved(expression: ir.Expr) -> ir.Expr:
+        at = (ir.Var, lambda other, _mutator: value if other.same_as(var) else other)
+        return tvm_ffi.structural_mutate(expression, [(ir.TensorLoad, read), at])
+
+    def write(place: tirx.BufferStore) -> tirx.BufferStore:
+        return tirx.BufferStore(place.buffer, moved(place.value), place.indices)
+
+    def bound(statement: tirx.Bind) -> tirx.Bind:
+        return tirx.Bind(statement.var, moved(statement.value))
+
+    return tvm_ffi.structural_map(body, [(tirx.BufferStore, write), (tirx.Bind, bound)])
 
 
 def _reach(access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> list[ir.Expr] | None:

@@ -217,6 +217,12 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
     return FusedLoop(blocks, outer, rows, guarded, separable and not opaque, tuple(after), _operands(func, blocks))
 
 
+def operand_copy(func: tirx.PrimFunc, buffer: tirx.Var) -> str | None:
+    """The name of the block that copies an operand into a buffer, if one does."""
+    copies = (nest for nest in read_nests(func) if nest.role == OPERAND)
+    return next((n.realize.block.name_hint for n in copies if any(b.same_as(buffer) for b in _written(n))), None)
+
+
 def _operands(func: tirx.PrimFunc, blocks: tuple[BlockPlan, ...]) -> tuple[BlockPlan, ...]:
     """Copies of operands that some of the blocks read."""
     read = [access.buffer for block in blocks for access in block.loads]

@@ -13,8 +13,8 @@ from tvm_cascade.analysis.domain import split_reduction, started_at
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
-from tvm_cascade.schedule.packing import pack_operand
-from tvm_cascade.schedule.roles import BlockPlan, plan_alone, read_nests
+from tvm_cascade.schedule.packing import lay_out, pack_operand
+from tvm_cascade.schedule.roles import BlockPlan, operand_copy, plan_alone, read_nests
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 
 __all__ = ["schedule_unfused_cpu"]
@@ -46,7 +46,11 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
         for access in contraction.packed:
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None
-            pack_operand(nest, access, dim, 2 * machine.lanes(nest.dtype), None)
+            panel = 2 * machine.lanes(nest.dtype)
+            if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
+                lay_out(sch, sch.get_sblock(copy), access, dim, panel)
+            else:
+                pack_operand(nest, access, dim, panel, None)
         schedule_contraction_alone(nest, contraction)
         return
     if outer == 0 and plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(nest):

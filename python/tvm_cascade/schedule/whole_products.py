@@ -1,0 +1,173 @@
+"""Products on their own over whole register tiles: rows and lanes rounded up, operands padded with zeros.
+
+    for i in 577, j in 577, d: s[i, j] += q[i, d] * k[j, d]   ->   q_whole, k_whole: zeros past the end
+                                                                  for i in 592, j in 592, d: s_whole[i, j] += …
+
+A temporary becomes as much longer; what the caller is given is computed in a longer one and copied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import tvm_ffi
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.statements import block_names, replaced
+from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.schedule.microkernel import find_contraction, row_block
+from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
+from tvm_cascade.schedule.padding import (
+    LongerBuffers,
+    PaddedCopies,
+    longer_iter,
+    longer_loops,
+    nests_of,
+    reading_at,
+    with_nests,
+)
+from tvm_cascade.schedule.roles import BlockPlan, plan_alone, read_nests
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+
+__all__ = ["whole_products"]
+
+MOST_ROWS = 96
+"""Rows of a block at most."""
+
+GAIN = 1.1
+"""How much faster whole register tiles must look: copies take time as well."""
+
+BLOCK_ROWS = 8
+"""Rows whose time a block takes beyond that of its own: it reads the whole other operand."""
+
+
+def whole_products(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+    """The unfused function with whole register tiles in its products; the very one where that changes nothing.
+
+    Parameters
+    ----------
+    func : plain nests, not scheduled.
+    target : an LLVM target; lanes are rounded up to its vectors.
+    """
+    machine = machine_of(target)
+    plans = plan_alone(func)
+    products = {plan.name: (plan, wide) for plan in plans if (wide := _rounded(plan, machine))}
+    return _Wider(func, products, _writers(func, plans, products)).rewritten() if products else func
+
+
+def _rounded(plan: BlockPlan, machine: Machine) -> dict[int, int]:
+    """The axes of a product that are rounded up, with their extents."""
+    contraction = find_contraction(plan) if plan.is_static and not plan.role else None
+    if contraction is None or plan.extents[contraction.broadcast] == 1:
+        return {}
+    written = [plan.axis_at(index) for index in plan.stores[0].indices]
+    lanes = machine.lanes(str(plan.stores[0].buffer.ty.dtype))
+    wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
+    if wide < lanes or contraction.lanes not in written or contraction.broadcast not in written:
+        return {}
+    whole = {contraction.lanes: -(-wide // lanes) * lanes, contraction.broadcast: whole_rows(rows)}
+    slower = {
+        contraction.lanes: lanes / power_of_two_divisor(wide, lanes) * wide / whole[contraction.lanes],
+        contraction.broadcast: _row_cost(rows, row_block(rows))
+        / _row_cost(rows, row_block(whole[contraction.broadcast])),
+    }
+    return {axis: extent for axis, extent in whole.items() if slower[axis] > GAIN}
+
+
+def whole_rows(rows: int) -> int:
+    """Rows rounded up to blocks of the size at which they take the least time."""
+    return min((_row_cost(rows, size), -(-rows // size) * size) for size in range(1, min(rows, MOST_ROWS) + 1))[1]
+
+
+def _row_cost(rows: int, size: int) -> float:
+    return -(-rows // size) * (size + BLOCK_ROWS)
+
+
+@dataclass(frozen=True)
+class _Wider:
+    """A function and the nests in it that run past the end: their plans, with extents by axis."""
+
+    func: tirx.PrimFunc
+    products: dict[str, tuple[BlockPlan, dict[int, int]]]
+    writers: dict[str, tuple[BlockPlan, dict[int, int]]]
+
+    def rewritten(self) -> tirx.PrimFunc:
+        """The function over whole register tiles."""
+        longer, loops = LongerBuffers(), []
+        nests, wider = read_nests(self.func), {**self.products, **self.writers}
+        for nest in nests:
+            plan, wide = wider.get(nest.realize.block.name_hint, (None, {}))
+            if plan is not None:
+                axes = {dim: plan.axis_at(index) for dim, index in enumerate(plan.stores[0].indices)}
+                extents = {dim: wide[axis] for dim, axis in axes.items() if axis in wide}
+                longer.lengthen(plan.stores[0].buffer, extents)
+                pairs = zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True)
+                loops += [(value, extent) for iv, value in pairs if (extent := _extent_of(iv, plan, wide)) is not None]
+        builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.realize.block.name_hint for nest in nests})
+        statements: list[tirx.Stmt] = []
+        made: list[tirx.Var] = []
+        for part in nests_of(self.func):
+            copies = PaddedCopies(builder.dtype, builder.names)
+            block = partial(self._block, longer=longer, copies=copies)
+            moved = tvm_ffi.structural_map(longer_loops(part, loops), (s_tir.SBlock, block))
+            outputs = [wider[name][0].stores[0].buffer for name in block_names(part) if name in wider]
+            given = [buffer for buffer in outputs if any(buffer.same_as(param) for param in self.func.params)]
+            statements += [*copies.nests(), moved, *(_shortened(builder, longer.of(b), b) for b in given)]
+            made += [*copies.buffers(), *(longer.of(b) for b in given)]
+        allocated = [longer.of(buffer) for buffer in self.func.body.block.alloc_buffers]
+        return with_nests(self.func, statements, [*allocated, *made])
+
+    def _block(self, block: s_tir.SBlock, longer: LongerBuffers, copies: PaddedCopies) -> s_tir.SBlock:
+        plan, wide = {**self.products, **self.writers}.get(block.name_hint, (None, {}))
+        if plan is None:
+            return longer.moved(block)
+        wider = [(iv, _extent_of(iv, plan, wide)) for iv in block.iter_vars]
+        iters = [iv if extent is None else longer_iter(iv, extent) for iv, extent in wider]
+        body = block.body
+        if plan.name in self.products:
+            body = copies.padded(body, {iv.var: iv.dom.extent for iv in iters}, longer.old())
+        else:
+            for iv, extent in wider:
+                if extent is not None:
+                    body = reading_at(body, iv.var, tirx.min(iv.var, iv.dom.extent - 1), [])
+        return longer.moved(replaced(block, body, block.init, iters))
+
+
+def _writers(
+    func: tirx.PrimFunc, plans: list[BlockPlan], products: dict[str, tuple[BlockPlan, dict[int, int]]]
+) -> dict[str, tuple[BlockPlan, dict[int, int]]]:
+    """Elementwise nests whose temporaries products read past the end, which then run as far; others are copied."""
+    found: dict[str, tuple[BlockPlan, dict[int, int]]] = {}
+    for product, wide in products.values():
+        for access in product.loads:
+            writers = [plan for plan in plans if any(s.buffer.same_as(access.buffer) for s in plan.stores)]
+            given = any(access.buffer.same_as(param) for param in func.params)
+            if given or len(writers) != 1 or writers[0].reduce or len(writers[0].stores) != 1 or writers[0].role:
+                continue
+            written = [writers[0].axis_at(index) for index in writers[0].stores[0].indices]
+            read = [product.axis_at(index) for index in access.indices]
+            extents = {w: wide[r] for w, r in zip(written, read, strict=True) if r in wide and w is not None}
+            if extents and writers[0].name not in products:
+                earlier = found.get(writers[0].name, (writers[0], {}))[1]
+                found[writers[0].name] = (writers[0], {**earlier, **extents})
+    return found
+
+
+def _extent_of(iv: tirx.IterVar, plan: BlockPlan, wide: dict[int, int]) -> int | None:
+    return next((extent for axis, extent in wide.items() if plan.variables[axis].same_as(iv.var)), None)
+
+
+def _shortened(builder: NestBuilder, source: tirx.Var, target: tirx.Var) -> tirx.Stmt:
+    """A nest that copies what there is room for."""
+    shape = target.ty.shape
+    iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
+
+    def body(at: Values) -> list[tirx.Stmt]:
+        where = [at[dim] for dim in range(len(shape))]
+        return [store(target, load(source, where), where)]
+
+    return builder.nest(f"{target.name}_copied", "", iters, body)
