@@ -8,11 +8,13 @@ is; the other axis is broadcast. The shape of the tile follows from the number o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tvm import tirx
 
 from tvm_cascade.analysis.domain import split_reduction
+from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import Access, BlockPlan
@@ -80,7 +82,12 @@ def find_contraction(
         return None
     # A buffer that is read twice is packed once.
     first = [access for k, access in enumerate(packed) if not any(access.buffer.same_as(b) for b, _ in dims[:k])]
-    return Contraction(lanes, max(others, key=lambda a: plan.extents[a]), tuple(first))
+
+    def length(axis: int) -> float:
+        extent = plan.extents[axis]
+        return extent if isinstance(extent, int) else math.inf
+
+    return Contraction(lanes, max(others, key=length), tuple(first))
 
 
 def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[int, int, int]:
@@ -124,11 +131,8 @@ def _alone(access: Access, dim: int) -> Access:
     return Access(access.buffer, tuple(index if d == dim else zero for d, index in enumerate(access.indices)))
 
 
-def _stride(access: Access, dim: int) -> int:
-    stride = 1
-    for extent in access.buffer.ty.shape[dim + 1 :]:
-        stride *= int(extent)
-    return stride
+def _stride(access: Access, dim: int) -> Extent:
+    return product(extent_of(extent) for extent in access.buffer.ty.shape[dim + 1 :])
 
 
 def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: bool = False) -> None:

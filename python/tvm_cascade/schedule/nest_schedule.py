@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tvm import s_tir
+from tvm import s_tir, sym, tirx
 
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.roles import Access, BlockPlan
 
@@ -97,5 +97,15 @@ def power_of_two_divisor(number: int, most: int) -> int:
     """The largest power of two, up to `most`, that divides a number."""
     divisor = 1
     while divisor * 2 <= most and number % (divisor * 2) == 0:
+        divisor *= 2
+    return divisor
+
+
+def known_divisor(extent: Extent, most: int) -> int:
+    """The largest power of two, up to `most`, that divides an extent whatever the shape variables are."""
+    if isinstance(extent, int):
+        return power_of_two_divisor(extent, most)
+    analyzer, divisor = sym.Analyzer(), 1
+    while divisor * 2 <= most and analyzer.can_prove(tirx.floormod(extent, divisor * 2).equal(0)):
         divisor *= 2
     return divisor

@@ -75,7 +75,7 @@ class PaddedCopies:
         for copy in self._copies:
             if copy.source.same_as(source) and tvm_ffi.structural_equal(list(copy.buffer.ty.shape), shape):
                 return copy.buffer
-        shape = [extent if dtype_of(extent) == self.dtype else extent.astype(self.dtype) for extent in shape]
+        shape = [as_index(extent_of(extent), self.dtype) for extent in shape]
         buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole")
         self._copies.append(_Copy(source, buffer))
         return buffer
@@ -87,12 +87,12 @@ class PaddedCopies:
 
     @staticmethod
     def _nest(builder: NestBuilder, copy: _Copy) -> tirx.Stmt:
-        shape, ends = copy.buffer.ty.shape, copy.source.ty.shape
+        shape, ends, dtype = copy.buffer.ty.shape, copy.source.ty.shape, builder.dtype
         iters = [Iter(dim, f"a{dim}", extent_of(extent)) for dim, extent in enumerate(shape)]
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = [at[dim] for dim in range(len(shape))]
-            exists = reduce(tirx.And, [prim.LT(where[d], ends[d]) for d in _longer(shape, ends)])
+            exists = reduce(tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)])
             value = select(exists, load(copy.source, where), tirx.const(0, str(copy.source.ty.dtype)), lazy=True)
             return [store(copy.buffer, value, where)]
 

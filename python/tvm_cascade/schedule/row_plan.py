@@ -6,12 +6,13 @@ elements then leave `panel` rows side by side, and folding needs no arithmetic a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
-from tvm_cascade.analysis.extent import Extent, ceil_div
+from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
-from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
+from tvm_cascade.schedule.nest_schedule import known_divisor
 from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
 
 CONTRACTED_ROWS = 64
@@ -47,19 +48,20 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     """The plan for a loop, of blocks of at most that many rows; None where its blocks share no row."""
     if not loop.rows:
         return None
-    if not all(plan.is_static for plan in loop.blocks):
-        return RowPlan(loop.rows[-1], 1)  # row by row, since no number of rows is known to divide
     row = contracted_row(loop)
-    extent = _extent(loop, row)
+    if not all(isinstance(e, int) for b in loop.blocks for a, e in b.extents.items() if a not in loop.rows):
+        return RowPlan(loop.rows[-1], 1)
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
     widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
-    width = power_of_two_divisor(extent, widest)
-    laid_out = _folded_temporaries(loop, row) if extent >= 2 * widest and 2 * width >= widest else {}
+    multiple = known_divisor(_extent(loop, row), 2 * widest)
+    if not isinstance(_extent(loop, row), int) and multiple < 2 * widest:
+        return RowPlan(loop.rows[-1], 1)  # row by row, since no number of rows is known to divide
+    laid_out = _folded_temporaries(loop, row) if _at_least(loop, row, 2 * widest) and 2 * multiple >= widest else {}
     contractions = _contractions(loop, row, sideways=bool(laid_out))
     streams = any(_streams(plan, access, row, loop) for plan in tiled for access in plan.loads if row in plan.variables)
     if not contractions and not streams:
         return RowPlan(row, 1)
-    multiple = power_of_two_divisor(extent, 2 * widest) if laid_out else 1
+    multiple = multiple if laid_out else 1
     block = _block_of(loop, row, machine, multiple, most_rows)
     if not laid_out:
         return RowPlan(row, block, 0, contractions)
@@ -78,8 +80,14 @@ def _streams(plan: BlockPlan, access: Access, row: int, loop: FusedLoop) -> bool
     return plan.step(access, row) == 1 and bool(plan.axes_of(access) - set(loop.rows))
 
 
-def _extent(loop: FusedLoop, axis: int) -> int:
+def _extent(loop: FusedLoop, axis: int) -> Extent:
     return loop.blocks[0].extents[axis]
+
+
+def _at_least(loop: FusedLoop, axis: int, extent: int) -> bool:
+    """Whether an axis is so long; one of unknown length is."""
+    found = _extent(loop, axis)
+    return not isinstance(found, int) or found >= extent
 
 
 def contracted_row(loop: FusedLoop) -> int:
@@ -92,7 +100,12 @@ def contracted_row(loop: FusedLoop) -> int:
             for plan in loop.blocks
         )
     ]
-    return max(reused, key=lambda row: (_extent(loop, row), loop.rows.index(row)), default=loop.rows[-1])
+
+    def length(row: int) -> tuple[float, int]:
+        extent = _extent(loop, row)
+        return float(extent) if isinstance(extent, int) else math.inf, loop.rows.index(row)
+
+    return max(reused, key=length, default=loop.rows[-1])
 
 
 def _folded_temporaries(loop: FusedLoop, row: int) -> dict[str, int]:
@@ -122,7 +135,7 @@ def _contractions(loop: FusedLoop, row: int, sideways: bool) -> dict[str, Contra
     for plan in loop.blocks:
         lanes = row if sideways and plan.role == "producer" else None
         contraction = find_contraction(plan, lanes, outside) if plan.role in ("producer", "partial") else None
-        if contraction is not None and plan.extents[contraction.broadcast] > 1:
+        if contraction is not None and more_than_one(plan.extents[contraction.broadcast]):
             found[plan.name] = contraction
     return found
 
@@ -144,15 +157,15 @@ def whole_rows(loop: FusedLoop, row: int, machine: Machine, lanes: int) -> Exten
 
 def _most_rows(loop: FusedLoop, row: int, machine: Machine, most_rows: int) -> int:
     """Rows of a block at most, so that there is work for every thread."""
-    batch = 1
-    for other in loop.rows:
-        batch *= _extent(loop, other) if other != row else 1
-    return min(most_rows, -(-_extent(loop, row) * batch // (2 * machine.threads)))
+    rows = product(_extent(loop, axis) for axis in (row, *(other for other in loop.rows if other != row)))
+    return min(most_rows, ceil_div(rows, 2 * machine.threads)) if isinstance(rows, int) else most_rows
 
 
 def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int, most_rows: int) -> int:
     """Rows per block: a divisor, so that no block is guarded; whole vectors; longer where operands are copied."""
     extent = _extent(loop, row)
+    if not isinstance(extent, int):
+        return known_divisor(extent, most_rows)
     longest = 2 * most_rows if loop.before else most_rows
     most = _most_rows(loop, row, machine, longest)
     fitting = [b for b in range(multiple, min(extent, 2 * longest) + 1, multiple) if extent % b == 0]
@@ -167,6 +180,8 @@ def _panel(
         contraction = contractions.get(plan.name)
         if plan.role == "producer" and contraction is not None and contraction.lanes == row:
             dtype = str(plan.stores[0].buffer.ty.dtype)
-            width, vectors, _ = register_tile(block, plan.extents[contraction.broadcast], machine, dtype)
+            positions = plan.extents[contraction.broadcast]
+            assert isinstance(positions, int)
+            width, vectors, _ = register_tile(block, positions, machine, dtype)
             return width * vectors
     return default

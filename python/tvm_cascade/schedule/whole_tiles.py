@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 import tvm_ffi
 from tvm import s_tir, tirx
+from tvm.ir import prim
 from tvm.target import Target
 
 from tvm_cascade.analysis.domain import dtype_of
-from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.statements import replaced
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction
@@ -68,9 +69,9 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | N
     lanes = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
     whole = whole_rows(loop, row, machine, lanes)
     written = [store.buffer for plan in loop.blocks for store in plan.stores]
-    if not products or rows == 1 or any(b.same_as(p) for b in written for p in func.params):
+    if not products or not more_than_one(rows) or any(b.same_as(p) for b in written for p in func.params):
         return None
-    if isinstance(rows, int) and whole == rows and not loop.guarded:
+    if same_extent(whole, rows) and not loop.guarded:
         return None
     return _Wider(func, loop, row, rows, whole, products)
 
@@ -96,7 +97,7 @@ class _Wider:
     def rewritten(self) -> tirx.PrimFunc:
         """The function with this loop over whole rows."""
         nests = read_nests(self.func)
-        plans = {plan.name: plan for plan in self.loop.blocks}
+        plans = {plan.name: plan for plan in (*self.loop.blocks, *self.loop.after)}
         mine = [nest for nest in nests if nest.realize.block.name_hint in plans]
         for plan in self.loop.blocks:
             for place in plan.stores:
@@ -128,13 +129,17 @@ class _Wider:
         row = plan.variables[self.row]
         iters = [longer_iter(iv, self.whole) if iv.var.same_as(row) else iv for iv in block.iter_vars]
         body = block.body
+        if plan in self.loop.after:
+            exists = prim.LT(row, as_index(self.rows, dtype_of(row)))
+            body = body if same_extent(self.whole, self.rows) else tirx.IfThenElse(exists, body, None)
+            return replaced(block, body, block.init, iters)
         if plan.name in self.products:
             domain = {iv.var: iv.dom.extent for iv in iters}
             inside = [store.buffer for other in self.loop.blocks for store in other.stores]
             kept = [store.buffer for other in self.loop.blocks if other.role == "element" for store in other.stores]
             body = copies.padded(body, domain, inside)
             body = without_guard(body, plan, copies, domain, (inside, kept))
-        if self.whole != self.rows:
+        if not same_extent(self.whole, self.rows):
             last = tirx.min(row, as_index(self.rows, dtype_of(row)) - 1)
             body = reading_at(body, row, last, [*self._longer.old(), *copies.buffers()])
         return replaced(block, body, block.init, iters)

@@ -28,6 +28,9 @@ tiles move references less often, and 64 rows of two float32 temporaries (256 Ki
 GPU_TILE = 64
 """The same on a GPU, where 64 rows of two float32 temporaries (32 KiB) stay in a block's shared memory."""
 
+SYMBOLIC_TILE = 128
+"""The same where the length is not known: what the last tile is short of is computed all the same."""
+
 MASKED_TILES = 8
 """Tiles at least, of 128 positions or more, where a mask may take whole ones out: half a tile a row is wasted."""
 
@@ -160,6 +163,7 @@ def choose_tiling(
     elif contracts:
         most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked and isinstance(extent, int) else DEFAULT_TILE
         preferred = even_tile(extent, min(most, DEFAULT_TILE))
+        preferred = preferred if isinstance(extent, int) else SYMBOLIC_TILE
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
     tile = options.tile or preferred
