@@ -25,6 +25,7 @@ from tvm_cascade.lowering_cuda import lower_cuda
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.private_copy import private_copy
@@ -230,6 +231,7 @@ def _scheduled(
                 raise
             lowered = func  # TVM takes no scope apart in which a nest that was not read writes over what others read
     lowered = skip_dead_tiles(lowered)
+    lowered = lower_bfloat16(lowered) or lowered
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return vectorise_math(lowered) if options.vector_math else (lowered, ())
 

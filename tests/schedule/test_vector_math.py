@@ -6,7 +6,6 @@ import functools
 import math
 import re
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -294,29 +293,3 @@ def test_pass_rewrites_every_function_of_a_module():
     assert not re.search(r"T\.(exp|log)\(", result["main"].script())
     assert tvm_ffi.structural_equal(result["plain"], module["plain"])
     assert "T.exp(" in module["main"].script()
-
-
-@pytest.mark.parametrize("rounded", [False, True])
-def test_an_argument_read_in_bfloat16_or_rounded_to_it(rounded):
-    """TVM does not lower bfloat16 in what a let is bound to."""
-    x = te.placeholder((64,), "bfloat16", name="x")
-
-    def element(i):
-        wide = x[i].astype("float32")
-        return te.exp((wide * wide).astype("bfloat16").astype("float32") if rounded else wide)
-
-    func = te.create_prim_func([x, te.compute((64,), element, name="y")])
-    replaced, names = vectorise_math(func)
-    assert names == ("exp",)
-    given = np.linspace(-3, 3, 64).astype(ml_dtypes.bfloat16)
-    found = tvm.runtime.tensor(np.zeros(64, "float32"))
-    tvm.compile(replaced, target="llvm")["main"](tvm.runtime.tensor(given), found)
-    wide = given.astype("float32")
-    argument = (wide * wide).astype(ml_dtypes.bfloat16) if rounded else given
-    tolerance.assert_close(found.numpy(), np.exp(argument.astype("float64")), length=1, dtype="float32")
-
-
-def test_arithmetic_in_bfloat16_is_left_alone():
-    x = te.placeholder((64,), "bfloat16", name="x")
-    func = te.create_prim_func([x, te.compute((64,), lambda i: te.exp((x[i] + x[i]).astype("float32")), name="y")])
-    assert vectorise_math(func)[1] == ()

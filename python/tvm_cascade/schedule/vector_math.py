@@ -1,8 +1,9 @@
 """Elementary functions that LLVM can vectorise, at a stated error.
 
 LLVM turns `T.exp` inside a vectorised loop into one scalar libm call per lane. `vectorise_math` replaces such calls on
-float32 by branch-free arithmetic: min, max, multiply-add, shift, reinterpret, select and at most one division. Other
-dtypes are left alone: float64 is where people want libm's accuracy, and float16 and bfloat16 have their own lowering.
+float32 by branch-free arithmetic: min, max, multiply-add, shift, reinterpret, select and at most one division. float64
+and float16 are left alone: the one is where people want libm's accuracy, the other has its own lowering. bfloat16 is
+computed in float32 (`lower_bfloat16`), so that its functions are replaced as well.
 
 Methods
 -------
@@ -35,7 +36,8 @@ from collections.abc import Callable
 
 import tvm_ffi
 from tvm import ir, tirx
-from tvm.ir import prim
+
+from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 
 __all__ = ["ULP_BOUNDS", "VectorMath", "vectorise_math"]
 
@@ -227,41 +229,6 @@ def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], 
     return formula
 
 
-def _without_bfloat16(x: ir.Expr) -> ir.Expr | None:
-    """x with what it reads in bfloat16, or rounds to it, in float32 by bits; None where it computes in bfloat16.
-
-    TVM 0.27 gives bfloat16 the storage of uint16, and leaves casts in the value of a let as they were: of integers.
-    """
-
-    def by_bits(cast: prim.Cast) -> ir.Expr:
-        inner = cast.value
-        if not _is_bfloat16(inner) or cast.ty.dtype != "float32":
-            return cast
-        if isinstance(inner, ir.TensorLoad):
-            return _from_bits(tirx.reinterpret("uint16", inner).astype("int32") << _i32(16))
-        if isinstance(inner, prim.Cast) and inner.value.ty.dtype == "float32":
-            return _rounded_to_bfloat16(inner.value)
-        return cast
-
-    widened = tvm_ffi.structural_map(x, (prim.Cast, by_bits))
-    values: list[ir.Expr] = []
-    kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, prim.Select, prim.Cast, ir.TensorLoad, ir.Call)
-    tvm_ffi.structural_walk(widened, [(kind, values.append) for kind in kinds])
-    bits = [call.args[0] for call in values if isinstance(call, ir.Call) and call.ty.dtype == "uint16"]
-    return widened if sum(map(_is_bfloat16, values)) == len(bits) else None
-
-
-def _is_bfloat16(x: ir.Expr) -> bool:
-    return bool(x.ty.dtype == "bfloat16")
-
-
-def _rounded_to_bfloat16(x: ir.Expr) -> ir.Expr:
-    """x rounded to 8 significant bits, to nearest and ties to even, in float32; NaN stays NaN."""
-    odd = (_bits(x) >> _i32(16)) & _i32(1)
-    nearest = _from_bits((_bits(x) + odd + _i32(0x7FFF)) & _i32(-(1 << 16)))
-    return tirx.Select(x == x, nearest, x)
-
-
 _FORMULAS: dict[str, _Formula] = {
     "exp": _exp,
     "exp2": _exp2,
@@ -298,14 +265,14 @@ def vectorise_math(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[str, ...]]
         namespace, _, name = call.op.name.partition(".") if isinstance(call.op, ir.Op) else ("", "", "")
         if namespace not in _NAMESPACES or name not in _FORMULAS or call.args[0].ty.dtype != "float32":
             return call
-        argument = _without_bfloat16(call.args[0])
-        if argument is None:
-            return call
         replaced.add(name)
         bind = _Bindings()
-        return bind.around(_FORMULAS[name](argument, bind))
+        return bind.around(_FORMULAS[name](call.args[0], bind))
 
-    body = tvm_ffi.structural_map(func.body, (ir.Call, rewrite))
+    lowered = lower_bfloat16(func)
+    if lowered is None:  # TVM's lowering of bfloat16 takes no lets
+        return func, ()
+    body = tvm_ffi.structural_map(lowered.body, (ir.Call, rewrite))
     return (func.with_body(body) if replaced else func), tuple(sorted(replaced))
 
 
