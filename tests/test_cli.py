@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
 
+import tvm_cascade
 from tvm_cascade import cli
-from tvm_cascade.bench import workloads
+from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.bench import progress, workloads
+from tvm_cascade.bench.audit import Audit, audit
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
+from tvm_cascade.options import FuseOptions
 
 PROGRAM = '''
 """Two programs, one of which holds a cascade."""
@@ -42,6 +49,15 @@ def softmax_stats(x: T.Buffer((4, 100), "float32"), m: T.Buffer((4,), "float32")
 a = te.placeholder((8,), "float32", name="a")
 module = tvm.IRModule({"twice": te.create_prim_func([a, te.compute((8,), lambda i: a[i] * 2, name="b")])})
 '''
+
+
+SCRIPT = """from tvm.script import tirx as T
+@T.prim_func(s_tir=True)
+def f(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
+    for v in range(8):
+        with T.sblock("b"):
+            b[v] = c[v]
+"""
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -137,6 +153,132 @@ def test_workloads_lists_every_workload(capsys: pytest.CaptureFixture[str]) -> N
     assert first == list(workloads.names(source="Neptune"))
 
 
+def test_a_bare_call_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"    {name} " in printed for name in ("run", "explain", "check", "options", "reasons"))
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"tvm-cascade {tvm_cascade.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["bench", "--suite", "none"], ["fuzz", "--jobs", "abc"], ["runn"], ["run"], ["options", "--more"]]
+)
+def test_an_argument_that_cannot_be_read_is_told_in_two_lines(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2
+    error, remedy = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ") and remedy.startswith("  what to do: ") and remedy.endswith("--help")
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "numerics", "bench"])
+def test_every_option_of_the_pass_has_a_flag(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    for option in dataclasses.fields(FuseOptions):
+        assert f"--{option.name.replace('_', '-')}" in told
+        assert " ".join(option.metadata["meaning"].split()) in told
+
+
+def test_a_flag_reaches_the_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ["explain", "softmax_stats", "--small", "--force"]
+    assert cli.main([*base, "--target", "sm_90a"]) == 0
+    assert "lowered to  the memory-bound kernel" in capsys.readouterr().out
+    assert cli.main([*base, "--target", "sm_90a", "--no-row-kernels"]) == 0
+    assert "the option row_kernels is off" in capsys.readouterr().out
+
+
+def test_explain_tells_what_a_gpu_gets_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    target = '{"kind": "cuda", "arch": "sm_90a"}'
+    assert cli.main(["explain", "PF_CAUSAL", "--target", target]) == 0
+    printed = capsys.readouterr().out
+    assert "lowered to" in printed and "mask" in printed and "accumulate out" in printed
+
+
+def test_the_lists_hold_every_option_and_every_reason_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["options"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert names == [option.name for option in dataclasses.fields(FuseOptions)]
+    assert cli.main(["reasons"]) == 0
+    codes = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert codes == list(CODES)
+    assert cli.main(["reasons", "rounding"]) == 0
+    assert capsys.readouterr().out.startswith("rounding  (refused)")
+
+
+def test_check_and_numerics_take_a_file_and_workloads(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", str(program), "V1", "--small", "--inputs", "normal"]) == 0
+    printed = capsys.readouterr()
+    assert [line.split(":")[0] for line in printed.err.splitlines() if line.endswith(": ok")] == [
+        "softmax_stats",
+        "module.twice",
+        "V1",
+    ]
+    assert "3 programs: 2 fused" in printed.out
+    assert cli.main(["numerics", str(program), "--only", "softmax_stats", "--inputs", "nan"]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [["nan", "m"], ["nan", "s"]]
+
+
+def test_bench_takes_a_file(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.json"
+    quick = ["--only", "softmax_stats", "--no-idle-gate", "--repeats", "1", "--max-seconds", "0.1", "--json", str(path)]
+    assert cli.main(["bench", str(program), *quick, "--force"]) == 0
+    (found,) = json.loads(path.read_text())["workloads"]
+    timed = {row["name"] for row in found["rows"] if row["status"] == "timed"}
+    assert found["label"] == "softmax_stats" and found["flops"] is None and found["blind_to"] == []
+    assert {"tvm default", "ours, unfused", "ours, fused"} <= timed
+
+
+def test_functions_that_cannot_be_run_are_left_out_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mixed.py"
+    symbolic = """
+n = tvm.tirx.Var("n", "int64")
+b = te.placeholder((n,), "float32", name="b")
+anyhow = te.create_prim_func([b, te.compute((n,), lambda i: b[i] * 2, name="c")])
+"""
+    path.write_text(PROGRAM + symbolic)
+    assert cli.main(["check", str(path), "--inputs", "normal"]) == 0
+    printed = capsys.readouterr()
+    assert "left out: expected extents that are numbers" in printed.err and "`anyhow`" in printed.err
+    assert "2 programs" in printed.out
+
+
+def test_an_interrupt_tells_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def interrupted(*_: object) -> Iterator[Audit]:
+        yield audit(workloads.get("V1").cpu, ("normal",))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tvm_cascade.cli.check.audits", interrupted)
+    path = tmp_path / "check.json"
+    assert cli.main(["check", "--json", str(path)]) == 130
+    printed = capsys.readouterr()
+    assert "1 programs: 1 fused" in printed.out and printed.err.endswith("interrupted\n")
+    assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["V1"]
+
+
+def test_what_takes_long_says_so_within_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert progress.FIRST_SECONDS < 2.0
+    with progress.waiting("baking"):
+        time.sleep(progress.FIRST_SECONDS + 0.3)
+    assert capsys.readouterr().err == "baking … 2 s\n"
+    with progress.waiting("baking"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
 BAD = {
     "unknown workload": (["run", "atention"], "did you mean attention"),
     "unknown extent": (["run", "attention", "--shape", "key=3"], "extents among"),
@@ -147,6 +289,16 @@ BAD = {
     "unknown cast": (["explain", "attention", "--rescalable-casts", "int8"], "rescalable_casts"),
     "no target": (["run", "attention", "--target", "nonsense"], "a target of TVM"),
     "other target": (["run", "attention", "--target", "opencl"], "of kind llvm"),
+    "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target`"),
+    "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
+    "a CPU's target": (["explain", "attention", "--target", "llvm"], "leave it out for the CPU"),
+    "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
+    "unknown code": (["reasons", "no_such"], "codes among"),
+    "state in no folder": (["fuzz", "--algebra", "1", "--state", "/nonexistent/x.jsonl"], "--state"),
+    "suite and programs": (["bench", "V1", "--suite", "smoke"], "a suite or programs"),
+    "folder": (["explain", "/"], "a folder"),
+    "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
+    "unknown function": (["explain", __file__, "--only", "f"], "PrimFuncs"),
     "negative seed": (["run", "attention", "--small", "--seed", "-1"], "seed"),
     "too large for the oracle": (["run", "PF_GLOBAL", "--shape", "keys=1048576"], "--small"),
     "missing file": (["explain", "nowhere.py"], "a file that exists"),
@@ -163,6 +315,12 @@ def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pyte
     assert printed.err.startswith("error: expected") and message in printed.err and printed.out == ""
 
 
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
+def test_without_a_gpu_its_trials_do_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fuzz", "--gpu", "3"]) == 2
+    assert "no CUDA device" in capsys.readouterr().err
+
+
 def test_bad_input_leaves_no_traceback() -> None:
     done = command("explain", "attention", "--tile", "0")
     assert done.returncode == 2 and "Traceback" not in done.stderr and "option `tile`" in done.stderr
@@ -171,8 +329,11 @@ def test_bad_input_leaves_no_traceback() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("broken.py", "def :", "a Python file that runs"),
-        ("raises.py", "raise RuntimeError('no luck')", "no luck"),
+        ("broken.py", "x = 1\ndef :", "broken.py:2: def :"),
+        ("raises.py", "def f():\n    raise RuntimeError('no luck')\n\nf()", "raises.py:2: raise RuntimeError"),
+        ("inside.py", "import json\n\njson.loads('{')", "inside.py:3: json.loads"),
+        ("script.py", SCRIPT, "script.py:6: b[v] = c[v]"),
+        ("leaves.py", "import sys\nsys.exit(3)", "sys.exit(3)\n  where: "),
         ("empty.py", "x = 1", "at the file's top level"),
         ("broken.json", "{", "tvm.ir.save_json"),
         ("other.json", '{"a": 1}', "tvm.ir.save_json"),

@@ -40,7 +40,6 @@ LIBRARY = RELAX | FRONT | {"relax"}
 # The numerics report is for users, so the oracle that it needs is a layer of its own, below the evidence of this
 # project (`testing`, `bench`), which stays outside the library.
 USERS = LIBRARY | {"evaluate", "accuracy", "__init__"}  # those who come in by the front door
-COMMAND = USERS | {"testing", "bench", "cli_arguments"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
@@ -66,15 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": LIBRARY | {"accuracy"},
     "testing": USERS,
     "bench": USERS | {"testing"},
-    "cli_arguments": USERS | {"testing", "bench"},
-    "cli_check": COMMAND,
-    "cli_env": COMMAND,
-    "cli_explain": COMMAND,
-    "cli_fuzz": COMMAND,
-    "cli_native": COMMAND,
-    "cli_numerics": COMMAND,
-    "cli_run": COMMAND,
-    "cli": COMMAND | {"cli_check", "cli_env", "cli_explain", "cli_fuzz", "cli_native", "cli_numerics", "cli_run"},
+    "cli": USERS | {"testing", "bench"},
     "__main__": {"cli"},
 }
 

@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 
-from tvm_cascade import options
 from tvm_cascade.errors import CascadeError, OptionError
 from tvm_cascade.options import FuseOptions
 
 
-def test_the_table_in_the_documentation_lists_every_option_and_no_other() -> None:
-    rows = [line.split("|")[1].strip() for line in (options.__doc__ or "").splitlines() if line.startswith("| `")]
-    assert rows == [f"`{field.name}`" for field in dataclasses.fields(FuseOptions)]
+@pytest.mark.parametrize("option", dataclasses.fields(FuseOptions), ids=lambda option: option.name)
+def test_an_option_says_what_it_means_and_what_it_takes(option: dataclasses.Field[Any]) -> None:
+    assert option.metadata["meaning"]
+    with pytest.raises(OptionError) as raised:
+        FuseOptions(**{option.name: object()})
+    assert raised.value.where == f"option `{option.name}`"
+    assert raised.value.hint == option.metadata["remedy"]
+
+
+def test_what_to_do_about_a_count_differs_from_count_to_count() -> None:
+    hints = [field.metadata["remedy"] for field in dataclasses.fields(FuseOptions) if field.metadata["remedy"]]
+    assert len(hints) == len(set(hints)) == 3
 
 
 def test_options_are_immutable() -> None:

@@ -1,37 +1,32 @@
 """The options of the pass, as one typed dataclass; each may be preset by an environment variable TVM_CASCADE_<NAME>.
 
-| option             | default           | meaning                                                            |
-|--------------------|-------------------|--------------------------------------------------------------------|
-| `tile`             | None (by shape)   | positions of the cascade axis folded per loop step                 |
-| `segments`         | 1                 | parts of the cascade axis folded apart, then merged                |
-| `lanes`            | None (by target)  | partial results that a tile's reduction is split into (SIMD)       |
-| `rescalable_casts` | float16, bfloat16 | dtypes whose rounding inside an element may be at another scale    |
-| `reference`        | exact             | how running references move: exact, lazy or power_of_two           |
-| `vector_math`      | True              | exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)     |
-| `force`            | False             | fuse even where the cost model would decline                       |
-| `schedule`         | True              | `compile`: apply our schedule for the target after fusing          |
-| `tensor_cores`     | True              | `compile` for CUDA: weights of products rounded to their operand   |
-| `row_kernels`      | True              | `compile` for CUDA: kernels of our own for folds along rows        |
-| `narrow_sums`      | False             | `compile` for CUDA: float8 products summed to about twelve bits    |
+What an option means stands beside it, once: the flags of the command line, `python -m tvm_cascade options` and the
+messages about values outside a domain are made of these fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tvm_cascade.errors import OptionError
 
-_ENVIRONMENT_PREFIX = "TVM_CASCADE_"
-REFERENCE_MOVES = ("exact", "lazy", "power_of_two")
-_SWITCHES = ("vector_math", "force", "schedule", "tensor_cores", "row_kernels", "narrow_sums")
+ENVIRONMENT_PREFIX = "TVM_CASCADE_"
 _CAST_DTYPES = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+def _option(default: Any, meaning: str, *, remedy: str = "", choices: Sequence[str] = ()) -> Any:
+    """A field with what it means, what to do where a value is outside its domain, and the words that it takes."""
+    metadata = {"meaning": meaning, "remedy": remedy, "choices": tuple(choices)}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class FuseOptions:
-    """How cascades are fused. See the table at the top of this module.
+    """How cascades are fused: a field for each option, with its default and its meaning.
 
     Raises
     ------
@@ -39,36 +34,38 @@ class FuseOptions:
         When a value is outside its domain.
     """
 
-    tile: int | None = None
-    segments: int = 1
-    lanes: int | None = None
-    rescalable_casts: tuple[str, ...] = ("float16", "bfloat16")
-    reference: str = "exact"
-    vector_math: bool = True
-    force: bool = False
-    schedule: bool = True
-    tensor_cores: bool = True
-    row_kernels: bool = True
-    narrow_sums: bool = False
+    tile: int | None = _option(
+        None,
+        "positions of the cascade axis folded per loop step; by shape where it is left out",
+        remedy="leave it out to have it chosen by shape, or pass a number of positions, such as 128",
+    )
+    segments: int = _option(
+        1,
+        "parts of the cascade axis folded apart, then merged",
+        remedy="leave it out for one loop over the axis, or pass a number of parts, such as 2",
+    )
+    lanes: int | None = _option(
+        None,
+        "partial results that a tile's reduction is split into (SIMD); by target where it is left out",
+        remedy="leave it out to have it chosen by target, or pass a number of partial results, such as 16",
+    )
+    rescalable_casts: tuple[str, ...] = _option(
+        ("float16", "bfloat16"), "dtypes whose rounding inside an element may be at another scale", choices=_CAST_DTYPES
+    )
+    reference: str = _option("exact", "how running references move", choices=("exact", "lazy", "power_of_two"))
+    vector_math: bool = _option(True, "exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)")
+    force: bool = _option(False, "fuse even where the cost model would decline")
+    schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
+    tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
+    row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own for folds along rows")
+    narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
 
     def __post_init__(self) -> None:
-        for name in ("tile", "segments", "lanes"):
-            value = getattr(self, name)
-            if value is None and name != "segments":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise OptionError("a positive integer", repr(value), f"option `{name}`", f"pass {name}=128, say")
-        if self.reference not in REFERENCE_MOVES:
-            raise OptionError(f"one of {', '.join(REFERENCE_MOVES)}", repr(self.reference), "option `reference`")
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError("True or False", repr(getattr(self, name)), f"option `{name}`")
-        if isinstance(self.rescalable_casts, str) or not set(self.rescalable_casts) <= set(_CAST_DTYPES):
-            raise OptionError(
-                f"a tuple of dtypes among {', '.join(_CAST_DTYPES)}",
-                repr(self.rescalable_casts),
-                "option `rescalable_casts`",
-            )
+        for option in dataclasses.fields(self):
+            expected = _expected(option, getattr(self, option.name))
+            if expected:
+                found, where = repr(getattr(self, option.name)), f"option `{option.name}`"
+                raise OptionError(expected, found, where, option.metadata["remedy"])
 
     @classmethod
     def from_environment(cls, **given: object) -> FuseOptions:
@@ -79,30 +76,50 @@ class FuseOptions:
         OptionError
             When a keyword is unknown, or a variable or a value is outside its domain.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := set(given) - known:
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        if unknown := given.keys() - known.keys():
             raise OptionError(
                 f"options among {', '.join(sorted(known))}", ", ".join(sorted(unknown)), "keyword arguments"
             )
         preset = {
-            name: _parse(name, text) for name in known if (text := os.environ.get(_ENVIRONMENT_PREFIX + name.upper()))
+            name: _parse(option, text)
+            for name, option in known.items()
+            if (text := os.environ.get(ENVIRONMENT_PREFIX + name.upper()))
         }
         return cls(**{**preset, **given})  # type: ignore[arg-type]
 
 
-def _parse(name: str, text: str) -> object:
-    if name == "rescalable_casts":
+def _expected(option: dataclasses.Field[Any], value: object) -> str:
+    """The domain of an option, in words, where a value is outside it; empty where it is inside."""
+    words, default = option.metadata["choices"], option.default
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "True or False"
+    if isinstance(default, str):
+        return "" if value in words else f"one of {', '.join(words)}"
+    if isinstance(default, tuple):
+        listed = isinstance(value, (tuple, list, set, frozenset)) and set(value) <= set(words)
+        return "" if listed else f"a tuple of dtypes among {', '.join(words)}"
+    if value is None and default is None:
+        return ""
+    counts = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if counts else "a positive integer"
+
+
+_TRUTH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+
+
+def _parse(option: dataclasses.Field[Any], text: str) -> object:
+    """The value that a variable's text stands for; whether it is inside the domain is looked at later."""
+    variable = f"environment variable {ENVIRONMENT_PREFIX}{option.name.upper()}"
+    if isinstance(option.default, tuple):
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    if name == "reference":
+    if isinstance(option.default, str):
         return text.strip()
-    if name in _SWITCHES:
-        values = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
-        if text.lower() not in values:
-            raise OptionError("1 or 0", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}")
-        return values[text.lower()]
+    if isinstance(option.default, bool):
+        if text.lower() not in _TRUTH:
+            raise OptionError("1 or 0", repr(text), variable)
+        return _TRUTH[text.lower()]
     try:
         return int(text)
     except ValueError:
-        raise OptionError(
-            "an integer", repr(text), f"environment variable {_ENVIRONMENT_PREFIX}{name.upper()}"
-        ) from None
+        raise OptionError("an integer", repr(text), variable) from None

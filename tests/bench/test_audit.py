@@ -18,7 +18,8 @@ import pytest
 from tvm_cascade import cli
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audit, audits, checkable
-from tvm_cascade.cli_check import published
+from tvm_cascade.cli.check import published
+from tvm_cascade.evaluate import oracle
 
 KINDS = ("normal", "late_spike", "neg_inf_first_segment")
 PUBLISHED = published()
@@ -40,7 +41,7 @@ def test_there_are_52_and_10() -> None:
 @pytest.mark.slow
 def test_rows_checked_by_processes_are_those_of_this_one_in_order(table: dict[str, list[Audit]]) -> None:
     names = ["V2", "Q1", "V1", "V2"]
-    rows = list(audits(map(workloads.get, names), small=True, kinds=KINDS, jobs=2))
+    rows = list(audits(map(workloads.get, names), small=True, kinds=KINDS, processes=2))
     assert [row.name for row in rows] == ["V2", "Q1", "Q1", "V1", "V2"]
     told = [(row.verdict, row.code, row.loops_after, row.problems) for row in rows]
     assert told == [(r.verdict, r.code, r.loops_after, r.problems) for name in names for r in table[name]]
@@ -51,6 +52,7 @@ def test_rows_checked_by_processes_are_those_of_this_one_in_order(table: dict[st
 def test_it_is_fused_and_right_or_refused_for_a_reason_that_holds(name: str, table: dict[str, list[Audit]]) -> None:
     for row in table[name]:
         assert row.problems == ()
+        assert row.worst is not None
         assert 0.0 < row.worst.fused_error <= row.worst.allowed
     *refused, fused = table[name]
     assert (fused.verdict, fused.code, fused.loops_after) == ("fused", "fold", 1)
@@ -112,6 +114,43 @@ def test_indices_are_right_where_their_keys_are(monkeypatch: pytest.MonkeyPatch)
     assert all("expert_weights" in problem for problem in row.problems)
 
 
+def test_what_the_unfused_program_loses_shows_nothing_and_is_told() -> None:
+    """A late spike makes both softmaxes one point, and the divergence the rounding error of a logarithm."""
+    row = audit(workloads.get("kl_divergence").cpu, ("late_spike",))
+    assert row.ok and row.worst is not None and row.worst.input == "normal"
+    ((kind, output, error),) = row.blind
+    assert (kind, output) == ("late_spike", "out") and error > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "loops"), [("softmax", 2), ("cross_entropy", 1), ("softmax_stats", 1), ("logsumexp", 1)]
+)
+def test_outputs_along_the_axis_and_indices_into_it_are_checked(name: str, loops: int) -> None:
+    row = audit(workloads.get(name).cpu, ("normal", "tiny"))
+    assert row.problems == () and row.loops_after == loops
+
+
+def test_a_control_that_changes_nothing_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = oracle.evaluate
+
+    def nothing_left_out(func: object, arrays: object, **how: object) -> object:
+        return whole(func, arrays, **{**how, "left_out": None})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(oracle, "evaluate", nothing_left_out)
+    row = audit(workloads.get("softmax").cpu, ("normal",))
+    assert row.problems == ("the check of out cannot tell a segment that is left out",)
+
+
+def test_one_row_that_cannot_be_checked_stops_nothing() -> None:
+    def broken(shape: object, precision: object) -> object:
+        raise ValueError("no such program")
+
+    names = [workloads.get("V1").cpu, dataclasses.replace(workloads.get("V2").cpu, builder=broken)]
+    found = list(audits([*names, workloads.get("V3").cpu], small=True))
+    assert [row.ok for row in found] == [True, False, True]
+    assert found[1].problems == ("ValueError: no such program",) and found[1].worst is None
+
+
 def test_what_cannot_be_told_apart_is_a_problem() -> None:
     constant = dataclasses.replace(workloads.get("V3").cpu, name="flat", builder=_flat)
     row = audit(constant, ("normal",))
@@ -132,7 +171,7 @@ def test_the_command_prints_a_table_its_sizes_and_a_summary(capsys: pytest.Captu
     assert cli.main(["check", "V1", "Q1", "--small", "--inputs", "normal", "--json", str(path)]) == 0
     told = capsys.readouterr().out
     assert "length 8192 → 4096" in told and "Q1 *" in told and "refused, as Q1" in told
-    assert "2 workloads: 1 fused, 1 refused with a counterexample (1 of them fuse" in " ".join(told.split())
+    assert "2 programs: 1 fused, 1 refused with a counterexample (1 of them fuse" in " ".join(told.split())
     rows = json.loads(path.read_text())["rows"]
     assert [(row["name"], row["verdict"], row["ok"]) for row in rows] == [
         ("V1", "fused", True),
@@ -147,7 +186,7 @@ def test_the_command_fails_where_a_row_is_not_sound(
     def unsound(*_: object) -> Iterator[Audit]:
         yield dataclasses.replace(audit(workloads.get("V1").cpu, ("normal",)), problems=("2 loops over the axis",))
 
-    monkeypatch.setattr("tvm_cascade.cli_check.audits", unsound)
+    monkeypatch.setattr("tvm_cascade.cli.check.audits", unsound)
     assert cli.main(["check", "V1"]) == 1
     assert "V1: 2 loops over the axis" in capsys.readouterr().out
 

@@ -64,7 +64,7 @@ def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
         assert workload["baseline"] == peers.TVM_DEFAULT
         assert workload["blind_to"] == [], "the check has to tell zeros, a constant and a shuffle from the answer"
         assert workload["decisions"] and workload["fuse_seconds"] > 0
-        assert workload["flops"] > 0 and workload["bytes"] > 0 and workload["temporary_bytes_before"] > 0
+        assert workload["flops"] > 0 and workload["bytes"] > 0
 
 
 @pytest.mark.slow
@@ -84,7 +84,6 @@ def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: dict[str, Any]) -
     rows = {row["name"]: row for row in attention["rows"]}
     fused = rows.get(peers.OURS_FORCED, rows[peers.OURS_FUSED])  # at this size the cost model may decline
     assert fused["temporary_bytes"] < rows[peers.TVM_DEFAULT]["temporary_bytes"]
-    assert rows[peers.TVM_DEFAULT]["temporary_bytes"] == attention["temporary_bytes_before"]
 
 
 @pytest.mark.slow
@@ -99,7 +98,7 @@ def test_json_says_what_the_figures_depend_on(smoke: dict[str, Any]) -> None:
 def test_the_tables_show_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     runner.run(parse(*ONE_WORKLOAD), only(peers.NUMPY, peers.TVM_DEFAULT))
     shown = capsys.readouterr().out
-    for text in ("variance 6x1009", peers.NUMPY, peers.TVM_DEFAULT, "apache-tvm", "before fusing", "idle gate off"):
+    for text in ("variance 6x1009", peers.NUMPY, peers.TVM_DEFAULT, "apache-tvm", "idle gate off"):
         assert text in shown
 
 
@@ -229,7 +228,7 @@ def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:
         else Row(name, Status.TIMED, timing=Timing(s, s, s, 9, 1, True))
         for name, s in rows.items()
     )
-    return Report("job", "", {}, "float32", 1, 1, (), fuse_seconds, 0, 0, None, (), found)
+    return Report("job", "", {}, "float32", 1, 1, (), fuse_seconds, None, (), found)
 
 
 OURS, TORCH = peers.OURS_FUSED, peers.TORCH

@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, te, tirx, topi
+import tvm_ffi
+from tvm import relax, s_tir, te, tirx, topi
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -257,6 +258,30 @@ def test_tvmscript_with_lets_a_tuple_state_and_computed_indices(rng):
     j = np.arange(10)
     expected = np.where(j >= 2, x.astype(np.float64)[:, 2 * j - 3], -1.0) + x[::-1].astype(np.float64)[:, j // 3 * 3]
     np.testing.assert_array_equal(outputs["Y"], expected)
+
+
+@pytest.mark.parametrize("hole", [range(0, 5), range(5, 12), range(15, 20)])
+def test_a_part_of_the_axis_that_is_left_out_is_missing_from_every_kind_of_reduction(rng, hole):
+    x = rng.standard_normal((3, 20)).astype(np.float32)
+    kept = np.delete(x.astype(np.float64), hole, axis=1)
+    (k,) = _reduction_variables(_online)
+    outputs = evaluate(_online, [x], left_out={k: hole})
+    np.testing.assert_allclose(outputs["S"], np.log(np.exp(kept).sum(axis=1)), **CLOSE)
+    np.testing.assert_array_equal(outputs["Y"], evaluate(_online, [x])["Y"])
+
+    a, j, k = te.placeholder((3, 20), "float32", "a"), te.reduce_axis((0, 20)), te.reduce_axis((0, 20))
+    total = te.compute((3,), lambda i: te.sum(a[i, j], j), "s")
+    largest = te.compute((3,), lambda i: te.max(a[i, k], k), "m")
+    func = te.create_prim_func([a, total, largest])
+    outputs = evaluate(func, [x], left_out=dict.fromkeys(_reduction_variables(func), hole))
+    np.testing.assert_allclose(outputs["s"], kept.sum(axis=1), **CLOSE)
+    np.testing.assert_allclose(outputs["m"], kept.max(axis=1), **CLOSE)
+
+
+def _reduction_variables(func):
+    found = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.iter_vars)))
+    return [one.var for one in found if one.iter_type == tirx.IterVar.CommReduce]
 
 
 @T.prim_func(s_tir=True)

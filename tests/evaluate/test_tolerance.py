@@ -99,6 +99,28 @@ def test_an_exact_zero_has_to_be_zero():
     assert not check(np.full(8, 1e-6), np.zeros(8), length=64, dtype="float32").ok
 
 
+U = float(np.finfo(np.float32).smallest_normal)
+
+
+def test_what_the_terms_of_a_sum_may_lose_to_flushing_is_no_error_where_nothing_can_be_held():
+    assert check(np.full(8, 16 * U), np.zeros(8), length=4096, dtype="float32").ok
+    assert check(np.full(8, 16 * U), np.full(8, U / 9), length=4096, dtype="float32").ok
+    assert not check(np.full(8, 16 * U), np.zeros(8), length=64, dtype="float32").ok
+    assert not check(np.full(8, 200 * U), np.zeros(8), length=4096, dtype="float32").ok
+    assert not check(np.full(8, 1e-6), np.zeros(8), length=4096, dtype="float16").ok
+    assert not check(np.full(8, 16 * U), np.zeros(8), length=4096, dtype="float64").ok
+
+
+def test_flushed_terms_excuse_nothing_where_digits_can_be_held():
+    """Values of sixteen times the smallest normal number: zero, their mean and their shuffle are all wrong."""
+    exact = 16 * U * np.random.default_rng(0).standard_normal(64)
+    assert rejects(exact, 4096, "float32", dropped=0.75 * exact) == []
+    row = np.concatenate([np.zeros((1, 64)), exact[None]])
+    wrong = row.copy()
+    wrong[1] = 0.0
+    assert not check(wrong, row, length=4096, dtype="float32").ok
+
+
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
 def test_integers_have_to_be_equal(dtype):
     exact = np.array([0, 1, 1, 0], dtype=dtype)

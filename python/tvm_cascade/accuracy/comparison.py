@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,17 +44,24 @@ class Compared:
             _where_defined(fused, unfused, exact), exact, unfused, length=self.length, dtype=self._dtype
         )
 
-    def blind_to(self, dropped: Sequence[Array] = ()) -> tuple[str, ...]:
+    def blind_to(self, dropped: Array | None = None) -> tuple[str, ...]:
         """The wrong answers that the comparison would let pass (`tolerance.rejects`); it can tell where there is none.
 
         Parameters
         ----------
-        dropped : what the program gives where a segment of the axis is left out, if that is known.
+        dropped : the output where a segment of the axis is left out, if that is known.
         """
-        exact, unfused = self._held(self.exact), self._held(self.unfused)
-        without = self._held(dropped[0]) if dropped else None
-        rejected = tolerance.rejects(exact, self.length, self._dtype, baseline=unfused, dropped=without)
-        return tuple(rejected)
+        without = None if dropped is None else self._held(dropped)
+        return self._passing(self._held(self.unfused), without)
+
+    def hidden_by_the_unfused(self) -> tuple[str, ...]:
+        """The wrong answers that pass for nothing but the unfused program's own error, which doubled is allowed."""
+        strictly = self._passing(None)
+        return tuple(name for name in self._passing(self._held(self.unfused)) if name not in strictly)
+
+    def _passing(self, baseline: Array | None, dropped: Array | None = None) -> tuple[str, ...]:
+        exact = self._held(self.exact)
+        return tuple(tolerance.rejects(exact, self.length, self._dtype, baseline=baseline, dropped=dropped))
 
     @cached_property
     def _by_key(self) -> bool:

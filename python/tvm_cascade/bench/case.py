@@ -13,7 +13,6 @@ from tvm import tirx
 
 from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.bench.programs.program import dtype_of, extents
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
@@ -43,7 +42,7 @@ class Case:
         start = time.perf_counter()
         self.outcome: Outcome = fuse_function(self.func, options)
         self.fuse_seconds = time.perf_counter() - start
-        self._outputs = [(extents(tensor), dtype_of(tensor)) for tensor in entry.workload.program.outputs]
+        self._outputs = entry.workload.outputs
 
     @property
     def reasons(self) -> list[Reason]:
@@ -58,7 +57,7 @@ class Case:
     @property
     def length(self) -> int:
         """The extent of the cascade axis."""
-        return self.entry.workload.shape[self.entry.workload.length_extents[-1]]
+        return self.entry.workload.length
 
     @property
     def output_dtypes(self) -> list[str]:

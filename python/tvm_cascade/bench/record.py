@@ -33,7 +33,8 @@ class Row:
     timing : only of rows that passed the check.
     max_error, allowed : the largest scaled error against the float64 oracle, and what passes (`evaluate.tolerance`);
         no error where non-finite elements differ.
-    temporary_bytes : what the program allocates besides inputs and outputs, where that is known.
+    temporary_bytes : temporaries: what the program, as it runs, allocates besides inputs and outputs; None where that
+        is not known.
     """
 
     name: str
@@ -62,10 +63,9 @@ class Report:
     Attributes
     ----------
     label, source, shape, dtype : of the workload.
-    flops, bytes : useful operations, and compulsory traffic.
+    flops, bytes : useful operations, None where nobody has counted them, and compulsory traffic.
     decisions : one for each group of reductions.
     fuse_seconds : what the pass took.
-    temporary_bytes_before, temporary_bytes_after : of the unfused program and of what the pass gives, unscheduled.
     baseline : whose error sets what passes (`check.Checked`).
     blind_to : wrong answers that the check would not have caught on this data.
     rows : in the order of the table.
@@ -75,12 +75,10 @@ class Report:
     source: str
     shape: Mapping[str, int]
     dtype: str
-    flops: int
+    flops: int | None
     bytes: int
     decisions: tuple[Decided, ...]
     fuse_seconds: float
-    temporary_bytes_before: int
-    temporary_bytes_after: int
     baseline: str | None
     blind_to: tuple[str, ...]
     rows: tuple[Row, ...]

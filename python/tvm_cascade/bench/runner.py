@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +17,18 @@ from tvm_cascade.bench.check import check
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.peers import PEERS, TVM_DEFAULT, Peer
+from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import Decided, Report
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
 from tvm_cascade.compilation import host_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.temporaries import temporary_bytes
 
-JSON_FORMAT = 1
+DEFAULT = "cpu"
+"""The suite where none is named."""
+
+JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""
 
 
@@ -51,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench`."""
     plan = Plan()
     known = (*suites.SUITES, *gpu_suites.SUITES)
-    parser.add_argument("--suite", choices=known, default="cpu", help="what to measure (default: %(default)s)")
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads or labels to keep")
+    parser.add_argument("--suite", choices=known, metavar="SUITE", help=f"of {', '.join(known)} (default: {DEFAULT})")
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or functions to keep")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
     parser.add_argument("--repeats", type=int, default=plan.repeats, help="samples of a row (default: %(default)s)")
     parser.add_argument(
@@ -69,13 +72,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     gpu_runner.add_arguments(parser)
 
 
-def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
+def run(
+    args: argparse.Namespace,
+    peers: Mapping[str, Peer] = PEERS,
+    options: FuseOptions | None = None,
+    entries: Sequence[Entry] = (),
+) -> int:
     """Measure a suite, print its tables and goals, and write them where `--json` says.
 
     Parameters
     ----------
     args : what the parser of `add_arguments` gives.
     peers : the rows of a suite for the CPU.
+    options : how to fuse; those of the environment by default.
+    entries : what to measure in place of a suite.
 
     Returns
     -------
@@ -90,41 +100,45 @@ def run(args: argparse.Namespace, peers: Mapping[str, Peer] = PEERS) -> int:
     """
     if args.suite in gpu_suites.SUITES:
         return gpu_runner.run(args)
+    suite = "given" if entries else args.suite or DEFAULT
     gpu_runner.refuse_options(args)
-    settings = _settings(args)
-    entries = suites.entries(args.suite, args.only)
+    settings = _settings(args, options or FuseOptions.from_environment())
+    chosen = entries or suites.entries(suite, args.only)
     threads, target, console = environment.set_threads(), host_target(), table.console()
     where = environment.describe(target, threads)
     table.print_environment(console, where)
     if not settings.idle_gate:
         console.print("idle gate off: nobody looked whether the machine was idle", style="yellow")
     rows = {name: peer for name, peer in peers.items() if not (args.skip_default and name == TVM_DEFAULT)}
-    reports = []
-    for entry in entries:
+    reports: list[Report] = []
+    for entry in chosen:
         reports.append(measure_entry(entry, target, settings, rows))
         table.print_report(console, reports[-1])
-    outcomes = goals.evaluate(suites.goals(args.suite), reports)
+        outcomes = goals.evaluate(suites.goals(suite), reports)
+        if args.json is not None:  # after every workload, so that a run that is stopped leaves the rest
+            found = {
+                "format": JSON_FORMAT,
+                "suite": suite,
+                "environment": dataclasses.asdict(where),
+                "settings": dataclasses.asdict(settings),
+                "workloads": [_plain(report) for report in reports],
+                "goals": [dataclasses.asdict(outcome) for outcome in outcomes],
+            }
+            args.json.write_text(json.dumps(found, indent=1) + "\n")
     if outcomes:
         table.print_goals(console, outcomes)
-    if args.json is not None:
-        found = {
-            "format": JSON_FORMAT,
-            "suite": args.suite,
-            "environment": dataclasses.asdict(where),
-            "settings": dataclasses.asdict(settings),
-            "workloads": [_plain(report) for report in reports],
-            "goals": [dataclasses.asdict(outcome) for outcome in outcomes],
-        }
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if all(report.sound for report in reports) else 1
 
 
 def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer] = PEERS) -> Report:
     """Check every row of a workload, then time those that passed."""
-    case = Case(entry, settings.options, target, settings.seed)
-    checked = check(case, peers)
+    with waiting(f"{entry.label}: deriving, compiling and checking"):
+        case = Case(entry, settings.options, target, settings.seed)
+        checked = check(case, peers)
     calls = {name: program.call for name, program in checked.runnable.items()}
-    timings = measure(calls, settings.plan, IdleGate(enabled=settings.idle_gate))
+    gate = IdleGate(enabled=settings.idle_gate)
+    with waiting(lambda: f"{entry.label}: timing{gate.told}"):
+        timings = measure(calls, settings.plan, gate)
     workload = entry.workload
     return Report(
         label=entry.label,
@@ -138,22 +152,20 @@ def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mappi
             for one in case.outcome.decisions
         ),
         fuse_seconds=case.fuse_seconds,
-        temporary_bytes_before=temporary_bytes(case.func),
-        temporary_bytes_after=temporary_bytes(case.outcome.func),
         baseline=checked.baseline,
         blind_to=checked.blind_to,
         rows=tuple(dataclasses.replace(row, timing=timings.get(row.name)) for row in checked.rows),
     )
 
 
-def _settings(args: argparse.Namespace) -> Settings:
+def _settings(args: argparse.Namespace, options: FuseOptions) -> Settings:
     for option in ("repeats", "max_seconds"):
         if not getattr(args, option) > 0:
             raise OptionError("a positive number", str(getattr(args, option)), f"--{option.replace('_', '-')}")
     if args.json is not None and not args.json.parent.is_dir():
         raise OptionError("a file in a folder that exists", str(args.json), "--json")
     plan = Plan(args.repeats, args.max_seconds)
-    return Settings(FuseOptions.from_environment(), plan, not args.no_idle_gate, args.seed)
+    return Settings(options, plan, not args.no_idle_gate, args.seed)
 
 
 def _plain(report: Report) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm_cascade.bench import workloads
+from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
@@ -16,17 +17,17 @@ class Entry:
 
     Attributes
     ----------
-    workload : the program with its shape.
+    workload : the program with its shape, or a function of the user's own.
     formula : the key by which NumPy and torch compute it; None where neither does.
     """
 
-    workload: Workload
+    workload: Workload | GivenFunction
     formula: str | None
 
     @property
     def label(self) -> str:
-        """What its table is called: the workload's name and its extents."""
-        return f"{self.workload.name} {'x'.join(map(str, self.workload.shape.values()))}"
+        """What its table is called."""
+        return self.workload.label
 
 
 @dataclass(frozen=True)

@@ -103,17 +103,20 @@ def _summary(report: Report) -> str:
         # The detail of a decision by cost ends with the estimate.
         estimate = one.estimate if one.estimate and one.estimate not in one.detail else ""
         lines.append(f"{one.verdict} [{one.code}] " + "; ".join(filter(None, (one.detail, estimate))))
-    before, after = _bytes(report.temporary_bytes_before), _bytes(report.temporary_bytes_after)
-    lines.append(f"temporaries: {before} before fusing, {after} after; the pass took {report.fuse_seconds:.2f} s")
+    lines.append(f"the pass took {report.fuse_seconds:.2f} s")
     return "\n".join(lines)
 
 
 def _compute_bound(report: Report) -> bool:
-    return report.flops >= _COMPUTE_BOUND * report.bytes
+    return _operations(report) >= _COMPUTE_BOUND * report.bytes
+
+
+def _operations(report: Report) -> int:
+    return report.flops or 0
 
 
 def _rate(report: Report, seconds: float) -> str:
-    return f"{(report.flops if _compute_bound(report) else report.bytes) / seconds / 1e9:.3g}"
+    return f"{(_operations(report) if _compute_bound(report) else report.bytes) / seconds / 1e9:.3g}"
 
 
 def _ms(seconds: float) -> str:

@@ -72,6 +72,12 @@ class IdleGate:
 
     limit_seconds: float = 60.0
     enabled: bool = True
+    _waits: bool = False
+
+    @property
+    def told(self) -> str:
+        """What is being waited for, in words; empty while nothing is."""
+        return f", once the machine is idle (waits for {self.limit_seconds:.0f} s more at most)" if self._waits else ""
 
     def wait(self) -> bool | None:
         """Wait until the machine is idle: whether it became so; None when switched off, or without /proc/stat."""
@@ -82,10 +88,12 @@ class IdleGate:
             idle = _idle_fraction(_IDLE_WINDOW_SECONDS)
             if idle is None:
                 return None
-            if idle >= _IDLE_FRACTION:
+            self._waits = idle < _IDLE_FRACTION
+            if not self._waits:
                 return True
             self.limit_seconds -= time.perf_counter() - start
             if self.limit_seconds <= 0:
+                self._waits = False
                 return False
 
     def quietly(self, work: Callable[[], float]) -> tuple[float, bool | None]:

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import tirx
 
 from tvm_cascade.bench.programs.draws import KINDS, Values
-from tvm_cascade.bench.programs.program import Builder, Precision, Program, Shape
+from tvm_cascade.bench.programs.program import Builder, Precision, Program, Shape, dtype_of, extents
 from tvm_cascade.errors import WorkloadError
 
 # The dtype that sums use, by the dtype that tensors are stored in.
@@ -75,6 +75,21 @@ class Workload:
     def program(self) -> Program:
         """The program at this shape, as tensors."""
         return self.builder(self.shape, self.precision)
+
+    @property
+    def label(self) -> str:
+        """What its table is called: its name and its extents."""
+        return f"{self.name} {'x'.join(map(str, self.shape.values()))}"
+
+    @property
+    def outputs(self) -> list[tuple[tuple[int, ...], np.dtype[np.generic]]]:
+        """Shape and dtype of each output."""
+        return [(extents(tensor), dtype_of(tensor)) for tensor in self.program.outputs]
+
+    @property
+    def length(self) -> int:
+        """The extent of the cascade axis."""
+        return self.shape[self.length_extents[-1]]
 
     @property
     def output_names(self) -> tuple[str, ...]:

@@ -141,6 +141,15 @@ class Grid:
         starts[axis], stops[axis] = start, stop
         return replace(self, starts=tuple(starts), stops=tuple(stops))
 
+    def without(self, left_out: Mapping[ir.Var, range]) -> list[Grid]:
+        """The box in parts that leave out a range of one variable; the whole box where none of its own is named."""
+        for axis, variable in enumerate(self.variables):
+            if variable in left_out:
+                first, stop, hole = self.starts[axis], self.stops[axis], left_out[variable]
+                spans = ((first, first + hole.start), (min(first + hole.stop, stop), stop))
+                return [self.with_range(axis, *span) for span in spans]
+        return [self]
+
     def points(self, axis: int) -> Array:
         """The values of a variable, along its own axis, in its own integer dtype."""
         values = np.arange(self.starts[axis], self.stops[axis], dtype=str(self.variables[axis].ty.dtype))

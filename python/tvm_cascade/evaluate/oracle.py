@@ -71,7 +71,13 @@ def signature(func: tirx.PrimFunc) -> Signature:
     )
 
 
-def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[str, Array]:
+def evaluate(
+    func: tirx.PrimFunc,
+    inputs: Sequence[Any],
+    *,
+    rounding: bool = False,
+    left_out: Mapping[ir.Var, range] | None = None,
+) -> dict[str, Array]:
     """What `func` computes, as float64.
 
     Parameters
@@ -81,6 +87,8 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = Fal
     inputs : one array for each parameter that `func` only reads, in order; of any float dtype for a float buffer,
         of the buffer's own dtype otherwise. A number for a parameter that is one.
     rounding : round what blocks write and cast to the dtypes of the program (see the module's text).
+    left_out : variables of reductions with a range of each, counted from its first position, that is not visited:
+        what the program would give if it lost that part of the axis.
 
     Returns
     -------
@@ -97,11 +105,17 @@ def evaluate(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = Fal
     outputs = signature(func).outputs
     if len({param.name for param in outputs}) < len(outputs):
         raise OracleError("outputs of distinct names", ", ".join(param.name for param in outputs))
-    buffers = evaluate_buffers(func, inputs, rounding=rounding)
+    buffers = evaluate_buffers(func, inputs, rounding=rounding, left_out=left_out)
     return {param.name: buffers[param] for param in outputs}
 
 
-def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bool = False) -> dict[ir.Var, Array]:
+def evaluate_buffers(
+    func: tirx.PrimFunc,
+    inputs: Sequence[Any],
+    *,
+    rounding: bool = False,
+    left_out: Mapping[ir.Var, range] | None = None,
+) -> dict[ir.Var, Array]:
     """Every buffer of `func` after it has run: parameters, outputs and intermediates; otherwise as `evaluate`."""
     params, root = signature(func), _root(func)
     if len(inputs) != len(params.inputs):
@@ -117,7 +131,7 @@ def evaluate_buffers(func: tirx.PrimFunc, inputs: Sequence[Any], *, rounding: bo
         buffers[param] = _held(param, np.asarray(array), rounding).astype(held_dtype(_dtype(param), floats))
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
-            _Block(block, buffers, rounding, floats).run(grid)
+            _Block(block, buffers, rounding, floats).run(grid.without(left_out or {}))
         return {buffer: array.astype(held_dtype(_dtype(buffer))) for buffer, array in buffers.items()}
 
 
@@ -299,10 +313,11 @@ class _Block:
         self._reduced = {block.iter_vars[axis].var for axis in self._reduce}
         self._reduction = _reduction(block.body, self._reduced) if self._reduce else None
 
-    def run(self, grid: Grid) -> None:
-        """Evaluate the block over `grid`, box by box."""
-        for box in self._boxes(grid, self._cost()):
-            self._run_box(box)
+    def run(self, parts: Sequence[Grid]) -> None:
+        """Evaluate the block over the parts of its domain, box by box; a reduction starts with the first of them."""
+        for position, grid in enumerate(parts):
+            for box in self._boxes(grid, self._cost()):
+                self._run_box(box, starts=position == 0)
         if self._rounding:
             self._round_written()
 
@@ -334,8 +349,8 @@ class _Block:
                 return
         yield grid
 
-    def _run_box(self, grid: Grid) -> None:
-        if self._block.init is not None:
+    def _run_box(self, grid: Grid, starts: bool) -> None:
+        if starts and self._block.init is not None:
             self._execute(self._block.init, self._at(grid, [0] * len(self._reduce)))
         if self._reduction is not None:
             self._fold(self._reduction, grid)

@@ -13,6 +13,10 @@ dtype itself. √length is how rounding errors of a sum of `length` terms grow. 
 float16's smallest subnormal one, since no hardware that we know flushes float16. Integers and booleans have
 eps = u = 0: the floor asks for equality.
 
+Where scale_i ≤ u there is nothing to be relative to: the dtype holds no digit of what is exact there. Each of the
+`length` terms may have been flushed then, and u grows by √length times the accumulator's smallest normal number. Such
+an element passes as zero in any case, so that no wrong answer is let through that was not before.
+
 Before any error is looked at, non-finite elements have to match: NaN where the oracle has NaN, and infinities of the
 same sign. Where the unfused program itself differs from the oracle in that (float16 overflows; a NaN is lost by max),
 the result may follow either of the two, and is compared with the one that it follows.
@@ -73,9 +77,7 @@ def floor(length: int, dtype: str) -> float:
     """
     if not _is_float(dtype):
         return 0.0
-    limits = ml_dtypes.finfo(dtype)
-    accumulator = ml_dtypes.finfo("float32") if limits.bits < 32 else limits
-    return 4.0 * float(limits.eps) + float(np.sqrt(length)) * float(accumulator.eps)
+    return 4.0 * float(ml_dtypes.finfo(dtype).eps) + float(np.sqrt(length)) * float(_accumulator(dtype).eps)
 
 
 def check(
@@ -100,7 +102,8 @@ def check(
     usual = want if baseline is None else _floats(baseline)
     if not got.shape == want.shape == usual.shape:
         raise InputError(f"arrays of one shape, {want.shape}", f"{got.shape} and {usual.shape}", "tolerance.check")
-    scale, underflow = _scale(want), _underflow(dtype)
+    scale = _scale(want)
+    underflow = _flushed(scale, length, dtype)
     baseline_error = float(
         np.max(_errors(usual, want, scale, underflow), initial=0.0, where=_kind(usual) == _kind(want))
     )
@@ -172,11 +175,19 @@ def _is_float(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat"))
 
 
-def _underflow(dtype: str) -> float:
-    if not _is_float(dtype):
-        return 0.0
+def _accumulator(dtype: str) -> ml_dtypes.finfo:
     limits = ml_dtypes.finfo(dtype)
-    return float(limits.smallest_subnormal if dtype == "float16" else limits.smallest_normal)
+    return ml_dtypes.finfo("float32") if limits.bits < 32 else limits
+
+
+def _flushed(scale: _Floats, length: int, dtype: str) -> _Floats:
+    """u for each element: what flushing to zero may have taken from it."""
+    if not _is_float(dtype):
+        return np.zeros_like(scale)
+    limits = ml_dtypes.finfo(dtype)
+    u = float(limits.smallest_subnormal if dtype == "float16" else limits.smallest_normal)
+    terms = float(np.sqrt(length)) * float(_accumulator(dtype).smallest_normal)
+    return np.where(scale <= u, u + terms, u)
 
 
 def kinds(values: ArrayLike) -> NDArray[Any]:
@@ -208,7 +219,7 @@ def _scale(exact: _Floats) -> _Floats:
     return np.where(np.isfinite(exact), np.abs(exact), 0.0) + rms
 
 
-def _errors(values: _Floats, reference: _Floats, scale: _Floats, underflow: float) -> _Floats:
+def _errors(values: _Floats, reference: _Floats, scale: _Floats, underflow: _Floats) -> _Floats:
     """Scaled errors of finite elements; elsewhere 0 where the kinds match and inf where they do not."""
     kinds, expected = _kind(values), _kind(reference)
     with np.errstate(all="ignore"):

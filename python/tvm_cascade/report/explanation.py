@@ -69,7 +69,7 @@ class GroupReport:
             rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
         if self.bytes_before is not None and self.bytes_after is not None:
             sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
-            rows.append(("temporaries along it", sizes))
+            rows.append(("intermediates along it", sizes))
         if self.gauges:
             rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]

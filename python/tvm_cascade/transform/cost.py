@@ -65,7 +65,7 @@ class Estimate:
         return self.ns_after > MARGIN * self.ns_before and self.ns_after - self.ns_before > LEAST_LOSS_NS
 
     def __str__(self) -> str:
-        return f"{self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused (one core)"
+        return f"estimated {self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused (one core)"
 
 
 def estimate(program: Program, group: Group) -> Estimate:

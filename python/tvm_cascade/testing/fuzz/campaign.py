@@ -10,6 +10,7 @@ import gc
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -120,6 +121,7 @@ def run_trial(task: Task) -> Record:
 def work(tasks: Connection) -> None:
     """What a worker process does: trials, until there is none."""
     gc.set_threshold(_COLLECT_AFTER)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started the campaign ends it, and says so once
     while (task := tasks.recv()) is not None:
         tasks.send(run_trial(task))
 

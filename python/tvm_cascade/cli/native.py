@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tvm_cascade import native
+from tvm_cascade.bench.progress import waiting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,5 +18,6 @@ def run(_args: argparse.Namespace) -> int:
     if native.library_path() is None and reason is not None:
         print(reason)
         return 0
-    print(native.build())
+    with waiting("nvcc compiles the native library, which takes a minute or two"):
+        print(native.build())
     return 0

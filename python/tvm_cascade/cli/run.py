@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade run WORKLOAD`: the main job, from an unfused program to a fused one, checked and timed."""
+"""`python -m tvm_cascade run PROGRAM`: the main job, from an unfused program to a fused one, checked and timed."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ import math
 import os
 from collections.abc import Mapping
 
+import tvm
 from rich.table import Table
 
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import Checked, check
 from tvm_cascade.bench.peers import OURS_FUSED, OURS_UNFUSED, PEERS, TVM_DEFAULT
+from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import Row, Status
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
-from tvm_cascade.bench.workload import Workload
-from tvm_cascade.cli_arguments import (
+from tvm_cascade.cli.arguments import (
+    add_only_argument,
     add_option_arguments,
     add_shape_arguments,
-    chosen_workload,
+    check_seed,
     console,
     options_given,
+    target_of,
 )
+from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes
 from tvm_cascade.report.explanation import bytes_text
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
-from tvm_cascade.targets import resolve_target
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the float64 oracle's buffers
 _PLAN = Plan(repeats=11, max_seconds=2.0)
@@ -38,38 +41,50 @@ _FAILURES = (Status.WRONG, Status.FAILED)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("workload", metavar="WORKLOAD", help="one of those that `workloads` lists")
+    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
+    add_only_argument(parser)
     add_shape_arguments(parser)
-    add_option_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine) or a target of kind llvm')
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    add_option_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build, fuse, explain, run, check and time; returns the exit code."""
-    workload, target = chosen_workload(args.workload, args), resolve_target(args.target)
+    """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong or fails."""
+    target = target_of(args.target)
+    if target.kind.name != "llvm":
+        hint = "`explain --target` says what a GPU gets, and `bench --suite prefill` measures on one"
+        raise InputError("a target of kind llvm, which this machine can run", target.kind.name, "--target", hint)
     options = FuseOptions.from_environment(**options_given(args))
-    if args.seed < 0:
-        raise InputError("a seed of 0 or more", str(args.seed), "--seed")
-    _check_memory(workload)
-    case = Case(Entry(workload, None), options, target, args.seed)
-    shape = " ".join(f"{extent}={size}" for extent, size in workload.shape.items())
-    print(f"{workload.name} ({workload.dtype}): {shape}\ntarget: {target}\n")
-    print(f"{explain_outcomes({workload.name: case.func}, {workload.name: case.outcome})}\n")
+    check_seed(args)
+    codes = [_run(job, options, target, args.seed) for job in chosen_jobs([args.program], args)]
+    return max(codes)
+
+
+def _run(job: Job, options: FuseOptions, target: tvm.target.Target, seed: int) -> int:
+    _check_memory(job)
+    with waiting(f"deriving and proving the folds of {job.name}"):
+        case = Case(Entry(job, None), options, target, seed)
+    shape = " ".join(f"{extent}={size}" for extent, size in job.shape.items())
+    print(f"{job.name} ({job.dtype}){': ' if shape else ''}{shape}\ntarget: {target}\n")
+    print(f"{explain_outcomes({job.name: case.func}, {job.name: case.outcome})}\n", flush=True)
     if not case.outcome.fused and not case.declined:
         print("nothing was fused, so there is nothing to compare")
         return 0
     forms = [TVM_DEFAULT, OURS_UNFUSED] + ([OURS_FUSED] if case.outcome.fused else [])
-    checked = check(case, {name: PEERS[name] for name in forms})
-    timings = measure({name: r.call for name, r in checked.runnable.items()}, _PLAN, IdleGate(_GATE_SECONDS))
+    with waiting("compiling, running and checking against float64"):
+        checked = check(case, {name: PEERS[name] for name in forms})
+    gate = IdleGate(_GATE_SECONDS)
+    with waiting(lambda: f"timing{gate.told}"):
+        timings = measure({name: r.call for name, r in checked.runnable.items()}, _PLAN, gate)
     _print_table(checked, timings)
     _print_gain(case, checked, timings)
     return 1 if any(row.status in _FAILURES for row in checked.rows) else 0
 
 
-def _check_memory(workload: Workload) -> None:
+def _check_memory(job: Job) -> None:
     """Refuse what the float64 oracle could not hold, before anything is allocated."""
-    func = workload.build()
+    func = job.build()
     buffers = [*func.params, *func.body.block.alloc_buffers]
     needed = 8 * sum(math.prod(int(extent) for extent in buffer.ty.shape) for buffer in buffers)
     limit = int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -77,8 +92,8 @@ def _check_memory(workload: Workload) -> None:
         raise InputError(
             f"stages that take at most {bytes_text(limit)} in float64, half of this machine's memory",
             bytes_text(needed),
-            f"workload `{workload.name}`",
-            "pass --small, or smaller extents with --shape",
+            f"program `{job.name}`",
+            "pass --small, or smaller extents with --shape" if job.shape else "give the program smaller extents",
         )
 
 
@@ -118,7 +133,8 @@ def _print_gain(case: Case, checked: Checked, timings: Mapping[str, Timing]) -> 
         print(f"fusing alone: {ratio:.2f} times as fast as unfused under our own schedule")
     before, after = ([row.temporary_bytes for row in checked.rows if row.name == n] for n in (TVM_DEFAULT, OURS_FUSED))
     if before and after and before[0] is not None and after[0] is not None:
-        print(f"temporaries: {bytes_text(before[0])} unfused, {bytes_text(after[0])} fused")
+        sizes = f"{bytes_text(before[0])} by TVM's default, {bytes_text(after[0])} fused"
+        print(f"temporaries: {sizes} (all that is allocated besides inputs and outputs)")
     print(f"reading, deriving, proving and rewriting: {case.fuse_seconds:.2f} s")
     replaced = vectorise_math(case.outcome.func)[1] if case.options.vector_math and case.options.schedule else ()
     if replaced:

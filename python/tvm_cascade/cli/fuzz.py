@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
-import time
 from pathlib import Path
 
 import tvm
 
 from tvm_cascade.algebra.derive import derive
-from tvm_cascade.cli_arguments import console
+from tvm_cascade.bench.progress import waiting
+from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.errors import InputError
 from tvm_cascade.targets import core_count
 from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.summary import findings, summary
-
-_PROGRESS_SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +37,9 @@ def run(args: argparse.Namespace) -> int:
             raise InputError("0 or more", str(getattr(args, name)), f"--{name}")
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
+    if args.gpu and not tvm.cuda(0).exist:
+        raise InputError("a GPU, for --gpu", "no CUDA device here", "fuzz", "leave --gpu out")
+    check_writable(args.state, "--state")
     if args.replay is not None:
         return _replay(args.replay)
     if not (args.algebra or args.programs or args.gpu) and args.state is None:
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     state = State(args.state)
     try:
         plan = Plan(args.algebra, args.programs, args.jobs, args.seed, args.budget, args.gpu)
-        run_campaign(plan, state, _Progress())
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-    finally:
+        progress = _Progress()
+        with waiting(lambda: progress.told):
+            run_campaign(plan, state, progress)
+    finally:  # stopped or not, what was found is told
         state.close()
-    console().print(summary(state.records.values()))
+        console().print(summary(state.records.values()))
     return 1 if findings(state.records.values()) else 0
 
 
@@ -70,13 +70,11 @@ def _replay(seed: int) -> int:
 
 
 class _Progress:
-    """A line on standard error now and then."""
+    """How far a campaign is, in words."""
 
     def __init__(self) -> None:
-        self.last = time.monotonic()
+        self.told = "workers start"
 
     def __call__(self, state: State, remaining: int) -> None:
-        if time.monotonic() - self.last > _PROGRESS_SECONDS:
-            self.last = time.monotonic()
-            found = len(findings(state.records.values()))
-            print(f"{len(state.records)} done, {remaining} to go, {found} findings", file=sys.stderr, flush=True)
+        found = len(findings(state.records.values()))
+        self.told = f"{len(state.records)} done, {remaining} to go, {found} findings"

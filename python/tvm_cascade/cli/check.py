@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade check`: every workload of the papers' tables fused and right, or refused with a proof."""
+"""`python -m tvm_cascade check`: programs fused and right, or refused with a proof; by default the papers' tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -15,11 +15,12 @@ from rich.table import Table
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audits
-from tvm_cascade.bench.programs.draws import KINDS
-from tvm_cascade.cli_arguments import console
+from tvm_cascade.bench.progress import waiting
+from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
+from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
 from tvm_cascade.errors import InputError
 
-JSON_FORMAT = 1
+JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""
 
 _COLUMNS = ("id", "verdict", "code", "parts", "loops", "unfused", "fused", "allowed", "worst input", "s", "")
@@ -27,28 +28,53 @@ _COLUMNS = ("id", "verdict", "code", "parts", "loops", "unfused", "fused", "allo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="those to check (all of RedFuser and Neptune)")
+    told = f"those to check (all workloads of RedFuser and Neptune): {TOLD}"
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=told)
+    add_only_argument(parser)
     parser.add_argument("--small", action="store_true", help="at sizes for small machines; else as published in length")
-    parser.add_argument("--inputs", nargs="+", default=KINDS, choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs")
+    parser.add_argument("--all", action="store_true", help="every workload that `workloads` lists")
+    add_input_arguments(parser)
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="rows checked at a time, a core each")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check; returns the exit code, 1 where a row is not sound."""
-    if args.seed < 0:
-        raise InputError("a seed of 0 or more", str(args.seed), "--seed")
+    check_inputs(args)
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
-    if args.json is not None and not args.json.parent.is_dir():
-        raise InputError("a file in a folder that exists", str(args.json), "--json")
-    chosen = [workloads.get(name) for name in args.workloads or published()]
-    out = console()
+    check_writable(args.json, "--json")
+    jobs = _chosen(args)
     found: list[Audit] = []
-    for row in audits(chosen, args.small, args.inputs, args.seed, args.jobs):
-        found.append(row)
-        print(f"{row.name}: {'ok' if row.ok else 'NOT SOUND'}", file=sys.stderr, flush=True)
+    try:
+        rows = audits(jobs, args.small, args.inputs, args.seed, args.jobs)
+        while row := _next(rows, len(found)):
+            found.append(row)
+            print(f"{row.name}: {'ok' if row.ok else 'NOT SOUND'}", file=sys.stderr, flush=True)
+    finally:  # stopped or not, what was found is told
+        _tell(found, args.json)
+    return 0 if all(row.ok for row in found) else 1
+
+
+def _chosen(args: argparse.Namespace) -> list[Job]:
+    """The programs to check, workloads at their published sizes."""
+    if args.all and args.programs:
+        raise InputError("programs or --all", "both", "check")
+    names = workloads.names() if args.all else args.programs or published()
+    sizes = argparse.Namespace(shape=[], dtype=None, small=False, only=args.only)  # the audit cuts sizes itself
+    return chosen_jobs(names, sizes)
+
+
+def _next(rows: Iterator[Audit], done: int) -> Audit | None:
+    with waiting(f"row {done + 1}: deriving, compiling and running on every input"):
+        return next(rows, None)
+
+
+def _tell(found: Sequence[Audit], path: Path | None) -> None:
+    """Print the table with its notes, and write it where it is asked for."""
+    if not found:
+        return
+    out = console()
     out.print(_table(found))
     for row in found:
         for problem in row.problems:
@@ -56,10 +82,9 @@ def run(args: argparse.Namespace) -> int:
     for line in _notes(found):
         out.print(line, markup=False)
     out.print(summary(found), markup=False)
-    if args.json is not None:
+    if path is not None:
         rows_as_data = [{**dataclasses.asdict(row), "ok": row.ok} for row in found]
-        args.json.write_text(json.dumps({"format": JSON_FORMAT, "rows": rows_as_data}, indent=1) + "\n")
-    return 0 if all(row.ok for row in found) else 1
+        path.write_text(json.dumps({"format": JSON_FORMAT, "rows": rows_as_data}, indent=1) + "\n")
 
 
 def published() -> list[str]:
@@ -68,12 +93,12 @@ def published() -> list[str]:
 
 
 def summary(found: Sequence[Audit]) -> str:
-    """How many workloads are fused, refused and sound, in one sentence."""
+    """How many programs are fused, refused and sound, in one sentence."""
     by_default = [row for row in found if not row.rescaled]
     fused = sum(row.verdict == "fused" for row in by_default)
-    refused = [row for row in by_default if row.verdict == "refused"]
+    refused = [row for row in by_default if row.counterexample]
     listed = sum(row.rescaled != () and row.verdict == "fused" for row in found)
-    text = f"{len(by_default)} workloads: {fused} fused, {len(refused)} refused with a counterexample"
+    text = f"{len(by_default)} programs: {fused} fused, {len(refused)} refused with a counterexample"
     if listed:
         text += f" ({listed} of them fuse once their dtype is listed in rescalable_casts)"
     wrong = sum(not row.ok for row in found)
@@ -86,10 +111,6 @@ def _table(found: Sequence[Audit]) -> Table:
     for column in _COLUMNS:
         table.add_column(column, justify="right" if column in ("parts", "s") else "left", no_wrap=True)
     for row in found:
-        worst = row.worst
-        errors = [
-            f"{error:.1e}" if math.isfinite(error) else "inf" for error in (worst.unfused_error, worst.fused_error)
-        ]
         fused = row.loops_after is not None
         table.add_row(
             f"{row.name}{' *' if row.rescaled else ''}",
@@ -97,14 +118,19 @@ def _table(found: Sequence[Audit]) -> Table:
             row.code,
             str(row.components) if fused else "-",
             f"{row.passes_before} → {row.loops_after}" if fused else "-",
-            errors[0],
-            errors[1] if fused else "-",
-            f"{worst.allowed:.1e}",
-            worst.input,
+            *_errors(row, fused),
             f"{row.seconds:.2f}",
             "ok" if row.ok else "NOT SOUND",
         )
     return table
+
+
+def _errors(row: Audit, fused: bool) -> list[str]:
+    worst = row.worst
+    if worst is None:
+        return ["-"] * 4
+    unfused, ours = (f"{e:.1e}" if math.isfinite(e) else "inf" for e in (worst.unfused_error, worst.fused_error))
+    return [unfused, ours if fused else "-", f"{worst.allowed:.1e}", worst.input]
 
 
 def _notes(found: Sequence[Audit]) -> list[str]:
@@ -112,6 +138,11 @@ def _notes(found: Sequence[Audit]) -> list[str]:
     if any(row.rescaled for row in found):
         dtypes = next(row.rescaled for row in found if row.rescaled)
         lines.append(f"* under rescalable_casts with {', '.join(dtypes)}")
+    for row in found:
+        for kind, output, error in row.blind:
+            lines.append(
+                f"{row.name}: {kind} shows nothing of {output}: the unfused program itself is off by {error:.0%}"
+            )
     counterexamples = {row.counterexample: row.name for row in reversed(found) if row.counterexample}
     lines += [f"refused, as {name}: {text}" for text, name in counterexamples.items()]
     sizes: dict[str, list[str]] = {}

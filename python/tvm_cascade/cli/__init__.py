@@ -1,0 +1,76 @@
+"""The command line: `python -m tvm_cascade COMMAND`, which is installed as `tvm-cascade` as well.
+
+Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input
+or a bad option, 130 interrupted, after what was found by then has been printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tvm_cascade import __version__
+from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run
+from tvm_cascade.errors import CascadeError
+
+_COMMANDS = (
+    ("run", "fuse a program, run it fused and unfused, check both against float64, print times", run),
+    ("explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel", explain),
+    ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
+    ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
+    ("bench", "a suite, or programs of your own, against its peers", bench),
+    ("fuzz", "random cascades through the algebra and the pass; resumes, and uses all cores", fuzz),
+    ("workloads", "the workloads that the commands know by name", lists.Workloads),
+    ("options", "the options of the pass: flag, variable, value in force, meaning", lists.Options),
+    ("reasons", "every reason code of a verdict: the law or limit, and what would make it fuse", lists.Reasons),
+    ("env", "versions, target, processor, threads and options in force", env),
+    ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
+)
+
+INTERRUPTED = 130
+"""The exit code of what was stopped by Ctrl-C: 128 and the signal's number."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are as short as all others of this package."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n  what to do: {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.run is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(args.run(args))
+    except CascadeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    started = Path(sys.argv[0]).name
+    prog = started if started.startswith("tvm-cascade") else "python -m tvm_cascade"
+    parser = _Parser(prog=prog, description="Cascaded reductions as folds.")
+    parser.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    for name, summary, command in _COMMANDS:
+        subparser = commands.add_parser(name, help=summary, description=summary)
+        command.add_arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    return parser

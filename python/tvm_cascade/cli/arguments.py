@@ -1,0 +1,153 @@
+"""Arguments that several commands share: shapes, inputs, targets, and a flag for every option of the pass."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tvm
+from rich.console import Console
+
+from tvm_cascade.bench.programs.draws import KINDS
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.targets import resolve_target
+
+_PLAIN_WIDTH = 120
+_STDERR = 2
+
+
+def console() -> Console:
+    """Where tables go: plain text, wide enough for a row, where standard output is no terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def add_shape_arguments(parser: argparse.ArgumentParser) -> None:
+    """--shape, --small and --dtype of workloads, --only of files."""
+    parser.add_argument("--shape", nargs="+", default=[], metavar="EXTENT=N", help="extents to replace, as keys=1024")
+    parser.add_argument("--small", action="store_true", help="the same workload at a size for small machines")
+    parser.add_argument("--dtype", help="storage: float16, bfloat16, float32 or float64; sums are at least float32")
+
+
+def add_only_argument(parser: argparse.ArgumentParser) -> None:
+    """--only, where programs come from files."""
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="functions of a file to keep")
+
+
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """--inputs and --seed."""
+    told = f"named data, of {', '.join(KINDS)} (default: all)"
+    parser.add_argument("--inputs", nargs="+", default=KINDS, metavar="KIND", help=told)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+
+
+def check_inputs(args: argparse.Namespace) -> None:
+    """Refuse unknown kinds of inputs and negative seeds.
+
+    Raises
+    ------
+    InputError
+        When there is one.
+    """
+    if unknown := [kind for kind in args.inputs if kind not in KINDS]:
+        raise InputError(f"names among {', '.join(KINDS)}", ", ".join(unknown), "--inputs")
+    check_seed(args)
+
+
+def check_seed(args: argparse.Namespace) -> None:
+    """Refuse a negative seed.
+
+    Raises
+    ------
+    InputError
+        When it is one.
+    """
+    if args.seed < 0:
+        raise InputError("a seed of 0 or more", str(args.seed), "--seed")
+
+
+def check_writable(path: Path | None, flag: str) -> None:
+    """Refuse a file that cannot be written, before anything takes time.
+
+    Raises
+    ------
+    InputError
+        When its folder does not exist, or it is a folder itself.
+    """
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise InputError("a file in a folder that exists", str(path), flag)
+
+
+def add_option_arguments(parser: argparse.ArgumentParser) -> None:
+    """A flag for every field of `FuseOptions`; what is not given comes from TVM_CASCADE_* variables, then defaults."""
+    group = parser.add_argument_group("options of the pass", "which TVM_CASCADE_<OPTION> variables preset")
+    for option in dataclasses.fields(FuseOptions):
+        group.add_argument(flag(option.name), default=None, help=_told(option), **_kind(option))
+
+
+def flag(name: str) -> str:
+    """The flag of an option: --rescalable-casts of rescalable_casts."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _told(option: dataclasses.Field[Any]) -> str:
+    return str(option.metadata["meaning"]).replace("%", "%%")
+
+
+def _kind(option: dataclasses.Field[Any]) -> dict[str, Any]:
+    """How argparse reads a flag: by the kind of the option's default."""
+    if isinstance(option.default, bool):
+        return {"action": argparse.BooleanOptionalAction}
+    if isinstance(option.default, tuple):
+        return {"nargs": "*", "metavar": "DTYPE"}
+    if isinstance(option.default, str):
+        return {"metavar": "|".join(option.metadata["choices"])}
+    return {"type": int, "metavar": "N"}
+
+
+def options_given(args: argparse.Namespace) -> dict[str, Any]:
+    """Fields of `FuseOptions` that the command line names."""
+    given = {field.name: getattr(args, field.name, None) for field in dataclasses.fields(FuseOptions)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
+    }
+
+
+def target_of(text: str) -> tvm.target.Target:
+    """The target that the command line names: a kind, a tag, sm_90a for that architecture, or a target's JSON.
+
+    Raises
+    ------
+    InputError
+        When it is no target that we compile for.
+    """
+    meant: str | dict[str, Any] = text
+    if text.startswith("sm_"):
+        meant = {"kind": "cuda", "arch": text}
+    elif text.lstrip().startswith("{"):
+        try:
+            meant = json.loads(text)
+        except ValueError as error:
+            raise InputError("a target's JSON", f"{text}: {error}", "--target") from error
+    with _without_warnings_of_tvm():
+        return resolve_target(meant)
+
+
+@contextmanager
+def _without_warnings_of_tvm() -> Iterator[None]:
+    """Keeps what TVM's C++ side writes to standard error while it looks for devices from standing before a message."""
+    kept, nowhere = os.dup(_STDERR), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, _STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(kept, _STDERR)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,70 @@
+"""`python -m tvm_cascade env`: what is installed and in force, for a report of a problem."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib import metadata
+
+import tvm
+from rich.table import Table
+from tvm.target import codegen
+
+from tvm_cascade import __version__, native
+from tvm_cascade.cli.arguments import console
+from tvm_cascade.cli.lists import options_in_force
+from tvm_cascade.errors import CascadeError
+from tvm_cascade.targets import core_count, host_target
+
+_DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy", "rich")
+_EXTRAS = {"torch": "bench", "xgboost": "tune", "psutil": "tune", "cloudpickle": "tune"}
+_VECTOR_FEATURES = ("sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bf16", "amx-tile", "neon", "sve")
+_THREAD_VARIABLES = ("TVM_NUM_THREADS", "OMP_NUM_THREADS")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(_args: argparse.Namespace) -> int:
+    """Print what a report of a problem needs; returns the exit code."""
+    options = options_in_force()
+    target = host_target()
+    rows = [("tvm-cascade", __version__), ("python", platform.python_version()), ("system", platform.platform())]
+    rows += [(name, _version(name)) for name in _DISTRIBUTIONS]
+    rows += [(f"{name} (extra `{extra}`)", _version(name)) for name, extra in _EXTRAS.items()]
+    rows += [("llvm", str(codegen.llvm_version_major(allow_none=True))), ("target", str(target))]
+    rows += [("cpu features", _features(target)), ("threads", _threads())]
+    rows += [("native library", native.why_absent() or str(native.library_path())), ("gpus", _gpus())]
+    rows += [(f"option {name}", value) for name, value in options.items()]
+    table = Table(show_header=False, box=None)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table, markup=False)
+    return 0
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _features(target: tvm.target.Target) -> str:
+    known = codegen.llvm_get_cpu_features(target)
+    return " ".join(name for name in _VECTOR_FEATURES if name in known) or "unknown"
+
+
+def _gpus() -> str:
+    try:
+        found = [native.device_properties(device) for device in range(native.device_count())]
+    except CascadeError as error:
+        return f"unknown: {error.found}" if native.library_path() else "unknown without the native library"
+    return ", ".join(f"{gpu.name} ({gpu.arch}, {gpu.multiprocessors} multiprocessors)" for gpu in found) or "none"
+
+
+def _threads() -> str:
+    settings = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
+    return " ".join([f"{core_count()} cores", *settings])

@@ -1,0 +1,61 @@
+"""`python -m tvm_cascade explain PROGRAM`: for a workload, a file of TVMScript or a saved module."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tvm import ir
+
+from tvm_cascade.bench.progress import waiting
+from tvm_cascade.cli.arguments import (
+    add_only_argument,
+    add_option_arguments,
+    add_shape_arguments,
+    check_writable,
+    options_given,
+    target_of,
+)
+from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.explain import explain_functions
+from tvm_cascade.report.html import page
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
+    add_only_argument(parser)
+    add_shape_arguments(parser)
+    told = 'also say what each function becomes on a GPU: "cuda" for the one here, sm_90a, or {"kind": "cuda", …}'
+    parser.add_argument("--target", help=told)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--html", metavar="OUT", type=Path, help="write an HTML page there")
+    add_option_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain; returns the exit code."""
+    options = FuseOptions.from_environment(**options_given(args))
+    target = None if args.target is None else target_of(args.target)
+    check_writable(args.html, "--html")
+    functions = _functions(args)
+    with waiting(f"reading {args.program}, deriving and proving its folds"):
+        explanation = explain_functions(functions, options, target)
+    if args.html:
+        try:
+            args.html.write_text(page(explanation, args.program), encoding="utf-8")
+        except OSError as error:
+            raise InputError("a file that can be written", str(error), "--html") from error
+    if args.json:
+        print(explanation.to_json())
+    elif not args.html:
+        print(explanation)
+    return 0
+
+
+def _functions(args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+    if is_file_name(args.program):
+        return functions_of_file(Path(args.program), args)
+    return {args.program: chosen_workload(args.program, args).build()}

@@ -1,0 +1,84 @@
+"""`python -m tvm_cascade workloads`, `options` and `reasons`: what there is to name."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+
+from rich.table import Table
+
+from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.bench import workloads
+from tvm_cascade.cli.arguments import console, flag
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions
+
+
+class Workloads:
+    """The command `workloads`."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """--family and --source."""
+        parser.add_argument("--family", help="only those of one family")
+        parser.add_argument("--source", help="only those from one source")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        """Print the workloads; returns the exit code."""
+        table = Table("name", "family", "source", "dtype", "shape", box=None)
+        for name in workloads.names(args.family, args.source):
+            workload = workloads.get(name)
+            shape = " ".join(f"{extent}={size}" for extent, size in workload.shape.items())
+            table.add_row(name, workload.family, workload.source, workload.dtype, shape)
+        console().print(table)
+        return 0
+
+
+class Options:
+    """The command `options`."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """It takes none."""
+
+    @staticmethod
+    def run(_args: argparse.Namespace) -> int:
+        """Print the options of the pass; returns the exit code."""
+        in_force = options_in_force()
+        for option in dataclasses.fields(FuseOptions):
+            choices = option.metadata["choices"]
+            print(f"{option.name}  ({flag(option.name)}, {ENVIRONMENT_PREFIX}{option.name.upper()})")
+            print(f"    {option.metadata['meaning']}" + (f"; of {', '.join(choices)}" if choices else ""))
+            print(f"    in force: {in_force[option.name]}")
+        return 0
+
+
+def options_in_force() -> dict[str, str]:
+    """Each option's value in words, with the variable that it comes from."""
+    options, told = FuseOptions.from_environment(), {}
+    for field in dataclasses.fields(FuseOptions):
+        variable = f"{ENVIRONMENT_PREFIX}{field.name.upper()}"
+        source = f"  (from {variable})" if os.environ.get(variable) else ""
+        told[field.name] = f"{getattr(options, field.name)}{source}"
+    return told
+
+
+class Reasons:
+    """The command `reasons`."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """CODE."""
+        parser.add_argument("codes", nargs="*", metavar="CODE", help="those to tell (all)")
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        """Print the reason codes with their laws and hints; returns the exit code."""
+        if unknown := [code for code in args.codes if code not in CODES]:
+            raise InputError(f"codes among {', '.join(CODES)}", ", ".join(unknown), "reasons")
+        for code, (verdict, law, hint) in CODES.items():
+            if not args.codes or code in args.codes:
+                print(f"{code}  ({verdict})\n    {law}" + (f"\n    to make it fuse: {hint}" if hint else ""))
+        return 0

@@ -1,0 +1,48 @@
+"""`python -m tvm_cascade numerics PROGRAM`: errors of the fused and of the unfused program, by named input."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from tvm_cascade.accuracy.numerics import numerics
+from tvm_cascade.accuracy.table import Numerics
+from tvm_cascade.bench.progress import waiting
+from tvm_cascade.cli.arguments import (
+    add_input_arguments,
+    add_only_argument,
+    add_option_arguments,
+    add_shape_arguments,
+    check_inputs,
+    options_given,
+)
+from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
+    add_only_argument(parser)
+    add_shape_arguments(parser)
+    add_input_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, of each function")
+    add_option_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure; returns the exit code, 1 where a fused program is worse than it may be."""
+    check_inputs(args)
+    worse = False
+    for job in chosen_jobs([args.program], args):
+        found = _measured(job, args)
+        print(found.to_json() if args.json else found)
+        worse |= not found.ok
+    return int(worse)
+
+
+def _measured(job: Job, args: argparse.Namespace) -> Numerics:
+    with waiting(f"deriving, compiling and running {job.name}"):
+        data = {kind: job.inputs(np.random.default_rng(args.seed), kind) for kind in args.inputs}
+        func = job.build().with_attr("global_symbol", job.name)
+        return numerics(func, data, seed=args.seed, **options_given(args))

@@ -1,0 +1,199 @@
+"""The programs that a command is asked about: workloads by name, and functions of the user's own files."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import linecache
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import tvm
+from tvm import ir, tirx
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.given import GivenFunction
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.errors import InputError, WorkloadError
+from tvm_cascade.report.explain import functions_of
+
+SUFFIXES = (".py", ".json")
+TOLD = (
+    "a workload that `workloads` lists; or a .py file, run to get its PrimFuncs and IRModules; or the .json of "
+    "tvm.ir.save_json"
+)
+"""What a program's name may be, for the help of a command."""
+
+_MESSAGE_LINES = 12
+Job = Workload | GivenFunction
+
+
+def chosen_jobs(names: Sequence[str], args: argparse.Namespace) -> list[Job]:
+    """The programs of several names, to be run: functions that cannot be are told of, and left out.
+
+    Raises
+    ------
+    WorkloadError, InputError
+        When a name stands for nothing, or nothing is left.
+    """
+    found: list[Job] = []
+    for name in names:
+        if is_file_name(name):
+            found += _given(Path(name), args)
+        else:
+            found.append(chosen_workload(name, args))
+    return found
+
+
+def _given(path: Path, args: argparse.Namespace) -> list[GivenFunction]:
+    found: list[GivenFunction] = []
+    refused: list[InputError] = []
+    for name, func in functions_of_file(path, args).items():
+        try:
+            if not isinstance(func, tirx.PrimFunc):
+                raise InputError("a PrimFunc", type(func).__name__, f"function `{name}` of {path}")
+            found.append(GivenFunction(name, str(path), func))
+        except InputError as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    for one in refused:
+        print(f"left out: {one}", file=sys.stderr)
+    return found
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a program is named by a path rather than as a workload.
+
+    Raises
+    ------
+    InputError
+        When it is a path to what holds no program.
+    """
+    if name in workloads.names():
+        return False
+    path = Path(name)
+    if path.suffix in SUFFIXES:
+        return True
+    if os.sep in name or path.exists():
+        found = "a folder" if path.is_dir() else "a file of another kind" if path.exists() else "no such file"
+        raise InputError(f"a workload, or a file that ends in {' or '.join(SUFFIXES)}", found, name)
+    return False
+
+
+def chosen_workload(name: str, args: argparse.Namespace) -> Workload:
+    """The named workload at the shape and dtype that the command line asks for.
+
+    Raises
+    ------
+    WorkloadError
+        When there is no such workload, extent or dtype.
+    """
+    workload = workloads.get(name)
+    if args.small:
+        workload = workload.cpu
+    if args.dtype:
+        workload = workload.with_dtype(args.dtype)
+    return workload.with_shape(**_shape(name, args.shape)) if args.shape else workload
+
+
+def _shape(name: str, pairs: list[str]) -> dict[str, int]:
+    """{"keys": 1024} from ["keys=1024"]; a list in one argument, as keys=1024,queries=8, is taken too."""
+    shape = {}
+    for pair in (part for text in pairs for part in text.split(",") if part):
+        extent, _, value = pair.partition("=")
+        if not value.strip().isdecimal():
+            known = " ".join(f"{one}={size}" for one, size in workloads.get(name).shape.items())
+            hint = f"pass some of --shape {known}"
+            raise WorkloadError("extents as NAME=N", repr(pair), f"--shape of workload `{name}`", hint)
+        shape[extent.strip()] = int(value)
+    return shape
+
+
+def functions_of_file(path: Path, args: argparse.Namespace) -> dict[str, ir.BaseFunc]:
+    """The functions of a file, by name: those of --only where it is given.
+
+    Raises
+    ------
+    InputError
+        When the file is not there, does not run, or holds no such function, or arguments of workloads are given.
+    """
+    if args.shape or args.small or args.dtype:
+        raise InputError("--shape, --small and --dtype with a workload only", "a file", str(path))
+    if not path.is_file():
+        raise InputError("a file that exists", "a folder" if path.is_dir() else "none", str(path))
+    found = _from_python(path) if path.suffix == ".py" else _from_json(path)
+    if unknown := [name for name in args.only if name not in found]:
+        raise InputError(f"functions among {', '.join(found)}", ", ".join(unknown), f"--only of {path}")
+    return {name: func for name, func in found.items() if not args.only or name in args.only}
+
+
+def _from_json(path: Path) -> dict[str, ir.BaseFunc]:
+    expected, hint = "a module or PrimFunc as tvm.ir.save_json writes it", "tvm.ir.save_json(module)"
+    try:
+        loaded = tvm.ir.load_json(path.read_text(encoding="utf-8"))
+    except Exception as error:  # on other text TVM raises whatever it runs into
+        first = next(iter(str(error).strip().splitlines()), "")
+        raise InputError(expected, f"{type(error).__name__}: {first}", str(path), hint) from error
+    return functions_of(loaded, str(path))
+
+
+def _from_python(path: Path) -> dict[str, ir.BaseFunc]:
+    """Every PrimFunc and every function of every IRModule that the file defines, under the file's own names."""
+    functions: dict[str, ir.BaseFunc] = {}
+    for name, value in vars(_executed(path)).items():
+        if isinstance(value, tirx.PrimFunc):
+            functions[name] = value
+        elif isinstance(value, tvm.IRModule):
+            functions |= {f"{name}.{inner}": func for inner, func in functions_of(value, str(path)).items()}
+    if not functions:
+        raise InputError("PrimFuncs or IRModules at the file's top level", "none", str(path))
+    return functions
+
+
+def _executed(path: Path) -> ModuleType:
+    """The file as a module, run as `python FILE` would, though not as __main__."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None  # the suffix is .py
+    module = importlib.util.module_from_spec(spec)
+    expected = "a Python file that runs to its end"
+    try:
+        with _beside(path), contextlib.redirect_stdout(sys.stderr):  # standard output is for the command's own
+            spec.loader.exec_module(module)
+    except SystemExit as error:
+        raise InputError(expected, f"sys.exit({error.code!r})", _place(error, path)) from error
+    except Exception as error:  # the file is the user's program: anything may be raised
+        lines = str(error).strip().splitlines()
+        message = "\n    ".join([f"{type(error).__name__}: {next(iter(lines), '')}", *lines[1:_MESSAGE_LINES]])
+        raise InputError(expected, message, _place(error, path)) from error
+    return module
+
+
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """The file's folder as the first place that is imported from, and no arguments for it."""
+    search, arguments = list(sys.path), sys.argv
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.argv = [str(path)]
+    try:
+        yield
+    finally:
+        sys.path[:], sys.argv = search, arguments
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The line of the file that raised, or is no Python, with its text."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    line = frames[-1].lineno if frames else None
+    if told := re.search(rf"{re.escape(str(path))}:(\d+)", str(error)):  # TVMScript's own place in it
+        line = int(told.group(1))
+    if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename) == path:
+        line = error.lineno
+    text = linecache.getline(str(path), line or 0).strip()
+    return f"{path}:{line}: {text}" if line else str(path)
