@@ -28,6 +28,7 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
+from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
@@ -37,7 +38,7 @@ from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.targets import host_target, resolve_target
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu
-from tvm_cascade.transform.fuse_function import FUSED, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import FUSED, AsItIs, Outcome, fuse_function
 
 __all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
 
@@ -175,26 +176,60 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
     with target if on_gpu else contextlib.nullcontext():  # which tiles are cut depends on it
         outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
-    replaced: set[str] = set()
-    kernels: dict[str, Kernel | str] = {}
+    replaced: dict[str, tuple[str, ...]] = {}
+    kernels: dict[str, Kernel | AsItIs | str] = {}
     for name, outcome in outcomes.items():
         if on_gpu:
             lowered, kernels[name] = _scheduled_gpu(outcome, name, target, options, fuse)
         else:
-            lowered, names = _scheduled(outcome, target, options, tuning)
-            replaced.update(names)
+            lowered, replaced[name], why = _scheduled(outcome, target, options, tuning)
+            kernels |= {name: why} if why else {}
         mod.update_func(mod.get_global_var(name), lowered)
-    explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
-    bounds = {name: ULP_BOUNDS[name] for name in sorted(replaced)}
     fast_math = any(isinstance(kernel, Kernel) and kernel.fast_math for kernel in kernels.values())
-    built = generate(mod, target, fast_math)
+    plain = {name: _plain(outcomes[name], func) for name, func in named.items()} if on_gpu else named
+    built, failed = _generated(mod, plain, target, fast_math)
+    kernels |= failed
+    explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
+    names = sorted({function for name in replaced if name not in failed for function in replaced[name]})
     exported = partial(export_library, built, mod, target, fast_math)
-    return Compiled(built, mod, explained, exported, target, bounds)
+    return Compiled(built, mod, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
+
+
+def _plain(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A function as it was written, for a GPU, which needs a thread for it."""
+    return func if outcome.program is None else launch_serial(outcome.program.func)
+
+
+def _generated(
+    mod: tvm.IRModule, plain: dict[str, tirx.PrimFunc], target: Target, fast_math: bool
+) -> tuple[tvm.runtime.Executable, dict[str, AsItIs]]:
+    """The module's code, and the functions that TVM generates no code for as they were lowered.
+
+    In the module, these become their `plain` forms.
+
+    Raises
+    ------
+    Exception
+        TVM's own, where it builds the program as it was written no more.
+    """
+    try:
+        return generate(mod, target, fast_math), {}
+    except Exception:
+        failed: dict[str, AsItIs] = {}
+        for name, func in plain.items():
+            try:
+                generate(tvm.IRModule({name: mod[name]}), target, fast_math)
+            except Exception as error:
+                failed[name] = AsItIs.after("TVM generates no code for it fused and scheduled", error)
+                mod.update_func(mod.get_global_var(name), func)
+        if not failed:
+            raise
+        return generate(mod, target, fast_math), failed
 
 
 def _scheduled_gpu(
     outcome: Outcome, name: str, target: Target, options: FuseOptions, fuse: bool
-) -> tuple[tirx.PrimFunc, Kernel | str]:
+) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
     """The function for a CUDA target, and the kernel generated from its fold, or why it has none."""
     func = outcome.func
     if not options.schedule or _is_scheduled(outcome.readable) or outcome.program is None:
@@ -211,29 +246,28 @@ def _as_it_is(func: tirx.PrimFunc) -> Outcome:
 
 def _scheduled(
     outcome: Outcome, target: Target, options: FuseOptions, tuning: _Tuning
-) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
-    """The function under a schedule for the target, and the names of the functions whose arithmetic was replaced."""
+) -> tuple[tirx.PrimFunc, tuple[str, ...], AsItIs | None]:
+    """The function under a schedule for the target; whose arithmetic was replaced; why ours does not apply, if so."""
     func = outcome.readable
     fused = func.attrs is not None and FUSED in func.attrs
-    whole = outcome.program is not None and not outcome.program.opaque
-    readable = whole or (fused and not _is_scheduled(func))
+    plain = outcome.program is not None and not outcome.program.opaque
+    readable = plain or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
-        return func, ()
-    func = (whole_tiles if fused else whole_products)(round_float8(func), target)
-    lowered = tuning.best(func, target, options.vector_math) if fused and tuning.wanted else None
-    if lowered is None:
-        try:
-            schedule = s_tir.Schedule(private_copy(func))
+        return func, (), None
+    func, why = round_float8(func), None
+    try:
+        whole = (whole_tiles if fused else whole_products)(func, target)
+        lowered = tuning.best(whole, target, options.vector_math) if fused and tuning.wanted else None
+        if lowered is None:
+            schedule = s_tir.Schedule(private_copy(whole))
             (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
             lowered = schedule.mod["main"]
-        except s_tir.ScheduleError:
-            if whole:
-                raise
-            lowered = func  # TVM takes no scope apart in which a nest that was not read writes over what others read
+    except Exception as error:  # such as: a nest that was not read writes over what others read
+        lowered, why = func, AsItIs.after("our schedule does not apply", error)
     lowered = skip_dead_tiles(lowered)
     lowered = lower_bfloat16(lowered) or lowered
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
-    return vectorise_math(lowered) if options.vector_math else (lowered, ())
+    return (*(vectorise_math(lowered) if options.vector_math else (lowered, ())), why)
 
 
 def _is_scheduled(func: tirx.PrimFunc) -> bool:

@@ -14,17 +14,19 @@ from tvm.target import Target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
-from tvm_cascade.schedule.gpu_serial import launch_opaque
+from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import select_kernel
-from tvm_cascade.transform.fuse_function import Outcome
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"
 
 
-def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions) -> tuple[tirx.PrimFunc, Kernel | str]:
+def lower_cuda(
+    outcome: Outcome, name: str, target: Target, options: FuseOptions
+) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
     """A function for a CUDA target as it goes into code generation; and its kernel, or why it has none.
 
     Parameters
@@ -41,11 +43,9 @@ def lower_cuda(outcome: Outcome, name: str, target: Target, options: FuseOptions
     schedule = s_tir.Schedule(private_copy(func))
     try:
         schedule_gpu(schedule, target)
-    except s_tir.ScheduleError:
-        if outcome.program is None or not outcome.program.opaque:
-            raise
-        return launch_opaque(func, every=True), chosen  # a nest that was not read writes over what others read
-    return launch_opaque(schedule.mod["main"]), chosen
+    except Exception as error:  # such as: a nest that was not read writes over what others read
+        return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
+    return launch_serial(schedule.mod["main"]), chosen
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
-from tvm_cascade.schedule.gpu_serial import launch_opaque
+from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 TARGET = tvm.target.Target({"kind": "cuda", "arch": "sm_90a", "host": {"kind": "llvm", "opt-level": 0}})
@@ -35,7 +35,7 @@ def scheduled(func: tirx.PrimFunc) -> tirx.PrimFunc:
     own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": round_float8(func)})))
     schedule = s_tir.Schedule(own)
     schedule_gpu(schedule, TARGET)
-    return launch_opaque(schedule.mod["main"])
+    return launch_serial(schedule.mod["main"])
 
 
 def cuda_source(func: tirx.PrimFunc) -> str:

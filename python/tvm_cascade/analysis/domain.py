@@ -227,7 +227,11 @@ def _plain_stage(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, E
         if parts is None:
             return Reason("reducer", f"block {block.name_hint} stores {store.value}")
         reducer, value = parts
-        init = block.init.value
+        init, started = block.init.value, (block.init.buffer, list(block.init.indices))
+        if not started[0].same_as(store.buffer) or not same(started[1], list(store.indices)):
+            return Reason("opaque_block", f"block {block.name_hint} starts another element than it accumulates into")
+        if any(uses(index, reduce) for index in store.indices):
+            return Reason("opaque_block", f"block {block.name_hint} moves its result along an axis that it reduces")
         if not starts_at_identity(reducer, init):
             return Reason("reducer", f"block {block.name_hint} starts its {reducer} at {init}")
         reducer = started_at(reducer, init)

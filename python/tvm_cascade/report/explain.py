@@ -22,7 +22,7 @@ from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport,
 from tvm_cascade.targets import resolve_target
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu, select_kernel
-from tvm_cascade.transform.fuse_function import FUSED, Decision, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import FUSED, AsItIs, Decision, Outcome, fuse_function
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
@@ -98,13 +98,14 @@ def _architecture(target: str | dict[str, Any] | Target | None) -> str:
 def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
-    kernels: Mapping[str, Kernel | str] | None = None,
+    kernels: Mapping[str, Kernel | AsItIs | str] | None = None,
 ) -> Explanation:
     """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs.
 
     Parameters
     ----------
-    kernels : on a GPU, the kernel generated for each function, or why it has none.
+    kernels : on a GPU, the kernel generated for each function, or why it has none; on any target, why a function runs
+        as it is.
     """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
@@ -126,10 +127,12 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(kernel: Kernel | str | None) -> tuple[str, str]:
+def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
     """(what a function is lowered to, its tile program)."""
     if kernel is None:
         return "", ""
+    if isinstance(kernel, AsItIs):
+        return str(kernel), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule on CUDA cores: {kernel}", ""
     return str(kernel), str(kernel.program)

@@ -27,7 +27,8 @@ __all__ = ["schedule_gpu"]
 def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
     """Schedules a function for a CUDA GPU, in place; it may hold fused loops or none.
 
-    Nests that could not be read are left alone: `gpu_serial.launch_opaque` gives them to a thread afterwards.
+    Nests that could not be read, and those whose iterations depend on each other, are left alone:
+    `gpu_serial.launch_serial` gives them to a thread afterwards.
 
     Parameters
     ----------
@@ -47,7 +48,8 @@ def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
             alone.pop(nest.name)
         _Kernel(sch, gpu, late, loop, plan).run()
     for nest, outer in alone.values():
-        schedule_kernel_alone(sch, gpu, late, nest, outer)
+        if nest.independent:
+            schedule_kernel_alone(sch, gpu, late, nest, outer)
     late.apply(sch)
 
 

@@ -1,4 +1,4 @@
-"""Nests of which nothing is known, on a GPU: one thread runs each, as it stands.
+"""Nests that no threads may share, on a GPU: one thread runs each, as it stands.
 
 nest   ->   for blockIdx.x in 1: for threadIdx.x in 1: nest
 
@@ -10,33 +10,26 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.transform.nest import OPAQUE, ROLE
-
-__all__ = ["launch_opaque"]
+__all__ = ["launch_serial"]
 
 
-def launch_opaque(func: tirx.PrimFunc, every: bool = False) -> tirx.PrimFunc:
-    """The function with each opaque nest as a kernel of one thread; the very one that came in where there is none.
-
-    Parameters
-    ----------
-    every : the other nests as well, for a function that TVM's Schedule takes nothing of.
-    """
+def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with each nest that no thread is bound in as a kernel of one; the very one where there is none."""
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    if not every and not any(_is_opaque(nest) for nest in nests):
+    launched = [nest if _is_bound(nest) else _launched(nest) for nest in nests]
+    if all(new is old for new, old in zip(launched, nests, strict=True)):
         return func
-    launched = [_launched(nest) if every or _is_opaque(nest) else nest for nest in nests]
     body = launched[0] if len(launched) == 1 else tirx.SeqStmt(launched)
     fields = (root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init)
     whole = s_tir.SBlock(*fields, root.alloc_buffers, root.match_buffers, root.annotations)
     return func.with_body(s_tir.SBlockRealize([], True, whole))
 
 
-def _is_opaque(nest: tirx.Stmt) -> bool:
-    blocks: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(nest, (s_tir.SBlock, blocks.append))
-    return any(str(block.annotations.get(ROLE, "")) == OPAQUE for block in blocks)
+def _is_bound(nest: tirx.Stmt) -> bool:
+    loops: list[tirx.For] = []
+    tvm_ffi.structural_walk(nest, (tirx.For, loops.append))
+    return any(loop.thread_binding is not None for loop in loops)
 
 
 def _launched(nest: tirx.Stmt) -> tirx.Stmt:

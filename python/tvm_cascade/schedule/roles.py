@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
+from tvm_cascade.analysis.dependence import independent
 from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.schedule.partition import keeps_storage
@@ -50,6 +51,7 @@ class BlockPlan:
     stores : its stores, in order.
     loads : its loads, those of its own output left out.
     binds : it names intermediate values by statements, which TVM's vectoriser loses.
+    independent : its iterations may run in any order, and at once (`analysis.dependence`).
     """
 
     name: str
@@ -61,6 +63,7 @@ class BlockPlan:
     stores: tuple[tirx.BufferStore, ...]
     loads: tuple[Access, ...]
     binds: bool
+    independent: bool = True
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -208,7 +211,7 @@ def _read_loop(func: tirx.PrimFunc, nests: list[_Nest], later: list[_Nest]) -> F
         plan = _plan(nest, 0, axes.of(nest, 0))
         local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
         alone = outer == 1 and nest.role not in LOOP_ROLES  # another fused loop stays whole
-        if local and alone and set(rows) <= set(plan.spatial) and not plan.reduce:
+        if local and alone and plan.independent and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += _written(nest)
     guarded = any(_is_guarded(nest, outer) for nest in nests)
@@ -296,6 +299,7 @@ def _plan(nest: _Nest, outer: int, axes: dict[int, tirx.Var]) -> BlockPlan:
         stores,
         tuple(access for access in accesses if not any(access.buffer.same_as(out) for out in outputs)),
         bool(bound),
+        independent(block),
     )
 
 

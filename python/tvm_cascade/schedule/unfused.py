@@ -35,11 +35,11 @@ def schedule_unfused_cpu(sch: s_tir.Schedule, target: Target) -> None:
 
 
 def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
-    """Schedules one block's nest below `outer` loops that it shares with others."""
+    """Schedules one block's nest below `outer` loops that it shares with others; it stays serial where it must."""
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
     nest = Nest(sch, machine, deferred, plan, block, loops, alone=True)
-    if not plan.stores or not loops:
+    if not plan.stores or not loops or not plan.independent:
         return
     contraction = find_contraction(plan) if plan.is_static else None
     if contraction is not None and plan.extents[contraction.broadcast] > 1:

@@ -63,6 +63,22 @@ class Outcome:
         return self.func if self.fused or self.program is None else self.program.func
 
 
+@dataclass(frozen=True)
+class AsItIs:
+    """A function that runs as it was written, for no schedule of ours applies, and why."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"the function as it is: {self.why}"
+
+    @classmethod
+    def after(cls, step: str, raised: Exception) -> AsItIs:
+        """After a step that raised something, of which the last line says what it is."""
+        lines = [line.strip() for line in str(raised).splitlines() if line.strip()]
+        return cls(f"{step}: {type(raised).__name__}: {lines[-1] if lines else 'no message'}"[:300])
+
+
 def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str] | None = None) -> Outcome:
     """The function with its cascades fused, and a decision for every candidate.
 

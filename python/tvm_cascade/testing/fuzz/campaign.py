@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Protocol
 
 from tvm_cascade.errors import InputError
 from tvm_cascade.testing.fuzz.trial import Record
@@ -63,6 +64,21 @@ class Plan:
             for kind, count in counts.items():
                 if position * count // max(counts.values()) != (position + 1) * count // max(counts.values()):
                     yield kind, self.seed + position * count // max(counts.values())
+
+
+class Work(Protocol):
+    """What `run_campaign` needs to know of a plan."""
+
+    @property
+    def jobs(self) -> int:
+        """Worker processes."""
+
+    @property
+    def budget(self) -> float | None:
+        """Seconds after which no further trial starts; None for no limit."""
+
+    def tasks(self) -> Iterator[Task]:
+        """The trials, in order."""
 
 
 class State:
@@ -150,7 +166,7 @@ class _Worker:
 
 
 def run_campaign(
-    plan: Plan,
+    plan: Work,
     state: State,
     progress: Callable[[State, int], None] | None = None,
     target: Callable[[Connection], None] = work,

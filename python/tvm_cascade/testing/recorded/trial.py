@@ -1,0 +1,197 @@
+"""A trial of a recorded function: through the pass, `explain` and `compile`, and run beside what TVM builds of it.
+
+    python -m tvm_cascade.testing.recorded.trial functions.jsonl --state trials.jsonl
+
+Outputs start as poison, twice: what TVM's own build leaves to that, or computes from it, is not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+import tvm_cascade
+from tvm_cascade.compilation import compile_unfused
+from tvm_cascade.generation import generate
+from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.targets import core_count, host_target, resolve_target
+from tvm_cascade.testing.fuzz.campaign import State, Task, run_campaign
+from tvm_cascade.testing.fuzz.program import Array
+from tvm_cascade.testing.fuzz.summary import findings
+from tvm_cascade.testing.fuzz.trial import Record, first_line
+from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
+
+_MOST_ELEMENTS = 1 << 24
+_EXTENT = 16
+"""Of every dimension that has a name rather than a number."""
+
+_CUDA = {"kind": "cuda", "arch": "sm_90a"}
+
+_TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""Of the largest value in an array: another order of a sum, and arithmetic in another precision on the way."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A campaign over the functions of a file."""
+
+    path: Path
+    jobs: int
+    budget: float | None = None
+
+    def tasks(self) -> Iterator[Task]:
+        """Every function, by its place in the file."""
+        yield from ((str(self.path), position) for position in range(len(_lines(self.path))))
+
+
+@cache
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def work(tasks: Connection) -> None:
+    """What a worker process does: trials, until there is none."""
+    while (task := tasks.recv()) is not None:
+        path, position = task
+        recorded = json.loads(_lines(Path(path))[position])
+        try:
+            finding, detail = trial(tvm.ir.load_json(recorded["function"]))
+        except Exception as error:  # of the trial itself, such as data that cannot be made
+            finding, detail = "", f"not tried: {first_line(error)}"
+        tasks.send(Record(path, position, finding=finding, detail=f"{recorded['test']}: {detail}"))
+
+
+def trial(func: tirx.PrimFunc) -> tuple[str, str]:
+    """("wrong", "changed" or "error", what happened); the first is empty where all is well."""
+    mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    text = mod.script()
+    if mod.script() != text:
+        return "", "its text is never the same"
+    forms: dict[str, Callable[[], Any]] = {
+        "explain": lambda: str(tvm_cascade.explain(mod)),
+        "pass": lambda: _tvm_build(FuseCascadedReductions(force=True)(mod)),
+        "compile": lambda: tvm_cascade.compile(mod).runtime_module,
+        "compile_unfused": lambda: compile_unfused(mod).runtime_module,
+        "compile for CUDA": lambda: tvm_cascade.compile(mod, _CUDA),
+    }
+    built, failed = {}, {}
+    for name, build in forms.items():
+        try:
+            built[name] = build()
+        except Exception as error:  # whatever is raised is what the trial looks for
+            failed[name] = first_line(error)
+        if mod.script() != text:
+            return "changed", f"{name} changed the module"
+    try:
+        plain = _tvm_build(tvm.ir.load_json(tvm.ir.save_json(mod)))
+    except Exception as error:  # a function that is no program for this machine
+        own = {name: message for name, message in failed.items() if name == "explain"}
+        return ("error", f"{own}") if own else ("", f"TVM does not build it: {first_line(error)}")
+    own = {n: message for n, message in failed.items() if n != "compile for CUDA" or _builds_for_cuda(mod)}
+    if own:
+        return "error", f"{own}"
+    for name in ("pass", "compile", "compile_unfused"):
+        if message := _difference(func, plain, built[name]):
+            return "wrong", f"{name}: {message}"
+    return "", "right"
+
+
+def _tvm_build(mod: tvm.IRModule) -> tvm.runtime.Executable:
+    return tvm.compile(mod, target=host_target())
+
+
+def _builds_for_cuda(mod: tvm.IRModule) -> bool:
+    """Whether TVM builds the module's function for CUDA with every nest in one thread."""
+    try:
+        generate(tvm.IRModule({"main": launch_serial(mod["main"])}), resolve_target(_CUDA), False)
+    except Exception:
+        return False
+    return True
+
+
+def _difference(func: tirx.PrimFunc, plain: tvm.runtime.Executable, ours: tvm.runtime.Executable) -> str:
+    """What the two make different of equal arguments."""
+    first, second, found = (_run(built, func, poison) for built, poison in ((plain, 77), (plain, 50), (ours, 77)))
+    for param, one, two, mine in zip(func.params, first, second, found, strict=True):
+        if not isinstance(one, np.ndarray):
+            continue
+        told = _equal(one, two)
+        agree = _equal(one, mine) | ~told
+        if one.dtype.kind not in "iub":
+            exact, computed = one.astype("float64"), mine.astype("float64")
+            scale = np.max(np.abs(exact[np.isfinite(exact)]), initial=0.0)
+            with np.errstate(invalid="ignore"):
+                agree |= np.abs(exact - computed) <= _TOLERANCES.get(str(one.dtype), 0.2) * scale
+        if not np.all(agree):
+            at = tuple(int(i) for i in np.argwhere(~agree)[0])
+            return f"{param.name}: {np.sum(~agree)} of {agree.size} differ, at {at} {mine[at]} for {one[at]}"
+    return ""
+
+
+def _equal(left: Array, right: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return (left == right) | ((left != left) & (right != right))
+
+
+def _run(built: tvm.runtime.Executable, func: tirx.PrimFunc, poison: int) -> list[Any]:
+    """The arguments as they are after a call."""
+    rng = np.random.default_rng(0)
+    stores: list[tirx.BufferStore] = []
+    loads: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(func.body, [(tirx.BufferStore, stores.append), (ir.TensorLoad, loads.append)])
+    read = [load.source for load in loads]
+    outputs = [s.buffer for s in stores if not any(s.buffer.same_as(other) for other in read)]
+    sizes: dict[str, int] = {}
+    arguments: list[Any] = []
+    for param in func.params:
+        drawn = _argument(param, rng, sizes)
+        if any(param.same_as(output) for output in outputs):
+            drawn = np.full(drawn.shape, poison).astype(drawn.dtype)
+        arguments.append(drawn)
+    tensors = [tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    built["main"](*tensors)
+    return [t.numpy() if isinstance(a, np.ndarray) else a for a, t in zip(arguments, tensors, strict=True)]
+
+
+def _argument(param: tirx.Var, rng: np.random.Generator, sizes: dict[str, int]) -> Any:
+    """Numbers for a parameter: small integers, which may be positions, and normal numbers."""
+    if not tirx.is_buffer_var(param):
+        return _EXTENT if "int" in str(param.ty) else 0.5
+    shape = tuple(int(e) if isinstance(e, ir.prim.IntImm) else _EXTENT for e in param.ty.shape)
+    if np.prod(shape, dtype="int64") > _MOST_ELEMENTS:
+        raise ValueError("an array that is too large for a trial")
+    name = str(param.ty.dtype)
+    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    if dtype.kind in "iub":
+        return rng.integers(0, 2 if dtype.kind == "b" else 4, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def main() -> int:
+    """Tries the functions of a file; 1 where there are findings."""
+    parser = argparse.ArgumentParser(description="Try recorded functions.")
+    parser.add_argument("functions", type=Path, help="what the recorder wrote")
+    parser.add_argument("--state", type=Path, help="JSON lines, one a trial: where to go on from")
+    parser.add_argument("--jobs", type=int, default=core_count())
+    args = parser.parse_args()
+    state = State(args.state)
+    run_campaign(Recorded(args.functions, args.jobs), state, target=work)
+    for record in findings(state.records.values()):
+        print(f"{record.seed}: {record.finding}: {record.detail}")
+    return 1 if findings(state.records.values()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
