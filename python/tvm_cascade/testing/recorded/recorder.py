@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tvm
 import tvm_ffi
 from tvm import s_tir, te, tirx
@@ -68,12 +67,12 @@ def _has_root(func: tirx.PrimFunc) -> bool:
     return isinstance(func.body, s_tir.SBlockRealize)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: Any) -> None:
     """Declares where functions go."""
     parser.addoption("--record-into", type=Path, required=True, metavar="FILE", help="JSON lines, one a function")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config: Any) -> None:
     """Watches all that makes functions, before any test is imported."""
     recorder = Recorder(config.getoption("--record-into"))
     for decorator in (tir_script.prim_func, ir_script.ir_module):

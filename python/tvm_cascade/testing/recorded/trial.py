@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +38,9 @@ _MOST_ELEMENTS = 1 << 24
 _EXTENT = 16
 """Of every dimension that has a name rather than a number."""
 
+_THREADS = "4"
+"""More than one, so that what must not run in parallel shows when it does."""
+
 _CUDA = {"kind": "cuda", "arch": "sm_90a"}
 
 _TOLERANCES = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
@@ -63,6 +67,7 @@ def _lines(path: Path) -> list[str]:
 
 def work(tasks: Connection) -> None:
     """What a worker process does: trials, until there is none."""
+    os.environ["TVM_NUM_THREADS"] = _THREADS
     while (task := tasks.recv()) is not None:
         path, position = task
         recorded = json.loads(_lines(Path(path))[position])
