@@ -255,15 +255,15 @@ def _scheduled(
     if not options.schedule or not readable:
         return func, (), None
     func, why = round_float8(func), None
-    try:
-        whole = (whole_tiles if fused else whole_products)(func, target)
-        lowered = tuning.best(whole, target, options.vector_math) if fused and tuning.wanted else None
-        if lowered is None:
-            schedule = s_tir.Schedule(private_copy(whole))
+    tuned = fused and tuning.wanted
+    lowered = tuning.best(whole_tiles(func, target), target, options.vector_math) if tuned else None
+    if lowered is None:
+        try:
+            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, target)))
             (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
             lowered = schedule.mod["main"]
-    except Exception as error:  # such as: a nest that was not read writes over what others read
-        lowered, why = func, AsItIs.after("our schedule does not apply", error)
+        except Exception as error:  # such as: a nest that was not read writes over what others read
+            lowered, why = func, AsItIs.after("our schedule does not apply", error)
     lowered = skip_dead_tiles(lowered)
     lowered = lower_bfloat16(lowered) or lowered
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
