@@ -26,7 +26,7 @@ class Barriers:
         """The address of a stage's barrier."""
         return self.buffer.ptr_to([stage])
 
-    def announce(self, stage: ir.Expr | int, size: int) -> None:
+    def announce(self, stage: ir.Expr | int, size: int | ir.Expr) -> None:
         """Arrive, and say how many bytes copies will bring before the phase completes."""
         ptx("mbarrier.arrive.expect_tx.shared.b64", self.pointer(stage), T.uint32(size))
 

@@ -17,7 +17,8 @@ from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.sweep import Point, Segment, length_of
+from tvm_cascade.tile.row.segment import Segment
+from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.printer import cast
 
@@ -83,13 +84,14 @@ class MemoryKernel(ABC, Generic[C]):
         """The positions of the row that the block folds."""
         config, length = self.config, self.row.length
         if config.segments == 1:
-            return Segment(tirx.const(0, "int32"), whole(length), Segment.known(length))
+            known = (length, length) if isinstance(length, int) else ()
+            return Segment(tirx.const(0, "int32"), whole(length), *known)
         assert isinstance(length, int)
         step = -(-length // (config.segments * config.positions)) * config.positions
         start = bind("start", self.block % config.segments * step)
         if step * config.segments == length:
-            return Segment(start, start + step, step)
-        return Segment(start, bind("end", tirx.min(start + step, whole(length))), None)
+            return Segment(start, start + step, step, step)
+        return Segment(start, bind("end", tirx.min(start + step, whole(length))))
 
     def _merge(self, state: State, exchange: Exchange, point: Point) -> None:
         merge(state, exchange, {**point.values, LENGTH: length_of(self.program)}, self.program.decay)

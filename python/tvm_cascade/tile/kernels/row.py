@@ -23,6 +23,8 @@ from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.peel import Peel, peel_of, share_of
+from tvm_cascade.tile.row.rim import Rim
 from tvm_cascade.tile.row.staging import Staging
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
@@ -35,6 +37,7 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _places(self) -> None:
         config = self.config
+        self.peel = self._peel()
         rows = whole(self.row.count)
         per_block = config.threads // WARP if config.team is Team.WARP else 1
         self.block = named("block", T.cta_id([(rows + (per_block - 1)) // per_block * config.segments]))
@@ -48,12 +51,21 @@ class RowKernel(MemoryKernel[RowConfig]):
         self.cluster: ClusterStates | None = None
         self.staging: Staging | None = None
 
+    def _peel(self) -> Peel | None:
+        if not self.config.peeled:
+            return None
+        if (peel := peel_of(self.row, self.config.vector)) is None:
+            raise Unfit(f"rows of {self.row.length} positions have no vectors of {self.config.vector} to be peeled to")
+        return peel
+
     def _body(self) -> None:
         config, state = self.config, self._state()
-        self.segment = self._segment()
+        if self.peel is None:
+            self.segment = self._segment()
         if config.team is Team.WARP:
             index = bind("row_index", self.block * self.per_block + self.warp)
             with when(index < self.rows):
+                self._find_body(index)
                 self._one_row(index, state)
             return
         pool = T.SMEMPool()
@@ -67,8 +79,9 @@ class RowKernel(MemoryKernel[RowConfig]):
         if self.cluster is not None:
             self.cluster.start()
         index = bind("row_index", self.block // config.segments)
+        self._find_body(index)
         if self.staging is not None:
-            self.staging.start(self.tensors, self._at(index), self.segment.start, self.thread)
+            self.staging.start(self.tensors, self._at(index), self.segment, self.thread)
         self._one_row(index, state)
 
     def _staging(self, pool: Any) -> Staging | None:
@@ -76,15 +89,37 @@ class RowKernel(MemoryKernel[RowConfig]):
         config, length = self.config, self.row.length
         if not config.staged:
             return None
+        if self.peel is not None:
+            positions = share_of(self.peel.most, config.segments, config.vector)
+            return Staging(pool, self.row, positions, config.chunk, self.peel)
         if not isinstance(length, int) or length % config.segments:
             raise Unfit(f"a row of {length} positions is no {config.segments} shares of one length")
         return Staging(pool, self.row, length // config.segments, config.chunk)
 
+    def _find_body(self, index: ir.Expr) -> None:
+        """Where the block's share of the row's vectors is, if that depends on the row."""
+        if self.peel is None:
+            return
+        segments = self.config.segments
+        self.head = self.peel.head(self.tensors, self._at(index))
+        self.end = self.peel.end(self.head)
+        self.segment = self.peel.share(self.head, self.end, self.block % segments, segments)
+
+    def _rim(self, point: Point) -> Rim | None:
+        """What of the row is in none of its vectors."""
+        if self.peel is None:
+            return None
+        member = self.block % self.config.segments * self.config.threads + self._member()
+        return Rim(self.program, self.config, self.tensors, point, self.peel, self.head, self.end, member)
+
     def _one_row(self, index: ir.Expr, state: State) -> None:
         config, point = self.config, self._point(index)
         state.clear()
-        self.sweep = Sweep(self.program, config, self.tensors, point, self.segment, self._member(), self.staging)
-        self.sweep.fold(state)
+        rim = self._rim(point)
+        body = Sweep(self.program, config, self.tensors, point, self.segment, self._member(), self.staging, self.peel)
+        self.sweeps = [body] if rim is None else [body, rim]
+        for sweep in self.sweeps:
+            sweep.fold(state)
         self._merge(state, Lanes(self.lane), point)
         if self.shared is not None:
             self._merge(state, self.shared.exchange(state, self.warp, self.lane), point)
@@ -123,5 +158,5 @@ class RowKernel(MemoryKernel[RowConfig]):
             member = self.part * self.config.threads + member
         store = Store(self.program, self.tensors, point, self.config.sharing)
         store.emit(state, member)
-        if self.row.whole_rows:
-            WholeRows(self.sweep, store.results).emit()
+        for sweep in self.sweeps if self.row.whole_rows else ():
+            WholeRows(sweep, store.results).emit()

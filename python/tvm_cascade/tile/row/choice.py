@@ -8,8 +8,16 @@ from collections.abc import Mapping
 from tvm_cascade.tile.config import MULTIPROCESSORS
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, RowConfig, Team, own_bytes, widest_vector
+from tvm_cascade.tile.row.config import (
+    IN_FLIGHT_BYTES,
+    RowConfig,
+    Team,
+    own_bytes,
+    vector_of_memory,
+    widest_vector,
+)
 from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.row.peel import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staged_choice import OTHER_REGISTERS, REGISTERS, is_read_again, staged_config
 
@@ -64,34 +72,45 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     if not isinstance(length, int):
         chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
-    chosen = _of_known_length(row, length, vector, clusters)
-    return dataclasses.replace(chosen, why=_why(row, length, chosen))
+    peel = _peel(row, length, vector)
+    vector = vector if peel is None else peel.vector
+    chosen = _of_known_length(row, length, vector, clusters, peel)
+    return dataclasses.replace(chosen, peeled=peel is not None, why=_why(row, length, chosen))
 
 
-def _of_known_length(row: Row, length: int, vector: int, clusters: bool) -> RowConfig:
-    vectors, rows = -(-length // vector), row.count
+def _peel(row: Row, length: int, vector: int) -> Peel | None:
+    """How rows are read in wider vectors than all of them start with, where a lane has fewer loads, the rim's too."""
+    wide = vector_of_memory(row)
+    loads, peeled_loads = -(-length // (vector * WARP)), -(-(length // wide) // WARP) + 1
+    return peel_of(row, wide) if peeled_loads < loads else None
+
+
+def _of_known_length(row: Row, length: int, vector: int, clusters: bool, peel: Peel | None) -> RowConfig:
+    vectors, rows = -(-(length if peel is None else peel.most) // vector), row.count
     few = isinstance(rows, int) and rows < _FEW_ROWS
     chosen = _of_a_warp(row, vector, vectors, few)
     if chosen is None and isinstance(rows, int):
-        chosen = _of_several_blocks(row, length, rows, vector, clusters)
+        chosen = _of_several_blocks(row, length, rows, vector, clusters, peel)
     if chosen is None and row.whole_rows:
-        chosen = _of_whole_rows(row, length, vector, few, clusters)
+        chosen = _of_whole_rows(row, length, vector, few, clusters, peel)
     return chosen or _of_a_block(row, vector, vectors, few)
 
 
-def _of_whole_rows(row: Row, length: int, vector: int, few: bool, clusters: bool) -> RowConfig | None:
+def _of_whole_rows(
+    row: Row, length: int, vector: int, few: bool, clusters: bool, peel: Peel | None
+) -> RowConfig | None:
     """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
     Many rows wait in shared memory: narrow ones, whose conversions leave too few registers, and wide ones of which a
     block has room for several, where they share nothing that is read twice. Others do where a block cannot keep them.
     """
-    staged = staged_config(row, length, vector) if clusters else None
+    staged = staged_config(row, length, vector, peel) if clusters else None
     if staged is not None and not few and (row.is_narrow or (staged.segments == 1 and not is_read_again(row))):
         return staged
     kept = _kept_by_a_block(row, length, vector)
     if kept is None and clusters and is_read_again(row):
         blocks = min(LARGEST_CLUSTER, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
-        kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES)
+        kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES, peel)
         if kept is not None:
             held = kept.vectors * vector * _bytes_per_position(row) // 4
             resident = REGISTERS // ((OTHER_REGISTERS + held) * kept.threads)
@@ -130,7 +149,9 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
     return RowConfig(Team.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
 
 
-def _of_several_blocks(row: Row, length: int, rows: int, vector: int, clusters: bool) -> RowConfig | None:
+def _of_several_blocks(
+    row: Row, length: int, rows: int, vector: int, clusters: bool, peel: Peel | None
+) -> RowConfig | None:
     """Blocks share rows that are too few for the multiprocessors."""
     nbytes = length * own_bytes(row)
     spread = MULTIPROCESSORS // max(1, rows)
@@ -139,7 +160,7 @@ def _of_several_blocks(row: Row, length: int, rows: int, vector: int, clusters: 
             return None
         blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(LARGEST_CLUSTER, spread, nbytes // _CLUSTER_BYTES))
         most = {t: n for t, n in _kept_bytes(row).items() if t == 1024 or (t == 512 and blocks >= LARGEST_CLUSTER)}
-        return _kept_by_a_cluster(row, length, vector, 1 << max(0, blocks - 1).bit_length(), most)
+        return _kept_by_a_cluster(row, length, vector, 1 << max(0, blocks - 1).bit_length(), most, peel)
     if spread >= _LEAST_SEGMENTS * LARGEST_CLUSTER and nbytes >= _LEAST_SEGMENTS * LARGEST_CLUSTER * _GRID_BYTES:
         return _shared(row, length, vector, Team.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
     segments = min(LARGEST_CLUSTER, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
@@ -154,11 +175,14 @@ def _shared(row: Row, length: int, vector: int, team: Team, segments: int) -> Ro
     return RowConfig(team, threads, vector, _in_flight(row, vector, -(-share // threads), few=True), segments)
 
 
-def _kept_by_a_cluster(row: Row, length: int, vector: int, segments: int, most: Mapping[int, int]) -> RowConfig | None:
-    """Each block keeps its share; all shares are of one length."""
-    if not 1 < segments <= LARGEST_CLUSTER or length % (segments * vector):
+def _kept_by_a_cluster(
+    row: Row, length: int, vector: int, segments: int, most: Mapping[int, int], peel: Peel | None
+) -> RowConfig | None:
+    """Each block keeps its share."""
+    share = even_share(length, segments, vector, peel)
+    if share is None or not 1 < segments <= LARGEST_CLUSTER:
         return None
-    return _kept(row, vector, length // (segments * vector), Team.CLUSTER, most, segments)
+    return _kept(row, vector, share // vector, Team.CLUSTER, most, segments)
 
 
 def _kept_by_a_block(row: Row, length: int, vector: int) -> RowConfig | None:

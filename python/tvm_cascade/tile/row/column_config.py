@@ -110,6 +110,11 @@ class ColumnConfig:
         count = self.segments
         return count == 1 or (clusters and count & (count - 1) == 0 and count <= min(LARGEST_CLUSTER, self.groups))
 
+    @property
+    def ahead(self) -> bool:
+        """What outputs alone read is read when they are written."""
+        return False
+
     def __str__(self) -> str:
         blocks = f"{self.segments} blocks for" if self.segments > 1 else "a block for"
         levels = "groups and blocks" if self.segments > 1 else "groups"

@@ -20,7 +20,8 @@ from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import moved_dtype
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.sweep import Point, Segment, Sweep
+from tvm_cascade.tile.row.segment import Segment
+from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.transform.printer import cast
 
 

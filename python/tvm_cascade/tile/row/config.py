@@ -36,6 +36,8 @@ class RowConfig:
     segments : blocks of a row.
     kept : a row's elements stay in registers until its outputs are written; otherwise they are read again.
     staged : bulk copies bring a row's own elements to shared memory, where they are read, once or again.
+    peeled : vectors start where those of memory do, and what of a row lies before and after them is read apart.
+    ahead : what outputs alone read is read with the row, and waits in registers as well; for rows that are kept.
     resident : blocks of a multiprocessor that registers have to do for.
     why : it was chosen, in words; empty where a caller did.
     """
@@ -47,6 +49,8 @@ class RowConfig:
     segments: int = 1
     kept: bool = False
     staged: bool = False
+    peeled: bool = False
+    ahead: bool = False
     resident: int = 1
     why: str = field(default="", compare=False)
 
@@ -79,8 +83,12 @@ class RowConfig:
             Team.GRID: "lanes, warps and blocks",
         }
         kept = ", kept in registers" if self.kept else ""
+        if self.ahead:
+            kept += " with what outputs read beside them"
         if self.staged:
             kept = ", brought to shared memory by bulk copies"
+        if self.peeled:
+            kept += ", with the ends of rows apart from aligned loads"
         because = f": {self.why}" if self.why else ""
         return (
             f"{who[self.team]} of {self.threads} threads, merged over {levels[self.team]}, "
@@ -93,14 +101,18 @@ def own_bytes(row: Row) -> int:
     return max(1, sum(s.stride * itemsize(s.dtype) for s in row.folded if not s.is_shared))
 
 
+def vector_of_memory(row: Row) -> int:
+    """Neighbours that make a widest load of the narrowest input."""
+    return VECTOR_BYTES // min((itemsize(s.dtype) for s in (*row.folded, *row.written)), default=4)
+
+
 def widest_vector(row: Row) -> int:
     """Neighbours of a vector: as many as make a widest load of the narrowest input, where all lie on such bounds."""
     streams = [s for s in (*row.folded, *row.written) if s.stride == 1]
     neighbours = product(row.along.extents)
     if not isinstance(neighbours, int) or not row.folded:
         return 1
-    narrowest = min((itemsize(s.dtype) for s in (*row.folded, *row.written)), default=4)
-    vector = VECTOR_BYTES // narrowest
+    vector = vector_of_memory(row)
     while vector > 1 and (neighbours % vector or any(s.alignment % vector for s in streams)):
         vector //= 2
     return vector

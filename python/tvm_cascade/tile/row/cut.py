@@ -43,3 +43,7 @@ class Cut(Protocol):
     @property
     def kept(self) -> bool:
         """A row's elements stay in registers until its outputs are written; otherwise they are read again."""
+
+    @property
+    def ahead(self) -> bool:
+        """What outputs alone read is read with the row."""

@@ -13,7 +13,16 @@ from tvm_cascade.analysis.domain import dtype_of, loads_of
 from tvm_cascade.analysis.extent import as_index, product
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.script import named, put, registers, when
-from tvm_cascade.tile.row.linear import INDEX, Access, access_of, load_width, moved_dtype
+from tvm_cascade.tile.row.copies import as_multiple, copy_shifted, copy_vector
+from tvm_cascade.tile.row.linear import (
+    INDEX,
+    VECTOR_BYTES,
+    Access,
+    access_of,
+    itemsize,
+    load_width,
+    moved_dtype,
+)
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
 
@@ -57,10 +66,14 @@ class Vectors:
     Parameters
     ----------
     vector, count : neighbours of a vector, and how many vectors.
+    shifts : whether streams whose vectors start elsewhere than those of memory are read in these, and shifted.
     """
 
-    def __init__(self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int) -> None:
+    def __init__(
+        self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int, shifts: bool = False
+    ) -> None:
         self.tensors, self.streams, self.vector, self.count = tensors, streams, vector, count
+        self.shifts = shifts
         self.registers = [registers(f"{s.buffer.name}_held", count * vector * s.stride, s.dtype) for s in streams]
 
     def load(self, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
@@ -83,8 +96,17 @@ class Vectors:
     def _copy(self, stream: Access, held: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
         source, first = self.source(stream, start, at)
+        if self._is_shifted(stream, width):
+            copy_shifted(held, k * size, source, first, size)
+            return
+        if self.shifts:
+            first = as_multiple(first, width)
         for part in range(0, size, width):
             copy_vector(held, k * size + part, source, first + part, width)
+
+    def _is_shifted(self, stream: Access, width: int) -> bool:
+        whole = self.vector * itemsize(stream.dtype) % VECTOR_BYTES == 0
+        return self.shifts and stream.stride == 1 and whole and width * itemsize(stream.dtype) < VECTOR_BYTES
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
         """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
@@ -110,20 +132,6 @@ class Vectors:
             if found is None or not any(found.beside(stream) for stream in self.streams):
                 return False
         return True
-
-
-def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: int) -> None:
-    """target[to:to + width] = source[start:start + width], at once."""
-    if width == 1:
-        put(target, to, source[start])
-        return
-    value = tirx.BufferLoad(source, [_ramp(start, width)])
-    T.buffer_store(target, value, [_ramp(to, width)])
-
-
-def _ramp(start: ir.Expr | int, width: int) -> ir.Expr:
-    first = tirx.const(start, "int32") if isinstance(start, int) else start
-    return tirx.Ramp(first, tirx.const(1, str(first.ty.dtype)), width)
 
 
 def _extent(extent: ir.Expr) -> int | ir.Expr:

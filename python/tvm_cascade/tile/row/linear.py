@@ -126,7 +126,7 @@ def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
     alignment = 0
     for place, step in zip(places, strides, strict=True):
         base = base + cast(place, INDEX) * as_index(step, INDEX)
-        alignment = math.gcd(alignment, _factor(place) * (step if isinstance(step, int) else 1))
+        alignment = math.gcd(alignment, factor(place) * (step if isinstance(step, int) else 1))
     return Access(load.source, analyzer.simplify(base), alignment, stride, lane)
 
 
@@ -139,7 +139,7 @@ def _strides(shape: list[Extent]) -> list[Extent]:
     return [product(shape[d + 1 :]) for d in range(len(shape))]
 
 
-def _factor(place: ir.Expr) -> int:
+def factor(place: ir.Expr) -> int:
     """A number that divides an index, whatever the variables; 0 for the index 0."""
     found = sym.Analyzer().modular_set(place)
     return math.gcd(int(found.coeff), int(found.base))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
+from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staging import SHARED_BYTES, staged_bytes, staged_streams, why_not_staged
 
@@ -29,10 +30,14 @@ OTHER_REGISTERS = 16
 """Of a thread, besides the elements that it works on."""
 
 
-def staged_config(row: Row, length: int, vector: int) -> RowConfig | None:
+def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) -> RowConfig | None:
     """The cut of rows that outputs are written from, on a GPU with bulk copies.
 
     None for such as these cannot bring, and for short ones.
+
+    Parameters
+    ----------
+    peel : of rows of which a rim is read apart.
     """
     own = own_bytes(row)
     if length * own < _LEAST_BYTES or not staged_streams(row):
@@ -40,7 +45,8 @@ def staged_config(row: Row, length: int, vector: int) -> RowConfig | None:
     segments, largest = 1, _LONE_SHARE_BYTES if is_read_again(row) else _SHARE_BYTES
     while length * own > largest * segments and segments < LARGEST_CLUSTER:
         segments, largest = 2 * segments, _SHARE_BYTES
-    positions = length // segments
+    if (positions := even_share(length, segments, vector, peel)) is None:
+        return None
     vectors = max(1, min(_POSITIONS // vector, _POSITION_BYTES // (vector * own)))
     threads = _threads(positions, own)
     room = SHARED_BYTES // staged_bytes(row, positions)
@@ -50,8 +56,7 @@ def staged_config(row: Row, length: int, vector: int) -> RowConfig | None:
     resident = max(1, min(room, REGISTERS // (registers * threads)))
     team = Team.CLUSTER if segments > 1 else Team.BLOCK
     chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
-    fits = length % (segments * vector) == 0 and not why_not_staged(row, positions, chosen.chunk)
-    return chosen if fits else None
+    return None if why_not_staged(row, positions, chosen.chunk, peel) else chosen
 
 
 def is_read_again(row: Row) -> bool:

@@ -7,6 +7,7 @@ that some read memory while others merge their states or write.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import ir, tirx
@@ -17,6 +18,8 @@ from tvm_cascade.tile.hopper.script import bind, named, ptx, when
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import INDEX, Access, itemsize
+from tvm_cascade.tile.row.peel import Peel
+from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
 
@@ -47,10 +50,16 @@ def staged_bytes(row: Row, positions: int) -> int:
     return positions * own + _STATE_BYTES + _BLOCK_BYTES
 
 
-def why_not_staged(row: Row, positions: int, piece: int) -> str:
-    """Why bulk copies cannot bring shares of so many positions, piece by piece; empty where they can."""
+def why_not_staged(row: Row, positions: int, piece: int, peel: Peel | None = None) -> str:
+    """Why bulk copies cannot bring shares of so many positions, piece by piece; empty where they can.
+
+    Parameters
+    ----------
+    peel : where rows start that are brought without their rims.
+    """
     for stream in staged_streams(row):
-        starts = (stream.alignment, piece * stream.stride, positions * stream.stride)
+        alignment = stream.alignment if peel is None else peel.aligned(stream).alignment
+        starts = (alignment, piece * stream.stride, positions * stream.stride)
         if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
             return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
     if (needed := staged_bytes(row, positions)) > SHARED_BYTES:
@@ -64,7 +73,8 @@ class Staging:
     Parameters
     ----------
     pool : the block's shared memory.
-    positions, piece : of the share, and of a piece; the last piece has the rest.
+    positions, piece : of the share, at most, and of a piece; the last piece has the rest.
+    peel : see `why_not_staged`.
 
     Raises
     ------
@@ -72,8 +82,8 @@ class Staging:
         Where bulk copies could not start at some row, or have its length, or shares do not fit.
     """
 
-    def __init__(self, pool: Any, row: Row, positions: int, piece: int) -> None:
-        if reason := why_not_staged(row, positions, piece):
+    def __init__(self, pool: Any, row: Row, positions: int, piece: int, peel: Peel | None = None) -> None:
+        if reason := why_not_staged(row, positions, piece, peel):
             raise Unfit(reason)
         self.streams, self.positions, self.piece = staged_streams(row), positions, piece
         self.buffers = [
@@ -82,32 +92,40 @@ class Staging:
         ]
         self.barriers = Barriers(pool, -(-positions // piece), 1)
 
-    def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], first: ir.Expr, thread: ir.Expr) -> None:
+    def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], share: Segment, thread: ir.Expr) -> None:
         """One thread starts all copies; every thread may wait for them after that.
 
         Parameters
         ----------
-        at, first : the variables of the row, and the position where the share starts.
+        at : the variables of the row.
         """
-        self.first = first
-        full, rest = divmod(self.positions, self.piece)
+        self.first = share.start
+        full = share.least // self.piece
         with when(tirx.EQ(thread, tirx.const(0, "int32"))):
             self.barriers.initialise()
             ptx("fence.proxy.async.shared::cta")
             with T.serial(full) as number:
                 self._copy(tensors, at, number, self.piece)
-            if rest:
-                self._copy(tensors, at, tirx.const(full, "int32"), rest)
+            for last in range(full, -(-self.positions // self.piece)):
+                known = self.positions - last * self.piece
+                count = known if share.least == share.most else self._left(share, last)
+                self._copy(tensors, at, tirx.const(last, "int32"), count)
         T.evaluate(T.cuda.cta_sync())
 
-    def _copy(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], number: ir.Expr, count: int) -> None:
+    def _left(self, share: Segment, number: int) -> ir.Expr:
+        """Positions of a piece that may be short, or not there at all."""
+        left = tirx.max(share.end - share.start - number * self.piece, 0)
+        return bind("left", tirx.min(left, self.piece))
+
+    def _copy(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], number: ir.Expr, count: int | ir.Expr) -> None:
         sizes = [count * s.stride * itemsize(s.dtype) for s in self.streams]
         self.barriers.announce(number, sum(sizes))
         for stream, buffer, size in zip(self.streams, self.buffers, sizes, strict=True):
             place = number * (self.piece * stream.stride)
             start = tensors.place(stream.base, at) + cast(self.first, INDEX) * stream.stride + place
             source = tensors.flat_of(stream.buffer).ptr_to([bind("piece", start)])
-            ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
+            with nullcontext() if isinstance(count, int) else when(count > 0):
+                ptx(_COPY, buffer.ptr_to([place]), source, T.uint32(size), self.barriers.pointer(number))
 
     def wait(self, start: ir.Expr) -> None:
         """Wait for the piece that starts at a position."""
@@ -125,9 +143,15 @@ class StagedVectors(Vectors):
     """Registers for what a thread works on, from shared memory where it is there."""
 
     def __init__(
-        self, staging: Staging, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int
+        self,
+        staging: Staging,
+        tensors: Tensors,
+        streams: tuple[Access, ...],
+        vector: int,
+        count: int,
+        shifts: bool = False,
     ) -> None:
-        super().__init__(tensors, streams, vector, count)
+        super().__init__(tensors, streams, vector, count, shifts)
         self.staging = staging
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:

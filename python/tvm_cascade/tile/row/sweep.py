@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import sympy as sp
@@ -17,23 +16,11 @@ from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import Access
+from tvm_cascade.tile.row.peel import Peel
 from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.staging import StagedVectors, Staging
 from tvm_cascade.tile.state import State
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Positions [start, end) of a row; `length` where it is a number."""
-
-    start: ir.Expr
-    end: ir.Expr
-    length: int | None
-
-    @staticmethod
-    def known(length: object) -> int | None:
-        """A length as a number, if it is one."""
-        return length if isinstance(length, int) else None
 
 
 class Point:
@@ -61,6 +48,11 @@ class Sweep:
     segment : what of it the thread's block has.
     member : the thread's number among those that share it.
     staging : where bulk copies bring it to shared memory.
+    peel : where its vectors start, if not with the row.
+
+    Attributes
+    ----------
+    sure : vectors of the chunk at hand that every thread has, whatever the row, of a guarded one.
     """
 
     def __init__(
@@ -72,18 +64,29 @@ class Sweep:
         segment: Segment,
         member: ir.Expr,
         staging: Staging | None = None,
+        peel: Peel | None = None,
     ) -> None:
         self.program, self.config, self.tensors, self.at = program, config, tensors, point.at
         self.segment, self.member, self.row, self.row_values = segment, member, program.row, point.values
-        self.staging = staging
+        self.staging, self.peel = staging, peel
         self.vectors = self.registers_for(self.row.folded, config.vectors)
+        self.beside_kept = self.registers_for(self.fresh(), config.vectors) if config.ahead else None
         self.length = length_of(program)
+        self.sure = 0
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
         """Registers for so many vectors of some streams."""
+        if self.peel is not None:
+            streams = tuple(self.peel.aligned(stream) for stream in streams)
+        shifts = self.peel is not None
         if self.staging is not None:
-            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count)
-        return Vectors(self.tensors, streams, self.config.vector, count)
+            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count, shifts)
+        return Vectors(self.tensors, streams, self.config.vector, count, shifts)
+
+    def fresh(self) -> tuple[Access, ...]:
+        """What outputs read and threads do not keep."""
+        kept = self.vectors.streams if self.config.kept else ()
+        return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
     def fold(self, state: State) -> None:
         """Folds the thread's positions into a state."""
@@ -94,6 +97,8 @@ class Sweep:
             if self.staging is not None:
                 self.staging.wait(start)
             self.load(self.vectors, start, guarded)
+            if self.beside_kept is not None:
+                self.load(self.beside_kept, start, guarded)
             with when(existing > 0) if guarded else nullcontext():
                 fold.fold(self.chunk(start, guarded, first, existing, lambda index: index))
 
@@ -102,15 +107,17 @@ class Sweep:
     def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
         """`emit(start, guarded, first)` for every chunk; the last is guarded where it may reach past the end."""
         segment, size = self.segment, self.config.chunk
-        if segment.length is not None:
-            full, rest = divmod(segment.length, size)
+        if segment.most is not None:
+            full = segment.least // size
             if full == 1:
                 emit(segment.start, False, True)
             elif full:
                 with T.serial(full) as step:
                     emit(bind("chunk_start", segment.start + step * size), False, None)
-            if rest:
-                emit(bind("chunk_start", segment.start + full * size), True, True if full == 0 else None)
+            for at in range(full, -(-segment.most // size)):
+                if segment.least < segment.most:
+                    self.sure = max(0, segment.least - at * size) // (size // self.config.vectors)
+                emit(bind("chunk_start", segment.start + at * size), True, True if at == 0 else None)
             return
         full = bind("full", tirx.max(segment.end - segment.start, 0) // size)
         with T.serial(full) as step:
@@ -127,7 +134,8 @@ class Sweep:
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:
         """Whether the k-th vector of a chunk is before the end."""
-        return self.position(start, k) < self.segment.end
+        before = self.position(start, k) < self.segment.end
+        return tirx.any(k < self.sure, before) if self.sure else before
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
         """All vectors of a chunk."""

@@ -14,7 +14,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.output import Output
-from tvm_cascade.tile.row.elements import Vectors, copy_vector
+from tvm_cascade.tile.row.copies import as_multiple, copy_vector
+from tvm_cascade.tile.row.elements import Vectors
 from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
 from tvm_cascade.tile.row.store import of_results
 from tvm_cascade.tile.row.sweep import Sweep
@@ -32,6 +33,7 @@ class WholeRows:
     def __init__(self, sweep: Sweep, results: Mapping[sp.Symbol, ir.Expr]) -> None:
         self.sweep, self.results = sweep, results
         self.row, self.config, self.tensors = sweep.row, sweep.config, sweep.tensors
+        self.one_by_one = sweep.config.kept and not sweep.config.ahead
 
     def emit(self) -> None:
         """Every position of the thread's share."""
@@ -39,15 +41,16 @@ class WholeRows:
             (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
             for o in self.row.whole_rows
         ]
-        config, kept = self.config, self.sweep.vectors
-        fresh = [s for s in self.row.written if not (config.kept and any(s.beside(other) for other in kept.streams))]
-        again = self.sweep.registers_for(tuple(fresh), 1 if config.kept else config.vectors)
+        config = self.config
+        again = self.sweep.beside_kept
+        if again is None:
+            again = self.sweep.registers_for(self.sweep.fresh(), 1 if config.kept else config.vectors)
 
         def chunk(start: ir.Expr, guarded: bool, _first: bool | None) -> None:
             if not config.kept:
                 self.sweep.load(again, start, guarded)
             with T.unroll(config.vectors) as k, when(self.sweep.there(start, k)) if guarded else nullcontext():
-                if config.kept:
+                if self.one_by_one:
                     at, place = self.sweep.origin(start, k)
                     again.load(tirx.const(0, "int32"), place, at, None)
                 for output, value in outputs:
@@ -61,7 +64,7 @@ class WholeRows:
 
         def stored(e: ir.Expr) -> ir.Expr:
             index = k * count + e
-            found = again.held(value, e if self.config.kept else index)
+            found = again.held(value, e if self.one_by_one else index)
             if self.config.kept:
                 found = self.sweep.vectors.held(found, index)
             return self.sweep.place(found, start, index)
@@ -75,9 +78,11 @@ class WholeRows:
         staged = registers(f"{output.buffer.name}_stored", count, access.dtype)
         with T.unroll(count) as e:
             put(staged, e, cast(stored(e), access.dtype))
+        access = access if self.sweep.peel is None else self.sweep.peel.aligned(access)
         width = load_width(access, count)
         at, place = self.sweep.origin(start, k)
         first = self.tensors.place(access.base, at) + cast(place, INDEX)
+        first = first if self.sweep.peel is None else as_multiple(first, width)
         for part in range(0, count, width):
             copy_vector(self.tensors.flat_of(output.buffer), first + part, staged, part, width)
 

@@ -1,0 +1,87 @@
+"""Vectors from memory to registers and back; those that start anywhere in it, by shifts of the ones that cover them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.hopper.script import bind, branches, held, named, put, registers, when
+from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, itemsize
+from tvm_cascade.transform.printer import cast
+
+_WORD, _WORD_BYTES = "uint32", 4
+"""What registers are moved in."""
+
+
+def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: int) -> None:
+    """target[to:to + width] = source[start:start + width], at once."""
+    if width == 1:
+        put(target, to, source[start])
+        return
+    value = tirx.BufferLoad(source, [_ramp(start, width)])
+    T.buffer_store(target, value, [_ramp(to, width)])
+
+
+def as_multiple(place: ir.Expr, width: int) -> ir.Expr:
+    """A place that is a multiple of a width, written as one: code generators ask for a proof before they make vectors."""
+    return place if width == 1 else tirx.floordiv(place, width) * width
+
+
+def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: int) -> None:
+    """target[to:to + count] = source[start:start + count], of 16 bytes or a multiple, by loads of 16 bytes."""
+    dtype = str(source.dtype)
+    size, unit = itemsize(dtype), VECTOR_BYTES // itemsize(dtype)
+    place = bind("place", start)
+    lost = held("lost", cast(place & tirx.const(unit - 1, INDEX), "int32"))
+    first = as_multiple(place, unit)
+    covering = registers("covering_held", count + unit, dtype)
+    for part in range(0, count, unit):
+        copy_vector(covering, tirx.const(part, "int32"), source, first + part, unit)
+    _copy_last(covering, count, source, first + count, unit, lost)
+    words = count * size // _WORD_BYTES
+    covered = named("words", T.decl_buffer((words + VECTOR_BYTES // _WORD_BYTES,), _WORD, data=covering.data))
+    whole = named("target_words", T.decl_buffer((int(target.shape[0]) * size // _WORD_BYTES,), _WORD, data=target.data))
+    shifted = _shifted(lambda k: covered[k], lost * size, words, size)
+    for k in range(words):
+        put(whole, to * size // _WORD_BYTES + k, shifted(k))
+
+
+def _copy_last(covering: Any, to: int, source: Any, start: ir.Expr, unit: int, lost: ir.Expr) -> None:
+    """The last of the vectors that cover it, of which a tensor may have but the elements that are needed."""
+    with branches(start + unit <= cast(source.shape[0], INDEX)) as (inside, across):
+        with inside:
+            copy_vector(covering, tirx.const(to, "int32"), source, start, unit)
+        with across:
+            for k in range(unit - 1):
+                with when(lost > k):
+                    put(covering, to + k, source[start + k])
+
+
+def _shifted(word: Callable[[int], ir.Expr], lost: ir.Expr, words: int, size: int) -> Callable[[int], ir.Expr]:
+    """Words by their number, after some bytes of the first vector; a power of two after the other, as a barrel does."""
+    for step in (2, 1):
+        if size > step * _WORD_BYTES:
+            break
+        beyond = words + (step - 1) + (size < _WORD_BYTES)
+        moved = registers(f"by_{step}", beyond, _WORD)
+        skip = (lost & tirx.const(step * _WORD_BYTES, "int32")) > 0
+        for k in range(beyond):
+            put(moved, k, tirx.Select(skip, word(k + step), word(k)))
+        word = moved.__getitem__
+    if size >= _WORD_BYTES:
+        return word
+    bits = bind("bits", cast((lost & tirx.const(_WORD_BYTES - 1, "int32")) * 8, "uint64"))
+
+    def within(k: int) -> ir.Expr:
+        both = (cast(word(k + 1), "uint64") << tirx.const(32, "uint64")) | cast(word(k), "uint64")
+        return cast(both >> bits, _WORD)
+
+    return within
+
+
+def _ramp(start: ir.Expr | int, width: int) -> ir.Expr:
+    first = tirx.const(start, "int32") if isinstance(start, int) else start
+    return tirx.Ramp(first, tirx.const(1, str(first.ty.dtype)), width)

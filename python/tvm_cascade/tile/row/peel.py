@@ -1,0 +1,115 @@
+"""Rows that start at any element: vectors of memory for their middle, and the few positions at either end apart.
+
+    |·····xxx|xxxxxxxx|xxxxxxxx|xxxx····|      memory, in vectors; a row is x
+          head        body      tail
+
+Rows whose length is no multiple of a vector start at another place in a vector each. Vectors start where those of
+memory do, so that the body starts at a position that depends on the row. Head and tail are the rim of the row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tvm import ir, sym, tirx
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.hopper.script import bind, held
+from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.linear import INDEX, Access, factor
+from tvm_cascade.tile.row.segment import Segment
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.transform.printer import cast
+
+
+@dataclass(frozen=True)
+class Peel:
+    """Where the vectors of a row start.
+
+    Attributes
+    ----------
+    origin : the input whose vectors they are.
+    vector : neighbours of a vector, a power of two.
+    length : positions of a row.
+    """
+
+    origin: Access
+    vector: int
+    length: int
+
+    @property
+    def most(self) -> int:
+        """Positions of the longest body: of a row that starts with a vector."""
+        return self.length // self.vector * self.vector
+
+    @property
+    def least(self) -> int:
+        """Positions of the shortest body."""
+        return self.most - self.vector
+
+    def aligned(self, stream: Access) -> Access:
+        """A stream with the alignment that it has where bodies start: that of a vector, in step with the origin."""
+        apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
+        return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
+
+    def head(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+        """Positions of a row before its body.
+
+        Parameters
+        ----------
+        at : the variables of the row.
+        """
+        start = tensors.place(self.origin.base, at)
+        return held("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
+
+    def end(self, head: ir.Expr) -> ir.Expr:
+        """The position where a body ends that starts after so many."""
+        return held("body_end", head + ((self.length - head) & tirx.const(-self.vector, "int32")))
+
+    def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
+        """What of a body one of the blocks that share it folds.
+
+        Parameters
+        ----------
+        end : of the body.
+        part : the number of the block.
+        """
+        if parts == 1:
+            return Segment(head, end, self.least, self.most)
+        most = share_of(self.most, parts, self.vector)
+        start = bind("start", head + part * most)
+        least = max(0, self.least - (parts - 1) * most)
+        return Segment(start, bind("end", tirx.min(start + most, end)), least, most)
+
+
+def share_of(positions: int, parts: int, vector: int) -> int:
+    """Positions of the largest share, of vectors that are dealt out to some blocks."""
+    return -(-positions // (parts * vector)) * vector
+
+
+def even_share(length: int, parts: int, vector: int, peel: Peel | None) -> int | None:
+    """Positions of each block's share of a row, or of the largest of its body; None where vectors make no even shares.
+
+    Parameters
+    ----------
+    peel : of rows of which a rim is read apart.
+    """
+    if peel is not None:
+        return share_of(peel.most, parts, vector)
+    return None if length % (parts * vector) else length // parts
+
+
+def peel_of(row: Row, vector: int) -> Peel | None:
+    """How rows of any length are read in vectors; None where no input of theirs alone is that runs along positions.
+
+    Parameters
+    ----------
+    vector : neighbours of a vector.
+    """
+    length = product(row.axis.extents)
+    own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
+    if row.is_columns or not own or not isinstance(length, int) or length < vector:
+        return None
+    return Peel(own[0], vector, length)
