@@ -25,6 +25,7 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, check_partners, plain_value, read_operand
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.factors import with_factors_apart
 from tvm_cascade.transform.producers import Producer, find_producers
 
 
@@ -144,24 +145,9 @@ def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:
 def _with_tensors_apart(group: Group, producer: Producer) -> Group:
     """The group with every element that is a product with one plain tensor as a product of two elements.
 
-    An element that reads no result is one atom, whatever it is a product of: g(score[i, l])·v[l, f]. Here the tensor
-    has to stand by itself.
+    In g(score[i, l])·v[l, f] the tensor has to stand by itself.
     """
-    table = group.atoms.copy()
-    apart: dict[sp.Symbol, sp.Expr] = {}
-    for atom in group.atoms.atoms.values():
-        factors = _product_with_tensor(atom.expression, producer)
-        if factors is not None:
-            apart[atom.symbol] = table.of(factors[0]) * table.of(factors[1])
-    if not apart:
-        return group
-    fold = group.fold
-    steps = tuple(
-        dataclasses.replace(s, lift=s.lift.xreplace(apart)) if isinstance(s, Component) else s for s in fold.steps
-    )
-    kept = {form: atom for form, atom in table.atoms.items() if atom.symbol not in apart}
-    own = dataclasses.replace(table, atoms=kept)
-    return dataclasses.replace(group, atoms=own, fold=dataclasses.replace(fold, steps=steps))
+    return with_factors_apart(group, lambda atom: _product_with_tensor(atom.expression, producer) or ())
 
 
 def _product_with_tensor(expression: ir.Expr, producer: Producer) -> tuple[ir.Expr, ir.Expr] | None:

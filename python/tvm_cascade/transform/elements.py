@@ -63,7 +63,8 @@ def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: 
     """Decides the temporaries of a fold's lifts."""
     apart = _strided_factors(atoms)
     lifts = {c.symbol: c.lift.xreplace(apart) for c in components}
-    plan = _Plan(lifts, dims)
+    computed = {atom.symbol for atom in atoms if not is_load(atom.expression)}
+    plan = _Plan(lifts, dims, computed)
     for atom in atoms:
         if not atom.varies or atom.indicator or plan.uses(atom.symbol) < 2:
             continue
@@ -81,8 +82,8 @@ def plan_elements(components: Sequence[Component], atoms: Sequence[Atom], dims: 
 
 
 class _Plan:
-    def __init__(self, lifts: dict[sp.Symbol, sp.Expr], dims: Dims) -> None:
-        self.lifts, self.dims = lifts, dims
+    def __init__(self, lifts: dict[sp.Symbol, sp.Expr], dims: Dims, computed: set[sp.Symbol]) -> None:
+        self.lifts, self.dims, self.computed = lifts, dims, computed
         self.own_dims = {symbol: len(dims.of(lift)) for symbol, lift in lifts.items()}
         self.temporaries: list[Temporary] = []
 
@@ -113,7 +114,8 @@ class _Plan:
         if len(by_dims) < 2 and all(len(self.dims.of(sp.Mul(*f))) == self.own_dims[symbol] for f in by_dims.values()):
             return []
         products = [sp.Mul(*factors) for factors in by_dims.values()]
-        return [p for p in products if not p.is_Symbol and len(self.dims.of(p)) < self.own_dims[symbol]]
+        narrow = [p for p in products if len(self.dims.of(p)) < self.own_dims[symbol]]
+        return [p for p in narrow if not p.is_Symbol or p in self.computed]
 
     def _has_exponential(self, part: sp.Expr) -> bool:
         inside = {t.symbol: t.expression for t in self.temporaries}
@@ -165,6 +167,13 @@ def _strided_factors(atoms: Sequence[Atom]) -> dict[sp.Symbol, sp.Expr]:
             if left and right:
                 found[atom.symbol] = left[0] * right[0]
     return found
+
+
+def is_load(expression: ir.Expr) -> bool:
+    """Whether the expression is a load, be it in another dtype."""
+    while isinstance(expression, prim.Cast):
+        expression = expression.value
+    return isinstance(expression, ir.TensorLoad)
 
 
 def strided(expression: ir.Expr) -> bool:

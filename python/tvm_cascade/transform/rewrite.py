@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from tvm import s_tir, tirx
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.errors import RewriteError
@@ -31,12 +33,13 @@ from tvm_cascade.transform.assemble import (
 from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import plan_elements
+from tvm_cascade.transform.factors import contractions_apart
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.loop import LoopEmitter
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import NestBuilder
 from tvm_cascade.transform.producers import Producer, find_producers
-from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype
+from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype, component_dtype
 from tvm_cascade.transform.shifts import plan_shifts
 from tvm_cascade.transform.tiling import choose_tiling
 
@@ -102,12 +105,13 @@ def _group_piece(
         for m in plan.group.members
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
-    group = dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked))
+    group = contractions_apart(dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked)))
     dims = Dims(group)
     contracts = any(_contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
     dead = dead_positions(group)
-    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group), dead is not None)
+    widest = _contracted_bytes(group, dims)
+    tiling = choose_tiling(group.frame, options, contracts, _bytes_per_position(group), dead is not None, widest)
     slots = Slots(group, tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
     shifts = plan_shifts(group.fold, dims)
@@ -160,6 +164,21 @@ def _contracts(component: Component, dims: Dims) -> bool:
     own = dims.of(component.lift)
     varying = [s for s in component.lift.free_symbols if dims.varies(s)]
     return not any(dims.of(s) == own for s in varying)
+
+
+def _contracted_bytes(group: Group, dims: Dims) -> int:
+    """Bytes that one position of the widest operand of a contraction holds, over the axes that not every state has."""
+    own = [dims.of(component.lift) for component in group.fold.components]
+    shared = [v for v in dims.order if all(any(v.same_as(o) for o in other) for other in own)]
+    widest = 0
+    for component in group.fold.components:
+        for symbol in component.lift.free_symbols if _contracts(component, dims) else ():
+            free = [v for v in dims.of(symbol) if not any(v.same_as(s) for s in shared)]
+            extents = [lookup(group.frame.extents, v) for v in free] if dims.varies(symbol) else [0]
+            sizes = [extent for extent in extents if isinstance(extent, int)]
+            size = tvm.DataType(component_dtype(group, component)).itemsize
+            widest = max(widest, size * math.prod(sizes) if len(sizes) == len(extents) else 0)
+    return widest
 
 
 def _bytes_per_position(group: Group) -> int:

@@ -25,6 +25,10 @@ DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer
 tiles move references less often, and 64 rows of two float32 temporaries (256 KiB) still fit beside the operands."""
 
+CONTRACTED_BYTES = 512 * 1024
+"""A tile's share of the widest operand of a contraction: at most a quarter of a second-level cache, of which a register
+tile sweeps one panel after the other."""
+
 GPU_TILE = 64
 """The same on a GPU, where 64 rows of two float32 temporaries (32 KiB) stay in a block's shared memory."""
 
@@ -145,7 +149,12 @@ class Tiling:
 
 
 def choose_tiling(
-    frame: Frame, options: FuseOptions, contracts: bool, bytes_per_position: int, masked: bool = False
+    frame: Frame,
+    options: FuseOptions,
+    contracts: bool,
+    bytes_per_position: int,
+    masked: bool = False,
+    contracted_bytes: int = 0,
 ) -> Tiling:
     """The cut for a frame under the options.
 
@@ -154,6 +163,7 @@ def choose_tiling(
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
     bytes_per_position : element data that one position of one row brings in.
     masked : a mask may take whole tiles out.
+    contracted_bytes : data that one position of the widest operand of a contraction brings in, for all free axes.
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
@@ -161,9 +171,9 @@ def choose_tiling(
     if contracts and not on_cpu():
         preferred = balanced_tile(extent, GPU_TILE)
     elif contracts:
-        most = max(SMALLEST_ROW_TILE, extent // MASKED_TILES) if masked and isinstance(extent, int) else DEFAULT_TILE
-        preferred = even_tile(extent, min(most, DEFAULT_TILE))
-        preferred = preferred if isinstance(extent, int) else SYMBOLIC_TILE
+        most = min(DEFAULT_TILE, CONTRACTED_BYTES // max(contracted_bytes, 1))
+        most = min(most, extent // MASKED_TILES) if masked and isinstance(extent, int) else most
+        preferred = even_tile(extent, max(most, SMALLEST_ROW_TILE))
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
     tile = options.tile or preferred
