@@ -92,7 +92,9 @@ class PaddedCopies:
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = [at[dim] for dim in range(len(shape))]
-            exists = reduce(tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)])
+            exists = reduce(
+                tirx.And, [prim.LT(where[d], as_index(extent_of(ends[d]), dtype)) for d in _longer(shape, ends)]
+            )
             value = select(exists, load(copy.source, where), tirx.const(0, str(copy.source.ty.dtype)), lazy=True)
             return [store(copy.buffer, value, where)]
 

@@ -173,7 +173,8 @@ def choose_tiling(
     elif contracts:
         most = min(DEFAULT_TILE, CONTRACTED_BYTES // max(contracted_bytes, 1))
         most = min(most, extent // MASKED_TILES) if masked and isinstance(extent, int) else most
-        preferred = even_tile(extent, max(most, SMALLEST_ROW_TILE))
+        most = max(most, SMALLEST_ROW_TILE)
+        preferred = even_tile(extent, most) if isinstance(extent, int) else min(most, SYMBOLIC_TILE)
     else:
         preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
     tile = options.tile or preferred

@@ -26,7 +26,7 @@ def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: in
 
 
 def as_multiple(place: ir.Expr, width: int) -> ir.Expr:
-    """A place that is a multiple of a width, written as one: code generators ask for a proof before they make vectors."""
+    """A place that is a multiple of a width, written as one: code generators want that proved to make vectors."""
     return place if width == 1 else tirx.floordiv(place, width) * width
 
 
