@@ -14,7 +14,7 @@ from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.evaluate import tolerance
+from tvm_cascade.evaluate import oracle, tolerance
 
 from .tuple_programs import index_then_key, nothing_yet
 
@@ -179,3 +179,37 @@ def test_an_empty_axis_in_segments_does_not_stop_the_process() -> None:
     x = np.random.default_rng(0).standard_normal((2, 1)).astype("float32")
     for output, value in zip(run(function, [x], expected_stats(x), "int64"), expected_stats(x), strict=True):
         tolerance.assert_close(output, value, length=1, dtype="float32")
+
+
+def test_a_cache_of_as_many_pages_as_the_caller_has_where_no_loop_is_symbolic() -> None:
+    """Attention over pages[table[b, l // 8], …]: a buffer is larger than what is read of it."""
+    batch, visited, size = 2, 4, 8
+
+    def paged(pages: Any) -> tirx.PrimFunc:
+        q, cache = te.placeholder((batch, FEATURES), name="q"), te.placeholder((pages, 2, size, FEATURES), name="pages")
+        table = te.placeholder((batch, visited), "int32", name="table")
+        inner, (a, b, c) = te.reduce_axis((0, FEATURES), "d"), reduce_axes(3, visited * size)
+
+        def entry(row: Any, kind: int, position: Any, feature: Any) -> Any:
+            return cache[table[row, position // size], kind, position % size, feature]
+
+        shape = (batch, visited * size)
+        s = te.compute(shape, lambda r, j: te.sum(q[r, inner] * entry(r, 0, j, inner), axis=inner), name="s")
+        top = te.compute((batch,), lambda r: te.max(s[r, a], axis=a), name="top")
+        t = te.compute((batch,), lambda r: te.sum(te.exp(s[r, b] - top[r]), axis=b), name="t")
+        out = te.compute(
+            (batch, FEATURES),
+            lambda r, f: te.sum(te.exp(s[r, c] - top[r]) / t[r] * entry(r, 1, c, f), axis=c),
+            name="out",
+        )
+        return te.create_prim_func([q, cache, table, out])
+
+    compiled = tvm_cascade.compile(paged(tirx.Var("pages", "int64")))
+    assert [group.reason.verdict for group in compiled.report.groups] == [Verdict.FUSED]
+    rng, pages = np.random.default_rng(0), 9
+    q, cache = rng.standard_normal((batch, FEATURES)), rng.standard_normal((pages, 2, size, FEATURES))
+    inputs = [q.astype("float32"), cache.astype("float32"), rng.integers(0, pages, (batch, visited)).astype("int32")]
+    found = np.full((batch, FEATURES), np.nan, "float32")
+    compiled(*inputs, found)
+    exact = oracle.evaluate(paged(pages), inputs)["out"]
+    assert tolerance.check(found, exact, length=visited * size, dtype="float32").ok

@@ -123,7 +123,8 @@ def _in_each_case(derivation: Derivation, reduction: Reduction, cases: int) -> s
     branches = []
     for element, condition in choice.args:
         case = replace(reduction, element=reduction.element.xreplace({choice: element}))
-        branches.append((_in_each_case(derivation, case, cases), condition))
+        changes = case.element != reduction.reducer.neutral  # a sum of zeros needs no state
+        branches.append((_in_each_case(derivation, case, cases) if changes else case.element, condition))
     return sp.Piecewise(*branches)
 
 

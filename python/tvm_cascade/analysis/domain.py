@@ -101,8 +101,11 @@ class Program:
 
 
 def is_static(program: Program) -> bool:
-    """Whether every extent is a number."""
-    return all(isinstance(extent, int) for stage in program.stages for extent in stage.extents.values())
+    """Whether every extent is a number, of loops and of buffers: a cache may have more pages than a loop visits."""
+    buffers = [*filter(tirx.is_buffer_var, program.params), *program.root.alloc_buffers]
+    loops = [extent for stage in program.stages for extent in stage.extents.values()]
+    shapes = [extent_of(extent) for buffer in buffers for extent in buffer.ty.shape]
+    return all(isinstance(extent, int) for extent in (*loops, *shapes))
 
 
 def same(left: ir.Expr, right: ir.Expr) -> bool:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import sympy as sp
+import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Condition, Round, WholePower, choice, is_truth
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 
@@ -66,6 +68,20 @@ RELATIONS: dict[type, Callable[..., sp.Basic]] = {
     prim.EQ: sp.Eq,
     prim.NE: sp.Ne,
 }
+MIRRORED: dict[type, type] = {
+    prim.LT: prim.GT,
+    prim.LE: prim.GE,
+    prim.GT: prim.LT,
+    prim.GE: prim.LE,
+    prim.EQ: prim.EQ,
+    prim.NE: prim.NE,
+}
+AT_INFINITY: dict[sp.Expr, tuple[sp.Symbol, dict[type, Callable[..., sp.Basic]]]] = {
+    sp.oo: (HIGHEST, {prim.EQ: sp.Gt, prim.GE: sp.Gt, prim.NE: sp.Le, prim.LT: sp.Le}),
+    -sp.oo: (LOWEST, {prim.EQ: sp.Lt, prim.LE: sp.Lt, prim.NE: sp.Ge, prim.GT: sp.Ge}),
+}
+"""What a comparison with an infinity is as one with the dtype's own number beside it."""
+
 _FLOAT_ORDER = ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32", "float64")
 
 
@@ -163,7 +179,7 @@ class AtomTable:
 
     def _is_position(self, expression: ir.Expr) -> bool:
         """Whether the expression is the position on the axis, in an integer dtype of whatever width."""
-        while isinstance(expression, prim.Cast) and dtype_of(expression).startswith("int"):
+        while isinstance(expression, prim.Cast) and _is_wider(dtype_of(expression), dtype_of(expression.value)):
             expression = expression.value
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
@@ -232,6 +248,20 @@ def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], s
     return sp.Rational(str(sp.N(value, NUMBER_DIGITS))) if irrational else value
 
 
+def compared(kind: type, left: sp.Expr, right: sp.Expr) -> sp.Basic | None:
+    """A comparison of two numbers; with an infinity, one with the dtype's own largest number beside it.
+
+    Computer algebra has numbers that are real, and so finite: m = −∞ never holds there. None for a comparison with an
+    infinity that holds of every number but NaN, or of none.
+    """
+    if left in AT_INFINITY:
+        kind, left, right = MIRRORED[kind], right, left
+    if right not in AT_INFINITY:
+        return RELATIONS[kind](left, right)
+    largest, relations = AT_INFINITY[right]
+    return relations[kind](left, largest) if kind in relations else None
+
+
 def call_name(expression: ir.Expr) -> str:
     """The name of the operator that an expression calls; empty for any other expression."""
     if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
@@ -263,6 +293,13 @@ def widens(cast: prim.Cast) -> bool:
         return False
     lossy = (("bfloat16", "float16"), ("float8_e4m3fn", "float8_e5m2"))
     return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) not in lossy
+
+
+def _is_wider(dtype: str, source: str) -> bool:
+    """Whether a signed integer dtype has every value of another integer dtype."""
+    if not (dtype.startswith("int") and source.startswith(("int", "uint"))):
+        return False
+    return bool(tvm.DataType(dtype).bits >= tvm.DataType(source).bits + source.startswith("uint"))
 
 
 def _where(term: sp.Expr, holds: sp.Symbol, fails: sp.Symbol) -> sp.Expr:
@@ -407,9 +444,23 @@ class ElementReader:
             return sp.And(*sides) if isinstance(expression, prim.And) else sp.Or(*sides)
         if isinstance(expression, prim.Not):
             return sp.Not(self.condition(expression.a))
+        if isinstance(expression, prim.Cast):
+            return sp.Ne(self._whole(expression.value), 0)
         if type(expression) in RELATIONS and dtype_of(expression.a).startswith(("float", "bfloat")):
-            return RELATIONS[type(expression)](self(expression.a), self(expression.b))
+            found = compared(type(expression), self(expression.a), self(expression.b))
+            if found is not None:
+                return found
+        elif type(expression) in RELATIONS and any(isinstance(e, prim.IntImm) for e in (expression.a, expression.b)):
+            return RELATIONS[type(expression)](self._whole(expression.a), self._whole(expression.b))
         raise NotExpressible("logical_dependence", str(expression))
+
+    def _whole(self, expression: ir.Expr) -> sp.Expr:
+        """A whole number that a condition reads: an integer of whatever width, or a constant."""
+        while isinstance(expression, prim.Cast) and _is_wider(dtype_of(expression), dtype_of(expression.value)):
+            expression = expression.value
+        if not dtype_of(expression).startswith(("int", "uint", "bool")):
+            raise NotExpressible("logical_dependence", str(expression))
+        return number(expression) if isinstance(expression, prim.IntImm) else self(expression)
 
     def _selected_by_results(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
         """Both sides of a selection that results decide, be it beside conditions on the position."""

@@ -9,6 +9,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.truth import without_numbers_for_truth
 
 
 def plain_indices(stage: Stage) -> bool:
@@ -47,7 +48,8 @@ class Inliner:
             at |= {var: tirx.const(0, dtype_of(var)) for var in absent}
             return self(substitute(stage.value, at), extents)
 
-        return _simplify_conditions(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), extents)
+        inlined = without_numbers_for_truth(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)))
+        return _simplify_conditions(inlined, extents)
 
     def _map_of(self, buffer: tirx.Var) -> Stage | None:
         return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)

@@ -9,6 +9,7 @@ The element is gain·r + offset: both are left to the lifts, where they fold int
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,10 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.cascade import Round, choice
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
-from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of, widens
+from tvm_cascade.analysis.expression import RELATIONS, Atom, AtomTable, compared, selection_of, widens
 from tvm_cascade.tile.operand import Unfit
 
 REGISTER = sp.Symbol("r", real=True)
@@ -57,7 +59,7 @@ class Element:
 
     @property
     def masked_values(self) -> list[sp.Expr]:
-        """Every constant that an element has where a mask drops it."""
+        """Every constant that an element has where a mask drops it, in numbers and parameters of the program."""
         return [value.subs(REGISTER, m.value) for m in self.masks for value in self.values.values()]
 
 
@@ -78,15 +80,25 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
     if any(atom.indicator for atom in reading):
         raise Unfit(f"a condition on {score.name}")
+    found = _of_one_register([a for a in reading if not _base_of(a, reading)], score, axis, factor)
+    for atom in reading:
+        if base := _base_of(atom, reading):
+            value = _RoundingTable(axis).over(atom.expression, base.expression, found.values[base.symbol])
+            found = dataclasses.replace(found, values={**found.values, atom.symbol: value})
+    return found
+
+
+def _of_one_register(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...], factor: sp.Expr) -> Element:
     table = _RoundingTable(axis)
     forms, dropped = {}, []
-    for atom in reading:
+    for atom in atoms:
         selections, kept = _without_masks(atom.expression, score)
         dropped += selections
         forms[atom.symbol] = _form(kept, table, score, factor)
-    if dropped and len(reading) > 1:
-        raise Unfit(f"{len(reading)} different elements are computed from a masked {score.name}; a register holds one")
-    read = set().union(*(form.free_symbols for form in forms.values())) - {SCORE}
+    if dropped and len(atoms) > 1:
+        raise Unfit(f"{len(atoms)} different elements are computed from a masked {score.name}; a register holds one")
+    constants = [_constant(value, table, score) for *_, value in dropped]
+    read = set().union(*(form.free_symbols for form in (*forms.values(), *constants))) - {SCORE}
     names = _readable({s: e for s, e in table.sources.items() if s in read})
     forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
     leaves = {names[s]: e for s, e in table.sources.items() if s in read}
@@ -94,8 +106,8 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
         return Element(SCORE, {s: form.xreplace({SCORE: REGISTER}) for s, form in forms.items()}, (), leaves)
     ((symbol, form),) = forms.items()
     gain, offset, inner = _affine(form)
-    constants = [_number(value) for *_, value in dropped]
-    if any(_overflows((value - offset) / gain) for value in constants):
+    constants = [value.xreplace(names) for value in constants]
+    if any(_may_overflow((value - offset) / gain) for value in constants):
         gain, offset, inner = sp.S.One, sp.S.Zero, form
     masks = tuple(
         Mask(c, keeps, (value - offset) / gain) for (c, keeps, _), value in zip(dropped, constants, strict=True)
@@ -103,15 +115,53 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     return Element(inner, {symbol: gain * REGISTER + offset}, masks, leaves)
 
 
+def _base_of(atom: Atom, atoms: list[Atom]) -> Atom | None:
+    """Another element that this one is computed from: of score·k and [score·k = −∞], the first."""
+    within = [b for b in atoms if b is not atom and _occurs(b.expression, atom.expression)]
+    return max(within, key=lambda base: sum(_occurs(b.expression, base.expression) for b in within), default=None)
+
+
+def _occurs(part: ir.Expr, whole: ir.Expr) -> bool:
+    return not tvm_ffi.structural_equal(_replaced(whole, part, tirx.const(0, dtype_of(part))), whole)
+
+
 class _RoundingTable(AtomTable):
-    """Forms in which rounding to a narrower float is a function: registers can do it."""
+    """Forms in which rounding to a narrower float, and conditions as numbers, are functions: registers can do both."""
 
     def form(self, expression: ir.Expr) -> sp.Expr:
         """The SymPy form over leaf symbols."""
+        if isinstance(expression, prim.Cast) and dtype_of(expression.value) == "bool":
+            return self._truth(expression.value, sp.S.One, sp.S.Zero)
         rounds = isinstance(expression, prim.Cast) and not widens(expression)
         if rounds and all("float" in dtype_of(e) for e in (expression, expression.value)):
             return Round(self.form(expression.value), sp.Symbol(dtype_of(expression)))
         return super().form(expression)
+
+    def over(self, expression: ir.Expr, base: ir.Expr, value: sp.Expr) -> sp.Expr:
+        """An expression in terms of the value of one that it is computed from.
+
+        Raises
+        ------
+        Unfit
+            Where it reads more than that.
+        """
+        held = tirx.Var("element", base.ty)
+        form = self.form(_replaced(expression, base, held))
+        if not form.free_symbols - {LOWEST, HIGHEST} <= {self.leaf(held)}:
+            raise Unfit(f"{expression} is no elementary function of {base}")
+        return form.xreplace({self.leaf(held): value})
+
+    def _truth(self, condition: ir.Expr, holds: sp.Expr, fails: sp.Expr) -> sp.Expr:
+        """One value where a condition holds, another elsewhere; NaN is neither equal to a number nor beside it."""
+        if isinstance(condition, prim.Not):
+            return self._truth(condition.a, fails, holds)
+        if isinstance(condition, prim.NE):
+            return self._truth(prim.EQ(condition.a, condition.b), fails, holds)
+        if type(condition) in RELATIONS and "float" in dtype_of(condition.a):
+            found = compared(type(condition), self.form(condition.a), self.form(condition.b))
+            if found is not None:
+                return choice(found, holds, fails)
+        return choice(sp.Gt(self.leaf(condition), 0), holds, fails)
 
 
 def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:
@@ -148,8 +198,10 @@ def _affine(form: sp.Expr) -> tuple[sp.Expr, sp.Expr, sp.Expr]:
     return gain, offset, inner
 
 
-def _overflows(value: sp.Expr) -> bool:
-    """Whether a finite constant is no finite float32, as the lowest one over a gain below 1."""
+def _may_overflow(value: sp.Expr) -> bool:
+    """Whether a finite constant may be no finite float32, as the lowest one over a gain below 1 is none."""
+    if not value.is_number:
+        return True
     with np.errstate(over="ignore"):
         return bool(value.is_finite and np.isinf(np.float32(float(value))))
 
@@ -195,13 +247,20 @@ def _reads(expression: ir.Expr, buffer: tirx.Var) -> bool:
     return any(load.source.same_as(buffer) for load in loads_of(expression))
 
 
-def _number(expression: ir.Expr) -> sp.Expr:
-    form = AtomTable(()).form(expression)
+def _constant(expression: ir.Expr, table: AtomTable, score: tirx.Var) -> sp.Expr:
+    """The constant that an expression is: a number, or over parameters of the program that are numbers."""
+    form = table.form(expression)
     if form.free_symbols and form.has(sp.oo, -sp.oo):
         form = form.subs({s: 0 for s in form.free_symbols})  # an infinity plus anything finite
-    if not form.is_number or form is sp.nan:
+    read = [table.sources[s] for s in form.free_symbols if s in table.sources]
+    if form is sp.nan or _reads(expression, score) or not all(map(_is_scalar, read)):
         raise Unfit(f"masked positions have the value {expression}, which is no constant")
     return form
+
+
+def _is_scalar(source: ir.Expr) -> bool:
+    """Whether a leaf is a parameter that is one number: a tensor without dimensions."""
+    return isinstance(source, ir.TensorLoad) and not source.indices
 
 
 def varies(expression: ir.Expr, position: tirx.Var) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.expression import widens
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.tile.reshape import taken_apart
 
 STEP_BYTES = 32
 """Bytes of a row of either operand that one instruction of the tensor cores sums over."""
@@ -53,6 +56,10 @@ COPY_ALIGNMENT = 16
 """Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
 
 
+Line: TypeAlias = tuple[tirx.Var, Extent]
+"""A variable, and how far it runs."""
+
+
 class Unfit(Exception):
     """A program is not of a skeleton's shape; the message says why, in the user's own buffer names."""
 
@@ -63,12 +70,14 @@ class Operand:
 
     Attributes
     ----------
-    buffer : the tensor; its last dimension is contiguous.
+    buffer : the tensor.
+    shape : of the tensor, or of a view of it; the last dimension is contiguous.
     indices : where it is accessed, in the frame's variables and the column's own.
     row : the dimension that the tile's rows run along.
     """
 
     buffer: tirx.Var
+    shape: tuple[ir.Expr, ...]
     indices: tuple[ir.Expr, ...]
     row: int
 
@@ -85,7 +94,7 @@ class Operand:
     @property
     def width(self) -> int:
         """Extent of its contiguous dimension."""
-        return int(self.buffer.ty.shape[-1])
+        return int(self.shape[-1])
 
     @property
     def fixed(self) -> tuple[int, ...]:
@@ -96,7 +105,7 @@ class Operand:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
 
 
-def read_operand(load: ir.TensorLoad, row: tirx.Var, column: tirx.Var) -> Operand:
+def read_operand(load: ir.TensorLoad, row: Line, column: Line) -> Operand:
     """The operand that a load is, with rows along one variable and contiguous columns along another.
 
     Raises
@@ -105,20 +114,26 @@ def read_operand(load: ir.TensorLoad, row: tirx.Var, column: tirx.Var) -> Operan
         Where the load is not of this form, or bulk tensor copies cannot fetch it.
     """
     text = str(load)
-    if not (isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(column)):
-        raise Unfit(f"{text}: the last dimension does not run along {column.name}")
-    rows = [d for d, index in enumerate(load.indices[:-1]) if uses(index, [row])]
-    if len(rows) != 1 or not load.indices[rows[0]].same_as(row):
-        raise Unfit(f"{text}: no one dimension runs along {row.name}")
-    if any(uses(index, [column]) for index in load.indices[:-1]):
-        raise Unfit(f"{text}: a second dimension runs along {column.name}")
-    operand = Operand(load.source, tuple(load.indices), rows[0])
-    last = load.source.ty.shape[-1]
-    if not isinstance(last, prim.IntImm):
+    shape, indices = tuple(load.source.ty.shape), tuple(load.indices)
+    for var, extent in (column, row):
+        shape, indices = taken_apart(shape, indices, var, extent)
+    if not runs_along(indices[-1], column[0]):
+        raise Unfit(f"{text}: the last dimension does not run along {column[0].name}")
+    rows = [d for d, index in enumerate(indices[:-1]) if uses(index, [row[0]])]
+    if len(rows) != 1 or not runs_along(indices[rows[0]], row[0]):
+        raise Unfit(f"{text}: no one dimension runs along {row[0].name}")
+    if any(uses(index, [column[0]]) for index in indices[:-1]):
+        raise Unfit(f"{text}: a second dimension runs along {column[0].name}")
+    if not isinstance(shape[-1], prim.IntImm):
         raise Unfit(f"{text}: the contiguous dimension has a symbolic extent")
-    if len(load.indices) > 5:
+    if len(indices) > 5:
         raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
-    return operand
+    return Operand(load.source, shape, indices, rows[0])
+
+
+def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
+    """Whether an index is the variable itself."""
+    return isinstance(index, ir.Var) and index.same_as(var)
 
 
 def check_matrix_input(operand: Operand) -> None:

@@ -8,7 +8,7 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, same, simplify_index, substitute
+from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, same, simplify_index, substitute, uses
 from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
@@ -37,7 +37,7 @@ class Output:
 
     def runs_along(self, var: tirx.Var) -> bool:
         """Whether it has a value for every point of a variable."""
-        return any(isinstance(index, ir.Var) and index.same_as(var) for index in self.indices)
+        return any(uses(index, [var]) for index in self.indices)
 
 
 def read_outputs(
@@ -103,15 +103,18 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
             if isinstance(index, ir.Var) and not any(index.same_as(key) for key in places):
                 places[index] = dim
         if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
-            places = inverted(load.indices, member.dims, stage.extents) or places
+            places |= inverted(load.indices, member.dims, stage.extents) or {}
     missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
     loops: list[tirx.Var] = []
     if along_axis and _is_axis(group, stage, missing):
         places.update(zip(missing, group.frame.axis, strict=True))
     elif along_axis:
         loops = missing
-    elif missing:
-        raise Unfit(f"{name} runs along {missing[0].name}, which no result of the cascade has")
+    else:
+        others = [v for v in missing if more_than_one(stage.extents[v])]
+        if others:
+            raise Unfit(f"{name} runs along {others[0].name}, which no result of the cascade has")
+        places |= {v: tirx.const(0, dtype_of(v)) for v in missing}
     own = {var: stage.extents[var] for var in loops}
     known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)

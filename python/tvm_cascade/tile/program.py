@@ -113,7 +113,9 @@ class _Builder(StepPlanner):
         self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
         self.meaning = {temporary.symbol: temporary.expression for temporary in self.temporaries}
         self.across = self._across_lanes()
-        self.safe = all(not v.is_finite or abs(float(v)) < LARGEST_SCALED for v in element.masked_values)
+        self.safe = all(
+            v.is_number and (not v.is_finite or abs(float(v)) < LARGEST_SCALED) for v in element.masked_values
+        )
 
     def run(self) -> TileProgram:
         self.plan()

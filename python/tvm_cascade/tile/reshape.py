@@ -1,6 +1,7 @@
-"""Where an element goes that a later stage reads at other indices: a reshape or a transposition, inverted.
+"""Reshapes and transpositions: where an element goes that a later stage reads at other indices, and views of tensors.
 
-out[b, i, h, c] = o[b·4 + h, i, c]   at o[n, i, c]   ->   out[n // 4, i, n % 4, c]
+out[b, i, h, c] = o[b·4 + h, i, c]   at o[n, i, c]             ->   out[n // 4, i, n % 4, c]
+t[b, i, h·64 + c] of [B, S, 4·64], along c below 64            ->   t[b, i, h, c] of [B, S, 4, 64]
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.transform.printer import cast
 
@@ -35,3 +36,26 @@ def inverted(
         return None
     solved = sym.inverse_affine_iter_map(found.indices, [cast(dim, dtype_of(index)) for index, dim in moving])
     return {var: cast(solved[var], dtype_of(var)) for var in domain if var in solved}
+
+
+def taken_apart(
+    shape: Sequence[ir.Expr], indices: Sequence[ir.Expr], var: tirx.Var, extent: Extent
+) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
+    """The shape and indices of a view in which a variable has a dimension of its own; those given where none has.
+
+    Parameters
+    ----------
+    shape, indices : of a compact tensor, and where an element of it is.
+    extent : of the variable.
+    """
+    analyzer = sym.Analyzer()
+    for d, index in enumerate(indices):
+        width, own = as_index(extent, dtype_of(index)), cast(var, dtype_of(index))
+        start = analyzer.simplify(index - own)
+        whole = cast(shape[d], dtype_of(index))
+        if not uses(index, [var]) or isinstance(index, ir.Var) or uses(start, [var]):
+            continue
+        if all(analyzer.can_prove_equal(tirx.floormod(e, width), 0) for e in (start, whole)):
+            outer, first = (analyzer.simplify(tirx.floordiv(e, width)) for e in (whole, start))
+            return (*shape[:d], outer, width, *shape[d + 1 :]), (*indices[:d], first, own, *indices[d + 1 :])
+    return tuple(shape), tuple(indices)

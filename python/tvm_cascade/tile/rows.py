@@ -162,19 +162,25 @@ class RowFold:
 
     def mask(self, tile: ir.Expr, mask: Mask, bits: KeptBits | None) -> None:
         """r = value wherever the condition is not as the mask keeps it; `bits`, if given, are of what it keeps."""
-        constant = tirx.const(float(np.float32(float(mask.value))), DTYPE)  # SymPy's decimals of the lowest are below
+        constants = [self._constant(mask.value, r) for r in ROWS]
 
         def one(j: ir.Expr, r: int, e: int) -> None:
             where = register_index(j, r, e)
             if bits is not None:
                 # An instruction of its own: a selection would be taken apart by what follows, and cost it its fusion.
-                ptx("selp.f32", self.scores[where], self.scores[where], constant, T.ptx.pred(bits.bit(j, r, e)))
+                ptx("selp.f32", self.scores[where], self.scores[where], constants[r], T.ptx.pred(bits.bit(j, r, e)))
                 return
             holds = self._position_input(mask.condition, tile, j, r, e)
-            kept = (self.scores[where], constant) if mask.keeps else (constant, self.scores[where])
+            kept = (self.scores[where], constants[r]) if mask.keeps else (constants[r], self.scores[where])
             put(self.scores, where, tirx.Select(holds, *kept))
 
         self._each(one)
+
+    def _constant(self, value: sp.Expr, row: int) -> ir.Expr:
+        """A number, or what a row has read of the program's parameters."""
+        if not value.is_number:
+            return write(value, self._row(row, None, before=False))
+        return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below
 
     def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
         """An integer over the frame at one of the thread's rows."""

@@ -130,7 +130,9 @@ def read_stream(program: Program, group: Group) -> Stream:
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     row = _row_variable(left, [right, *(p.value for p in products)], rows, group)
     inner = producer.stage.reduce[0]
-    operands = read_operand(left, row, inner), read_operand(right, position, inner)
+    extents = {**group.frame.extents, inner: producer.stage.extents[inner]}
+    lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
+    operands = read_operand(left, lines[0], lines[2]), read_operand(right, lines[1], lines[2])
     _check_operands(operands, products, position, group)
     batch = tuple(v for v in rows if not v.same_as(row))
     score = producer.stage.buffer
@@ -196,7 +198,8 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     if not isinstance(width, int):
         raise Unfit(f"{load}: {free[0].name} has a symbolic extent")
     is_transposed = isinstance(load.indices[-1], ir.Var) and load.indices[-1].same_as(position)
-    value = read_operand(load, *((free[0], position) if is_transposed else (position, free[0])))
+    lines = (free[0], width), (position, lookup(group.frame.extents, position))
+    value = read_operand(load, *(lines if is_transposed else reversed(lines)))
     return Product(component, atom.symbol, value, free[0], width, is_transposed)
 
 

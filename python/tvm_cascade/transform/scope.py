@@ -26,14 +26,17 @@ from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
 
 
+_NARROW = ("bool", "int8", "uint8", "int16", "uint16")
+
+
 def accumulator_dtype(dtype: str) -> str:
     """The dtype in which a result is accumulated: float32 for all floats that are narrower."""
     return _WIDENED.get(dtype, dtype)
 
 
 def counting_dtype(dtype: str) -> str:
-    """The dtype in which positions are counted beside values of a dtype; truth values count nothing."""
-    return "int32" if dtype == "bool" else accumulator_dtype(dtype)
+    """The dtype in which positions are counted beside values of a dtype: integers of less than 32 bits do not reach."""
+    return "int32" if dtype in _NARROW else accumulator_dtype(dtype)
 
 
 @dataclass(frozen=True)

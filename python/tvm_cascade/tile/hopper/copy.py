@@ -30,7 +30,7 @@ class TensorMap:
     def __init__(self, operand: Operand, buffer: Any, rows: int, columns: int | None = None) -> None:
         self.operand, self.rows, self.size = operand, rows, operand.size
         self.along_rows, self.columns = columns is not None, columns or operand.width
-        shape = list(reversed(operand.buffer.ty.shape))
+        shape = list(reversed(operand.shape))
         rank = len(shape)
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:

@@ -14,9 +14,11 @@ from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, 
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.script import bind, ptx, registers, when, whole
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
-from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand, Unfit
+from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, runs_along
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.reshape import taken_apart
+from tvm_cascade.tile.shape import Product
 
 _STORED = 8
 """The first named barrier of the consumers' stores."""
@@ -37,20 +39,31 @@ class Epilogue:
 
     def _is_tiled(self, output: Output) -> bool:
         """Whether the output is stored by bulk copies."""
-        kind = MATRIX_DTYPES.get(str(output.buffer.ty.dtype))
-        return self._free(output) is not None and kind is not None and kind.size == _SIZE
+        kind, product = MATRIX_DTYPES.get(str(output.buffer.ty.dtype)), self._product(output)
+        if kind is None or kind.size != _SIZE or product is None:
+            return False
+        return product.width * _SIZE % COPY_ALIGNMENT == 0
+
+    def _product(self, output: Output) -> Product | None:
+        """The product along whose free axis an output runs."""
+        return next((p for p in self.stream.products if output.runs_along(p.free)), None)
 
     def _free(self, output: Output) -> tirx.Var | None:
-        return next((p.free for p in self.stream.products if output.runs_along(p.free)), None)
+        product = self._product(output)
+        return None if product is None else product.free
 
     def _copies(self, output: Output) -> TensorMap:
-        along = [d for d, i in enumerate(output.indices) if isinstance(i, ir.Var) and i.same_as(self.stream.row)]
-        row = along[0] if along else None
-        free = self._free(output)
-        if row is None or not (isinstance(output.indices[-1], ir.Var) and output.indices[-1].same_as(free)):
-            raise Unfit(f"{output.buffer.name} is not stored in rows along {self.stream.row.name}")
+        """Of the output, or of a view of it, with its rows and columns in dimensions of their own."""
+        row, free = self.stream.row, self._free(output)
+        assert free is not None
+        shape, indices = tuple(output.buffer.ty.shape), output.indices
+        for var in (free, row):
+            shape, indices = taken_apart(shape, indices, var, self.stream.extent(var))
+        along = [d for d, index in enumerate(indices) if runs_along(index, row)]
+        if not along or not runs_along(indices[-1], free):
+            raise Unfit(f"{output.buffer.name} is not stored in rows along {row.name}")
         own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
-        return TensorMap(Operand(output.buffer, output.indices, row), own, GROUP_ROWS)
+        return TensorMap(Operand(output.buffer, shape, indices, along[0]), own, GROUP_ROWS)
 
     def allocate(self, pool: Any, left_boxes: int) -> None:
         """Shared memory for the stores: their own where there is room, else that of the left operand."""
