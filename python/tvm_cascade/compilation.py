@@ -38,7 +38,8 @@ from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.targets import host_target, resolve_target
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu
-from tvm_cascade.transform.fuse_function import FUSED, AsItIs, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function
+from tvm_cascade.transform.handoff import summary_of
 
 __all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
 
@@ -249,7 +250,7 @@ def _scheduled(
 ) -> tuple[tirx.PrimFunc, tuple[str, ...], AsItIs | None]:
     """The function under a schedule for the target; whose arithmetic was replaced; why ours does not apply, if so."""
     func = outcome.readable
-    fused = func.attrs is not None and FUSED in func.attrs
+    fused = summary_of(func) is not None
     plain = outcome.program is not None and not outcome.program.opaque
     readable = plain or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:

@@ -24,6 +24,10 @@ _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"
 
 
+SCHEDULED = "tirx.is_scheduled"
+"""Function attribute: passes that schedule what nobody has, such as dlight's, leave the function as it is."""
+
+
 def lower_cuda(
     outcome: Outcome, name: str, target: Target, options: FuseOptions
 ) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
@@ -36,6 +40,13 @@ def lower_cuda(
     target : a CUDA target with its architecture.
     options : see `FuseOptions`.
     """
+    func, chosen = _lowered(outcome, name, target, options)
+    return func.with_attr(SCHEDULED, True), chosen
+
+
+def _lowered(
+    outcome: Outcome, name: str, target: Target, options: FuseOptions
+) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
     chosen = select_kernel(outcome, name, str(target.attrs["arch"]), options)
     if isinstance(chosen, Kernel):
         return round_float8(chosen.func), chosen

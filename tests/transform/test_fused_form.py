@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 
@@ -16,8 +17,8 @@ from tvm.script import tirx as T
 from tvm_cascade.bench import suites, workloads
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
-from tvm_cascade.transform.fuse_function import FUSED, fuse_function
-from tvm_cascade.transform.handoff import SCHEDULE_RULE
+from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.handoff import FUSED, SCHEDULE_RULE
 from tvm_cascade.transform.nest import ROLE
 from tvm_cascade.transform.temporaries import temporaries, temporary_bytes
 
@@ -229,7 +230,10 @@ FORMS: dict[str, Callable[[], tirx.PrimFunc]] = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_fused_ir_is_the_approved_one(name: str) -> None:
-    assert_golden(f"ir_{name}", FORMS[name]().without_attr(FUSED).script())
+    text = FORMS[name]().without_attr(FUSED).script()
+    assert_golden(
+        f"ir_{name}", re.sub(rf'"{FUSED}": "(?:[^"\\]|\\.)*", ', "", text)
+    )  # the folds are goldens of their own
 
 
 def test_two_cascades_in_one_function_are_two_loops() -> None:

@@ -22,7 +22,8 @@ from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport,
 from tvm_cascade.targets import resolve_target
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu, select_kernel
-from tvm_cascade.transform.fuse_function import FUSED, AsItIs, Decision, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome, fuse_function
+from tvm_cascade.transform.handoff import summary_of
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
@@ -139,11 +140,9 @@ def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
 
 
 def _carried(function: str, func: ir.BaseFunc) -> list[GroupReport]:
-    """The groups that a fused function tells of in its attribute."""
-    if func.attrs is None or FUSED not in func.attrs:
-        return []
+    """The groups that a fused function tells of."""
     found = []
-    for summary in json.loads(str(func.attrs[FUSED])):
+    for summary in json.loads(summary_of(func) or "[]") if isinstance(func, tirx.PrimFunc) else ():
         formulas = tuple(_parsed(line) for line in summary["fold"].splitlines())
         found.append(GroupReport(function, Reason("fold"), tuple(summary["results"]), formulas))
     return found

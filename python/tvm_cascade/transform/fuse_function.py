@@ -14,11 +14,8 @@ from tvm_cascade.analysis.domain import Program, is_static, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
-from tvm_cascade.transform.handoff import hand_to_tuner
+from tvm_cascade.transform.handoff import hand_to_tuner, summary_of
 from tvm_cascade.transform.rewrite import rewrite
-
-FUSED = "tvm_cascade.fused"
-"""Function attribute of a fused function: JSON with its groups and folds. It makes the pass idempotent."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     options : see `FuseOptions`.
     only : names of blocks to consider; all by default.
     """
-    if func.attrs is not None and FUSED in func.attrs:
+    if summary_of(func) is not None:
         return Outcome(func, (), None)
     program = _read(func)
     if isinstance(program, Reason):
@@ -108,8 +105,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    fused = hand_to_tuner(fused).with_attr(FUSED, _summary(groups))
-    return Outcome(fused, tuple(decisions), program)
+    return Outcome(hand_to_tuner(fused, _summary(groups)), tuple(decisions), program)
 
 
 def _read(func: tirx.PrimFunc) -> Program | Reason:
