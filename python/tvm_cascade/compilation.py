@@ -18,6 +18,7 @@ from tvm.target import Target
 
 from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.generation import export_library, generate
@@ -193,7 +194,8 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     names = sorted({function for name in replaced if name not in failed for function in replaced[name]})
     exported = partial(export_library, built, mod, target, fast_math)
-    return Compiled(built, mod, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
+    parameters = {name: parameters_of(func) for name, func in named.items()}
+    return Compiled(built, mod, parameters, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
 
 
 def _plain(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -8,15 +8,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tvm
-import tvm_ffi
 from tvm.target import Target
 
+from tvm_cascade.arguments import Parameter, call_with
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
-
-_ALIGNMENT = 64  # bytes: what TVM's generated code takes for granted of every argument, without looking
 
 
 @dataclass(frozen=True)
@@ -27,6 +24,7 @@ class Compiled:
     ----------
     runtime_module : what TVM built; `runtime_module["name"]` is one of its functions.
     mod : the module that went into code generation: fused and scheduled.
+    parameters : by function, what it takes, in order.
     explained : makes `report`.
     exported : writes the library of `export_library`.
     target : what it was built for.
@@ -35,10 +33,15 @@ class Compiled:
 
     runtime_module: tvm.runtime.Executable
     mod: tvm.IRModule
+    parameters: dict[str, tuple[Parameter, ...]]
     explained: Callable[[], Explanation] = field(repr=False)
     exported: Callable[[Path], None] = field(repr=False)
     target: Target
     replaced_math: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        functions = [f"{name}({', '.join(map(str, taken))})" for name, taken in self.parameters.items()]
+        return f"<Compiled for {self.target.kind.name}: {'; '.join(functions).replace('`', '')}>"
 
     @cached_property
     def report(self) -> Explanation:
@@ -68,10 +71,12 @@ class Compiled:
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function of that name; arguments as for a call of the whole."""
-        names = [variable.name_hint for variable in self.mod.get_global_vars()]
-        if name not in names:
-            raise InputError(f"a function among {', '.join(names)}", repr(name), "compiled module")
-        return partial(_call, self.runtime_module[name], self._device())
+        if name not in self.parameters:
+            raise InputError(f"a function among {', '.join(self.parameters)}", repr(name), "compiled module")
+        return partial(self._call, name, self.runtime_module[name])
+
+    def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        return call_with(function, name, self.parameters[name], self._device(), arguments)
 
     def _device(self) -> tvm.runtime.Device:
         return tvm.cuda(0) if self.target.kind.name == "cuda" else tvm.cpu()
@@ -82,40 +87,17 @@ class Compiled:
         Parameters
         ----------
         *arguments : its tensors, in the order of its parameters: `tvm.runtime.Tensor`, NumPy arrays, or whatever
-            else speaks DLPack, such as torch tensors. NumPy arrays that are not contiguous, aligned to 64 bytes and
-            writeable are copied there and back.
+            else speaks DLPack, such as torch tensors. They are used where they are, without a copy, if they are
+            contiguous and aligned to 64 bytes. Others (of libraries without `contiguous`: contiguous ones only) are
+            copied, and outputs copied back, as are NumPy arrays for a GPU, and those of bfloat16 and float8. What
+            the function does is not recorded for gradients.
 
         Raises
         ------
         InputError
-            When there are several functions and none is called `main`, or a tensor is not aligned to 64 bytes.
+            When there are several functions and none is called `main`; a number of arguments, a dtype, a shape or a
+            device is not what the function takes; or an output is read-only or requires a gradient.
+        DeviceError
+            When it was compiled for a GPU and there is none.
         """
-        names = [variable.name_hint for variable in self.mod.get_global_vars()]
-        return self[names[0] if len(names) == 1 else "main"](*arguments)
-
-
-def _call(function: Callable[..., Any], device: tvm.runtime.Device, *arguments: Any) -> Any:
-    tensors = [_aligned(argument, device) for argument in arguments]
-    returned = function(*tensors)
-    for argument, tensor in zip(arguments, tensors, strict=True):
-        if isinstance(argument, np.ndarray) and argument.flags.writeable and tensor.data_ptr() != argument.ctypes.data:
-            argument[...] = tensor.numpy()
-    return returned
-
-
-def _aligned(argument: Any, device: tvm.runtime.Device) -> Any:
-    """The argument as a tensor that generated code can read: on an address that is not aligned it would crash."""
-    if isinstance(argument, np.ndarray) and device.dlpack_device_type() != tvm.cpu().dlpack_device_type():
-        return tvm.runtime.tensor(argument, device=device)
-    if isinstance(argument, np.ndarray):
-        flags = argument.flags
-        shareable = flags.c_contiguous and flags.writeable and argument.dtype.kind in "biuf"
-        if not shareable or argument.ctypes.data % _ALIGNMENT:
-            return tvm.runtime.tensor(argument)
-    if not hasattr(argument, "__dlpack__"):
-        return argument  # a scalar, or something that TVM will reject by name
-    tensor = tvm_ffi.from_dlpack(argument)
-    if tensor.data_ptr() % _ALIGNMENT:
-        hint = "pass a copy, such as tvm.runtime.tensor(array)"
-        raise InputError(f"tensors aligned to {_ALIGNMENT} bytes", f"address {tensor.data_ptr():#x}", "arguments", hint)
-    return tensor
+        return self["main" if len(self.parameters) > 1 else next(iter(self.parameters))](*arguments)

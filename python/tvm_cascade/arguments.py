@@ -1,0 +1,213 @@
+"""Arguments of compiled functions: arrays of any library that speaks DLPack, as tensors that generated code can take.
+
+TVM's code takes for granted, without looking, that a tensor is aligned, and refuses one that is not compact. What
+cannot be shared as it is, is copied, and an output is copied back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.errors import CascadeError, DeviceError, InputError
+
+_ALIGNMENT = 64  # bytes
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a function takes in one place.
+
+    Attributes
+    ----------
+    name : in the program.
+    dtype : of the elements, or of the number.
+    shape : extents, symbolic ones by their text; None of a number.
+    written : the function writes it.
+    exposed : the function gives its address away, so that it may be written.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...] | None
+    written: bool
+    exposed: bool
+
+    def __str__(self) -> str:
+        return f"`{self.name}`" + (" (output)" if self.written else "")
+
+
+def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
+    """The parameters of a function before it is scheduled, in order."""
+    written: list[ir.Var] = []
+    exposed: list[ir.Expr] = []
+    callbacks = [
+        (tirx.BufferStore, lambda store: written.append(store.buffer)),
+        (s_tir.SBlock, lambda block: written.extend(region.source for region in block.writes)),
+        (ir.Call, lambda call: exposed.extend(a.source if isinstance(a, ir.TensorLoad) else a for a in _given(call))),
+    ]
+    tvm_ffi.structural_walk(func.body, callbacks)
+
+    def described(param: ir.Var) -> Parameter:
+        inside = [any(param.same_as(used) for used in those) for those in (written, exposed)]
+        if not tirx.is_buffer_var(param):
+            return Parameter(param.name, str(param.ty.dtype), None, False, False)
+        shape = tuple(int(e) if isinstance(e, (int, tirx.IntImm)) else str(e) for e in param.ty.shape)
+        return Parameter(param.name, str(param.ty.dtype), shape, *inside)
+
+    return tuple(described(param) for param in func.params)
+
+
+def _given(call: ir.Call) -> list[ir.Expr]:
+    """The buffers, or elements of them, of which an operator takes the address."""
+    addressed = isinstance(call.op, ir.Op) and call.op.name.endswith((".address_of", ".buffer_data"))
+    return list(call.args) if addressed else []
+
+
+def call_with(
+    function: Callable[..., Any],
+    name: str,
+    parameters: Sequence[Parameter],
+    device: tvm.runtime.Device,
+    arguments: Sequence[Any],
+) -> Any:
+    """Calls a compiled function; see `Compiled.__call__`.
+
+    Parameters
+    ----------
+    name : of the function.
+    device : that it runs on.
+    """
+    if len(arguments) != len(parameters):
+        expected = f"{len(parameters)} arguments: {', '.join(map(str, parameters))}"
+        hint = "outputs are passed as well, after the inputs, to be filled"
+        raise InputError(expected, str(len(arguments)), f"call of `{name}`", hint)
+    try:
+        passed = [_tensor(*pair, device) for pair in zip(parameters, arguments, strict=True)]
+        returned = function(*(tensor for tensor, _ in passed))
+    except CascadeError:
+        raise
+    except Exception as error:
+        if problem := _problem(name, parameters, device, arguments):
+            raise problem from error
+        raise
+    for _, copy_back in passed:
+        if copy_back is not None:
+            copy_back()
+    return returned
+
+
+_Passed = tuple[Any, Callable[[], object] | None]
+"""What a function is given for an argument, and how the argument gets what was written to it, where it must."""
+
+
+def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> _Passed:
+    if parameter.shape is None or not hasattr(argument, "__dlpack__"):
+        return argument, None  # TVM rejects by name what it does not take
+    if parameter.written:
+        _check_writable(parameter, argument)
+    if 0 in getattr(argument, "shape", ()) and not isinstance(argument, tvm.runtime.Tensor):
+        # Libraries give an empty array whatever strides and address they like.
+        return tvm.runtime.empty(tuple(argument.shape), _dtype_name(argument), device), None
+    if isinstance(argument, np.ndarray):
+        return _numpy_tensor(parameter, argument, device)
+    tensor: Any = tvm_ffi.from_dlpack(argument)
+    if not _is_compact(tensor) and hasattr(argument, "contiguous") and hasattr(argument, "copy_"):
+        whole = argument.detach().contiguous()
+        inner, copy_back = _tensor(parameter, whole, device)
+
+        def scatter() -> None:
+            if copy_back is not None:
+                copy_back()
+            argument.copy_(whole)
+
+        return inner, scatter if parameter.written or parameter.exposed else None
+    if tensor.data_ptr() % _ALIGNMENT == 0:
+        return tensor, None
+    aligned = tensor.copyto(tensor.device)
+    return aligned, (lambda: aligned.copyto(tensor)) if parameter.written or parameter.exposed else None
+
+
+def _numpy_tensor(parameter: Parameter, array: np.ndarray[Any, Any], device: tvm.runtime.Device) -> _Passed:
+    on_cpu = device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+    shareable = array.flags.c_contiguous and array.flags.writeable and array.dtype.kind in "biuf"
+    if on_cpu and shareable and array.ctypes.data % _ALIGNMENT == 0:
+        return tvm_ffi.from_dlpack(array), None
+    tensor = tvm.runtime.tensor(array, device=device)
+
+    def copy_back() -> None:
+        array[...] = tensor.numpy()
+
+    return tensor, copy_back if (parameter.written or parameter.exposed) and array.flags.writeable else None
+
+
+def _check_writable(parameter: Parameter, argument: Any) -> None:
+    where = f"parameter {parameter}"
+    if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+        raise InputError("an array that can be written", "a read-only array", where, "pass a copy: array.copy()")
+    if getattr(argument, "requires_grad", False):
+        hint = "pass tensor.detach(): what a compiled function does is not recorded for gradients"
+        raise InputError("a tensor that requires no gradient", "one that does", where, hint)
+
+
+def _is_compact(tensor: tvm.runtime.Tensor) -> bool:
+    expected = 1
+    for extent, stride in zip(reversed(tensor.shape), reversed(tensor.strides), strict=True):
+        if extent != 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _problem(
+    name: str, parameters: Sequence[Parameter], device: tvm.runtime.Device, arguments: Sequence[Any]
+) -> CascadeError | None:
+    """What is wrong with a call that failed, where it can be told from its arguments."""
+    extents: dict[str, int] = {}
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):
+            return InputError(*told, f"parameter {parameter} of `{name}`")
+    kind = device.dlpack_device_type()
+    if kind != tvm.cpu().dlpack_device_type() and not device.exist:
+        hint = "run it where there is one: export_library(path) here, tvm_ffi.load_module(path) there"
+        return DeviceError("a GPU", "no CUDA device here", f"call of `{name}`", hint)
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        if parameter.shape is not None and not isinstance(argument, np.ndarray):
+            tensor = tvm_ffi.from_dlpack(argument)
+            where = f"parameter {parameter} of `{name}`"
+            if tensor.device.dlpack_device_type() != kind:
+                return InputError(f"a tensor on {device}", f"one on {tensor.device}", where, "copy it there")
+            if not _is_compact(tensor):
+                return InputError("a compact tensor", f"strides {tuple(tensor.strides)}", where, "pass a copy")
+    return None
+
+
+def _mismatch(parameter: Parameter, argument: Any, extents: dict[str, int]) -> tuple[str, str] | None:
+    """(what was expected, what was found) of dtype and shape; symbolic extents are those that were seen first."""
+    if not hasattr(argument, "__dlpack__"):
+        return f"a {parameter.dtype} tensor", type(argument).__name__
+    array = argument if hasattr(argument, "dtype") else tvm_ffi.from_dlpack(argument)
+    if (found := _dtype_name(array)) != parameter.dtype:
+        return f"a {parameter.dtype} tensor", found
+    expected, shape = parameter.shape or (), tuple(int(extent) for extent in array.shape)
+    if len(shape) == len(expected):
+        known = [extents.setdefault(e, n) if isinstance(e, str) else e for e, n in zip(expected, shape, strict=True)]
+        if all(a == b for a, b in zip(known, shape, strict=True)):
+            return None
+        expected = tuple(f"{e} = {n}" if isinstance(e, str) else e for e, n in zip(expected, known, strict=True))
+    return f"shape {_text(expected)}", _text(shape)
+
+
+def _text(shape: Sequence[int | str]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _dtype_name(array: Any) -> str:
+    """The dtype of an array in TVM's words, which are NumPy's; torch writes torch.float32."""
+    return str(array.dtype).removeprefix("torch.")

@@ -1,0 +1,169 @@
+"""What a compiled function takes: arrays of any layout and library, and errors that name the parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+import tvm_cascade
+from tvm_cascade.compiled import Compiled
+from tvm_cascade.errors import DeviceError, InputError
+
+ROWS, COLUMNS = 8, 100
+DATA = np.arange(ROWS * COLUMNS, dtype="float32").reshape(ROWS, COLUMNS)
+
+
+def doubling(rows: Any = ROWS, dtype: str = "float32", target: Any = "auto") -> Compiled:
+    """y = 2·x."""
+    x = te.placeholder((rows, COLUMNS), dtype, name="x")
+    func = te.create_prim_func([x, te.compute((rows, COLUMNS), lambda i, j: x[i, j] + x[i, j], name="y")])
+    return tvm_cascade.compile(func, target)
+
+
+@pytest.fixture(scope="module")
+def doubled() -> Compiled:
+    return doubling()
+
+
+@pytest.fixture(scope="module")
+def of_any_length() -> Compiled:
+    return doubling(tirx.Var("n", "int64"))
+
+
+def result() -> np.ndarray:
+    return np.full((ROWS, COLUMNS), np.nan, "float32")
+
+
+def unaligned(array: np.ndarray) -> np.ndarray:
+    memory = np.zeros(array.nbytes + 128, "uint8")
+    start = -memory.ctypes.data % 64 + 4
+    held = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    held[...] = array
+    return held
+
+
+LAYOUTS = {
+    "transposed": lambda a: np.ascontiguousarray(a.T).T,
+    "every other": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+    "reversed": lambda a: np.ascontiguousarray(a[::-1])[::-1],
+    "unaligned": unaligned,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_numpy_arrays_of_any_layout(doubled: Compiled, layout: str) -> None:
+    given, found = LAYOUTS[layout](DATA), LAYOUTS[layout](result())
+    doubled(given, found)
+    np.testing.assert_array_equal(found, 2 * DATA)
+    np.testing.assert_array_equal(given, DATA)
+
+
+def test_tensors_of_tvm_that_are_not_aligned(doubled: Compiled) -> None:
+    given, found = (tvm_ffi.from_dlpack(unaligned(array)) for array in (DATA, result()))
+    doubled(given, found)
+    np.testing.assert_array_equal(found.numpy(), 2 * DATA)
+
+
+def test_an_input_may_be_read_only_and_an_output_may_not(doubled: Compiled) -> None:
+    given, found = DATA.copy(), result()
+    given.setflags(write=False)
+    doubled(given, found)
+    np.testing.assert_array_equal(found, 2 * DATA)
+    found.setflags(write=False)
+    with pytest.raises(InputError, match=r"(?s)read-only array.*`y` \(output\).*array.copy\(\)"):
+        doubled(given, found)
+
+
+def test_arrays_without_elements(of_any_length: Compiled) -> None:
+    """NumPy gives them a heap address that may be unaligned, and strides that TVM rejects."""
+    held = [np.zeros((0, COLUMNS), "float32") for _ in range(40)]
+    held += [np.zeros((ROWS, 0), "float32").reshape(0, COLUMNS) for _ in range(8)]
+    for array in held:
+        of_any_length(array, np.zeros((0, COLUMNS), "float32"))
+    of_any_length(tvm.runtime.tensor(held[0]), tvm.runtime.tensor(held[0]))
+
+
+WRONG = {
+    "an extent": (lambda: DATA[:, :50].copy(), r"shape \(8, 100\).*\(8, 50\).*parameter `x` of `main`"),
+    "a rank": (lambda: DATA[0].copy(), r"shape \(8, 100\).*\(100,\).*`x`"),
+    "no elements": (lambda: DATA[:0], r"shape \(8, 100\).*\(0, 100\).*`x`"),
+    "a dtype": (lambda: DATA.astype("float64"), r"a float32 tensor.*float64.*`x`"),
+    "TVM's own": (lambda: tvm.runtime.tensor(DATA[:4]), r"shape \(8, 100\).*\(4, 100\).*`x`"),
+    "a list": (lambda: [1.0, 2.0], r"a float32 tensor.*list.*`x`"),
+    "nothing": (lambda: None, r"a float32 tensor.*NoneType.*`x`"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_does_not_fit_is_told_by_parameter(doubled: Compiled, wrong: str) -> None:
+    given, message = WRONG[wrong]
+    with pytest.raises(InputError, match="(?s)" + message):
+        doubled(given(), result())
+
+
+def test_symbolic_extents_must_agree(of_any_length: Compiled) -> None:
+    with pytest.raises(InputError, match=r"(?s)shape \(n = 8, 100\).*\(7, 100\).*`y` \(output\)"):
+        of_any_length(DATA.copy(), result()[:7].copy())
+
+
+def test_a_call_without_outputs_says_that_they_are_passed(doubled: Compiled) -> None:
+    with pytest.raises(InputError, match=r"(?s)2 arguments: `x`, `y` \(output\).*found 1.*outputs are passed"):
+        doubled(DATA)
+
+
+def test_bfloat16_arrays() -> None:
+    x, found = DATA.astype(ml_dtypes.bfloat16), result().astype(ml_dtypes.bfloat16)
+    doubling(dtype="bfloat16")(x, found)
+    np.testing.assert_array_equal(found, x + x)
+
+
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
+def test_a_function_for_a_gpu_says_that_there_is_none() -> None:
+    compiled = doubling(target={"kind": "cuda", "arch": "sm_90a"})
+    for arrays in ([DATA, result()], [tvm.runtime.tensor(DATA), tvm.runtime.tensor(result())]):
+        with pytest.raises(DeviceError, match=r"(?s)expected a GPU.*no CUDA device.*`main`.*export_library"):
+            compiled(*arrays)
+
+
+class TestTorch:
+    """torch tensors, which are taken as NumPy's arrays are."""
+
+    @pytest.fixture(autouse=True)
+    def torch(self) -> Any:
+        return pytest.importorskip("torch")
+
+    def test_tensors_of_any_layout(self, torch: Any, doubled: Compiled) -> None:
+        x = torch.from_numpy(DATA.copy())
+        transposed = torch.full((COLUMNS, ROWS), torch.nan).t()
+        doubled(x.t().contiguous().t(), transposed)
+        assert torch.equal(transposed, 2 * x)
+        memory = torch.zeros(2, ROWS * COLUMNS + 1)
+        given, found = (row[1:].view(ROWS, COLUMNS) for row in memory)
+        given.copy_(x)
+        doubled(given, found)
+        assert torch.equal(found, 2 * x)
+
+    def test_a_tensor_without_elements(self, torch: Any, of_any_length: Compiled) -> None:
+        of_any_length(torch.zeros(0, COLUMNS), torch.zeros(COLUMNS, 0).t())
+
+    def test_gradients(self, torch: Any, doubled: Compiled) -> None:
+        x, found = torch.from_numpy(DATA.copy()).requires_grad_(), torch.zeros(ROWS, COLUMNS)
+        doubled(x, found)
+        doubled(x.detach().t().contiguous().t().requires_grad_(), found)
+        assert torch.equal(found, 2 * x.detach())
+        with pytest.raises(InputError, match=r"(?s)requires no gradient.*`y` \(output\).*detach"):
+            doubled(x, found.requires_grad_())
+
+    def test_a_wrong_shape(self, torch: Any, doubled: Compiled) -> None:
+        with pytest.raises(InputError, match=r"(?s)shape \(8, 100\).*\(100, 8\).*`x`"):
+            doubled(torch.zeros(COLUMNS, ROWS), torch.zeros(ROWS, COLUMNS))
+
+
+def test_the_repr_is_one_line_that_tells_what_is_taken(doubled: Compiled) -> None:
+    assert repr(doubled) == "<Compiled for llvm: main(x, y (output))>"
