@@ -4,7 +4,12 @@
 |--------------------------|--------------------------------------------------------------------------------|
 | `explain`                | per group of reductions: the verdict, its reason, the fold as formulas         |
 | `compile`                | from an unfused program to one that runs                                       |
+| `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
+| `Compiled`               | what both return: call it, or export it as a library                           |
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
+| `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
+| `SUM`, `MAX`, …          | the reducers of a `Reduction`: SUM, PROD, MAX, MIN, AND, OR                    |
+| `te.topk`                | top-k as a reduction in TE, which fuses as others do                           |
 | `FuseCascadedReductions` | the pass, also at `tvm.s_tir.transform` and `tvm.tir.transform`                |
 | `fuse_cascade`           | the same rewrite on an open schedule                                           |
 | `numerics`               | error against float64, fused and unfused, by named input                       |
@@ -27,9 +32,13 @@ from tvm_cascade._autoload import autoload  # noqa: E402
 autoload()
 
 if TYPE_CHECKING:
+    from tvm_cascade import te
     from tvm_cascade.accuracy.numerics import numerics
+    from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
     from tvm_cascade.algebra.derive import derive
-    from tvm_cascade.compilation import compile
+    from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
+    from tvm_cascade.compilation import compile, compile_unfused
+    from tvm_cascade.compiled import Compiled
     from tvm_cascade.options import FuseOptions
     from tvm_cascade.report.explain import explain
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
@@ -37,24 +46,51 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["FuseCascadedReductions", "FuseOptions", "compile", "derive", "explain", "fuse_cascade", "numerics"]
+__all__ = [
+    "AND",
+    "MAX",
+    "MIN",
+    "OR",
+    "PROD",
+    "SUM",
+    "Cascade",
+    "Compiled",
+    "FuseCascadedReductions",
+    "FuseOptions",
+    "Reduction",
+    "compile",
+    "compile_unfused",
+    "derive",
+    "element",
+    "explain",
+    "fuse_cascade",
+    "numerics",
+    "result",
+    "te",
+]
 
 # Loaded at first use: every process that imports TVM imports this module, and most of them fuse nothing.
 _HOMES = {
+    **dict.fromkeys(("AND", "MAX", "MIN", "OR", "PROD", "SUM"), "tvm_cascade.algebra.reducer"),
+    **dict.fromkeys(("Cascade", "Reduction", "element", "result"), "tvm_cascade.algebra.cascade"),
+    "Compiled": "tvm_cascade.compiled",
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",
     "compile": "tvm_cascade.compilation",
+    "compile_unfused": "tvm_cascade.compilation",
     "derive": "tvm_cascade.algebra.derive",
     "explain": "tvm_cascade.report.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",
+    "te": "tvm_cascade.te",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

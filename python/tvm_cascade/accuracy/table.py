@@ -105,6 +105,11 @@ class Numerics:
         }
         return json.dumps(form, indent=2, ensure_ascii=False)
 
+    def __repr__(self) -> str:
+        good = sum(row.ok for row in self.rows)
+        kind = "fused" if self.fused else "nothing fused"
+        return f"<Numerics of {self.function}, {kind}: {good} of {len(self.rows)} rows ok; print it for the table>"
+
     def __str__(self) -> str:
         lines = [f"{self.function}: {reason}" for reason in self.reasons if not self.fused]
         table = [_HEADINGS, *(row.cells for row in self.rows)]

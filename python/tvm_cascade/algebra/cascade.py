@@ -11,7 +11,7 @@ import mpmath
 import sympy as sp
 from sympy.printing.precedence import precedence
 
-from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.reducer import REDUCERS, Reducer
 from tvm_cascade.errors import InputError
 
 LENGTH = sp.Symbol("N", positive=True, integer=True)
@@ -201,11 +201,28 @@ class Reduction:
     result : the symbol d of the value.
     reducer : the monoid ⊕.
     element : F, in element symbols, earlier results and parameters (any other symbol).
+
+    Raises
+    ------
+    InputError
+        When one of them is something else.
     """
 
     result: sp.Symbol
     reducer: Reducer
     element: sp.Expr
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.result, sp.Symbol):
+            raise InputError("a symbol of SymPy", repr(self.result), "Reduction(result, …)", 'make one by result("m")')
+        if not isinstance(self.reducer, Reducer):
+            hint = f"pass one of tvm_cascade.{', '.join(name.upper() for name in REDUCERS)}"
+            raise InputError("a reducer", repr(self.reducer), f"Reduction({self.result}, reducer, …)", hint)
+        if not isinstance(self.element, sp.Basic):
+            hint = 'write it with symbols made by element("x"), and numbers as sympy.Integer(1)'
+            raise InputError(
+                "an expression of SymPy", repr(self.element), f"Reduction({self.result}, …, element)", hint
+            )
 
 
 @dataclass(frozen=True)
@@ -220,8 +237,9 @@ class Cascade:
     Raises
     ------
     InputError
-        When a reduction reads a result that is not computed before it, a result is computed twice, or the parts of a
-        tuple are not all there as neighbours.
+        When there is no reduction, or something else than reductions and symbols; when a reduction reads a result
+        that is not computed before it, a result is computed twice, or the parts of a tuple are not all there as
+        neighbours.
     """
 
     reductions: tuple[Reduction, ...]
@@ -230,6 +248,12 @@ class Cascade:
     def __init__(self, reductions: Sequence[Reduction], elements: Sequence[sp.Symbol]) -> None:
         object.__setattr__(self, "reductions", tuple(reductions))
         object.__setattr__(self, "elements", tuple(elements))
+        if not self.reductions or not all(isinstance(reduction, Reduction) for reduction in self.reductions):
+            found = ", ".join(type(part).__name__ for part in self.reductions) or "none"
+            raise InputError("reductions, one or more", found, "Cascade(reductions, …)")
+        if foreign := [part for part in self.elements if not isinstance(part, sp.Symbol)]:
+            hint = 'make one by element("x")'
+            raise InputError("symbols of SymPy", repr(foreign[0]), "Cascade(…, elements)", hint)
         every = {reduction.result for reduction in self.reductions}
         if len(every) != len(self.reductions):
             raise InputError("each result to be computed once", "a result that is computed twice", "Cascade")

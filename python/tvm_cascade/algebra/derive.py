@@ -18,10 +18,12 @@ from tvm_cascade.algebra.laws import LAWS
 from tvm_cascade.algebra.predicates import extremum_of_two_values, predicate_of, takes_two_values, truth_of_all
 from tvm_cascade.algebra.prove import UndefinedError, UnverifiedError, prove
 from tvm_cascade.algebra.quotients import taken_apart, where_real
+from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
+from tvm_cascade.errors import InputError, OptionError
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
 
@@ -53,21 +55,38 @@ def derive(
 
     Raises
     ------
+    InputError
+        When it is given something else than a cascade.
+    OptionError
+        When a dtype, a move or the work is none of the above.
     FoldError
         When a derived fold fails a proof obligation, which is a defect of this package.
 
     Examples
     --------
     >>> import sympy as sp
-    >>> from tvm_cascade.algebra.cascade import Reduction, element, result
-    >>> from tvm_cascade.algebra.reducer import MAX, SUM
+    >>> from tvm_cascade import MAX, SUM, Cascade, Reduction, element, result
     >>> x, (m, t) = element("x"), result("m t")
     >>> fold = derive(Cascade([Reduction(m, MAX, x), Reduction(t, SUM, sp.exp(x - m))], [x]))
     >>> fold.components[1].shift
     t_0*exp(-Δc_m)
     """
+    _check(cascade, rescalable_casts, move, work)
     with budget(work):
         return _derived(cascade, tuple(rescalable_casts), Move(move), meaning)
+
+
+def _check(cascade: object, rescalable_casts: Sequence[str], move: str, work: float) -> None:
+    if not isinstance(cascade, Cascade):
+        hint = "tvm_cascade.Cascade([tvm_cascade.Reduction(…), …], elements); of a program, ask tvm_cascade.explain"
+        raise InputError("a Cascade", type(cascade).__name__, "derive", hint)
+    listed = isinstance(rescalable_casts, Sequence) and not isinstance(rescalable_casts, str)
+    if not listed or not all(dtype in FORMATS for dtype in rescalable_casts):
+        raise OptionError(f"dtypes among {', '.join(FORMATS)}", repr(rescalable_casts), "derive(rescalable_casts=…)")
+    if move not in list(Move):
+        raise OptionError(f"one of {', '.join(Move)}", repr(move), "derive(move=…)")
+    if isinstance(work, bool) or not isinstance(work, (int, float)) or not work > 0:
+        raise OptionError("a number above 0", repr(work), "derive(work=…)")
 
 
 def _derived(

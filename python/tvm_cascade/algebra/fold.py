@@ -179,6 +179,10 @@ class Fold:
         rows += [("finish", result, expression) for result, expression in self.finish.items()]
         return rows
 
+    def __repr__(self) -> str:
+        results, state = (", ".join(map(str, names)) for names in (self.finish, (step.symbol for step in self.steps)))
+        return f"<Fold of {results}: state {state}; print it for its formulas>"
+
     def __str__(self) -> str:
         rows = self.formulas()
         width = max(len(section) for section, *_ in rows)

@@ -231,6 +231,12 @@ class Reason:
         """What would make it fuse; empty when there is nothing to do."""
         return CODES[self.code][2]
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What there is to say besides the law, as (label, sentence) rows: the counterexample, and the way out."""
+        rows = [("counterexample", str(self.counterexample))] if self.counterexample is not None else []
+        return [*rows, ("to make it fuse", self.hint)] if self.hint else rows
+
     def __str__(self) -> str:
         return f"[{self.code}] {self.law}" + (f": {self.detail}" if self.detail else "")
 
@@ -248,5 +254,9 @@ class Refusal:
     reduction: str
     reason: Reason
 
+    def __repr__(self) -> str:
+        return f"<Refusal of {self.reduction}: {self.reason.code}; print it for the law that fails>"
+
     def __str__(self) -> str:
-        return f"{self.reduction}: {self.reason}"
+        facts = [f"  {label}: {sentence}" for label, sentence in self.reason.facts]
+        return "\n".join([f"{self.reduction}: {self.reason}", *facts])

@@ -12,6 +12,8 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 SCHEMA = 1
 """Version of the JSON form; it changes when a key is renamed or removed."""
 
+_SUMMARY = 10  # lines of an explanation's repr
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -75,11 +77,7 @@ class GroupReport:
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
         if self.obligations:
             rows.append(("proved", "; ".join(self.obligations)))
-        if self.reason.counterexample is not None:
-            rows.append(("counterexample", str(self.reason.counterexample)))
-        if self.verdict is not Verdict.FUSED and self.reason.hint:
-            rows.append(("to make it fuse", self.reason.hint))
-        return rows
+        return rows + self.reason.facts
 
     def to_dict(self) -> dict[str, Any]:
         """The group in JSON's types."""
@@ -105,8 +103,13 @@ class GroupReport:
             "obligations": list(self.obligations),
         }
 
+    @property
+    def heading(self) -> str:
+        """The function, the verdict and the buffers."""
+        return f"{self.function}: {self.verdict}" + (f": {', '.join(self.buffers)}" if self.buffers else "")
+
     def __str__(self) -> str:
-        lines = [f"{self.function}: {self.verdict}" + (f": {', '.join(self.buffers)}" if self.buffers else "")]
+        lines = [self.heading]
         rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
         width = max(len(label) for label, _ in rows)
         return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
@@ -176,6 +179,14 @@ class Explanation:
         functions = [dataclasses.asdict(f) for f in self.functions]
         groups = [group.to_dict() for group in self.groups]
         return json.dumps({"schema": SCHEMA, "functions": functions, "groups": groups}, indent=2, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        lines = [f"{group.heading} [{group.reason.code}]" for group in self.groups]
+        told = {group.function for group in self.groups}
+        lines += [f"{function.name}: {function.status}" for function in self.functions if function.name not in told]
+        more = [f"and {len(lines) - _SUMMARY} more"] if len(lines) > _SUMMARY else []
+        shown = "".join(f"\n  {line}" for line in [*lines[:_SUMMARY], *more])
+        return f"<Explanation; print it for reasons and formulas, or call to_json(){shown}>"
 
     def __str__(self) -> str:
         told = {group.function for group in self.groups}
