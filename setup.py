@@ -1,6 +1,10 @@
-"""What pyproject.toml cannot say: the wheel carries the sources of the optional native library (src_cuda)."""
+"""What pyproject.toml cannot say: where wheels are built, the native library's sources in them, links of the README."""
 
+import atexit
+import re
 import shutil
+import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -19,4 +23,24 @@ class BuildWithNativeSources(build_py):
         shutil.copy(ROOT / "CMakeLists.txt", target)
 
 
-setup(cmdclass={"build_py": BuildWithNativeSources})
+def folders() -> dict[str, dict[str, str]]:
+    """Where setuptools builds: outside the checkout, so that no wheel holds what an earlier build has left there."""
+    scratch = tempfile.mkdtemp(prefix="tvm-cascade-build-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    found = {"build": {"build_base": scratch}}
+    if "sdist" not in sys.argv:  # a source distribution holds its egg-info, which therefore lies beside the sources
+        found["egg_info"] = {"egg_base": scratch}
+    return found
+
+
+def description() -> str:
+    """README.md with links to files as plain words: beside an index's page there are no files."""
+    return re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]*\)", r"\1", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+setup(
+    cmdclass={"build_py": BuildWithNativeSources},
+    options=folders(),
+    long_description=description(),
+    long_description_content_type="text/markdown",
+)

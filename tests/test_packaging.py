@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
+from functools import partial
 from importlib import metadata, resources
 from pathlib import Path
 from types import ModuleType
@@ -52,6 +55,45 @@ def _pretend_installed(folder: Path, distribution: str, version: str) -> None:
     information = folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+
+
+_SOURCES = ("python", "src_cuda", "pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "CMakeLists.txt")
+
+
+def test_a_wheel_holds_the_tree_as_it_is_and_leaves_nothing_in_it(tmp_path: Path) -> None:
+    """What an earlier build has left of a module that is gone does not ship."""
+    if int(metadata.version("setuptools").split(".")[0]) < 77:
+        pytest.skip("setuptools is older than pyproject.toml asks for")
+    tree, stale = tmp_path / "tree", "build/lib/tvm_cascade/gone.py"
+    for name in _SOURCES:
+        source = ROOT / name
+        copy = partial(shutil.copytree, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        tree.mkdir(exist_ok=True)
+        (copy if source.is_dir() else shutil.copy)(source, tree / name)
+    (tree / stale).parent.mkdir(parents=True)
+    (tree / stale).write_text("")
+    before = sorted(path for path in tree.rglob("*") if "__pycache__" not in path.parts)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "-q",
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        str(tmp_path),
+        ".",
+    ]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    assert sorted(path for path in tree.rglob("*") if "__pycache__" not in path.parts) == before
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as held:
+        modules = {name for name in held.namelist() if name.endswith(".py")}
+        (about,) = (held.read(name).decode() for name in held.namelist() if name.endswith("METADATA"))
+    package = ROOT / "python"
+    assert modules == {str(path.relative_to(package)) for path in package.rglob("*.py")}
+    assert "# tvm-cascade" in about and "BENCHMARKS.md" in about and "](BENCHMARKS.md)" not in about
 
 
 def test_a_bare_import_of_tvm_is_enough_and_stays_light(path_of_installed_package: str, tmp_path: Path) -> None:

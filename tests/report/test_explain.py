@@ -91,6 +91,23 @@ def test_long_exact_constants_are_shown_as_decimals(attention: Explanation) -> N
     assert first_lift.right == "0.176776695*scores"  # 1/sqrt(32) as float32 has it
 
 
+@pytest.mark.parametrize("length", [100, "many"])
+def test_the_number_of_all_positions_is_written_out_or_said(length: int | str) -> None:
+    extent = length if isinstance(length, int) else tirx.Var(length, "int64")
+    x = te.placeholder((4, extent), "float32", name="x")
+    j, k = (te.reduce_axis((0, extent), name) for name in "jk")
+    count = tirx.Cast("float32", extent) if extent is not length else 100.0
+    total = te.compute((4,), lambda i: te.sum(x[i, j], axis=j), name="total")
+    spread = te.compute((4,), lambda i: te.sum((x[i, k] - total[i] / count) * (x[i, k] - total[i] / count), axis=k))
+    group = only_group(tvm_cascade.explain(te.create_prim_func([x, spread])))
+    told = {formula.left: formula.right for formula in group.formulas}
+    assert told["c_total'"] == "total_0/n"
+    if length == 100:
+        assert not any("N" in formula.right for formula in group.formulas)
+    else:
+        assert "N" in told["compute"] and told["N"] == "many, all positions"
+
+
 def test_latex_writes_buffer_names_as_they_are(attention: Explanation) -> None:
     latex = only_group(attention).latex
     assert latex.startswith(r"\begin{aligned}") and latex.count(r"\\") == len(only_group(attention).formulas) - 1

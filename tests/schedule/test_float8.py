@@ -43,6 +43,33 @@ def test_a_value_that_only_passes_through_is_rounded(dtype: str, apart: bool) ->
     np.testing.assert_array_equal(found, values.astype(KINDS[dtype]).astype("float32") * values)
 
 
+def rounded_by_program(values: np.ndarray, dtype: str) -> np.ndarray:
+    w = te.placeholder(values.shape, values.dtype.name, name="w")
+    narrow = te.compute(values.shape, lambda i: w[i].astype(dtype), name="narrow")
+    twice = te.compute(
+        values.shape, lambda i: narrow[i].astype("float32") * tvm.tirx.const(2.0, "float32"), name="twice"
+    )
+    found = np.full(values.shape, np.nan, "float32")
+    tvm_cascade.compile(te.create_prim_func([w, twice]))(values, found)
+    return found / 2
+
+
+@pytest.mark.parametrize("source", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_floats_of_other_widths_are_rounded(dtype: str, source: str) -> None:
+    values = np.random.default_rng(0).standard_normal(1024) * 10.0 ** np.arange(-4, 4).repeat(128)
+    values = values.astype(source)
+    with np.errstate(over="ignore"):
+        expected = values.astype(KINDS[dtype]).astype("float32")
+    np.testing.assert_array_equal(rounded_by_program(values, dtype), expected)
+
+
+def test_a_float64_beside_a_tie_is_rounded_once() -> None:
+    """Rounded to float32 first these would be ties, 1.0625 and 1.1875, which go to 1 and 1.25."""
+    beside = np.outer([1.0, -1.0], [1.0625 + 2.0**-40, 1.1875 - 2.0**-40]).ravel()
+    np.testing.assert_array_equal(rounded_by_program(beside, "float8_e4m3fn"), np.sign(beside) * 1.125)
+
+
 @pytest.mark.parametrize("dtype", KINDS)
 def test_a_reference_held_in_float8_is_read_wherever_it_is_used(dtype: str) -> None:
     """TVM does not lower float8 in what a let is bound to: the maximum that others are measured from stands in one."""

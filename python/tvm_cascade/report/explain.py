@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy as sp
@@ -12,10 +12,12 @@ import tvm
 from tvm import ir, tirx
 from tvm.target import Target
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Fold, Reference, formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.extract import Group
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
@@ -159,14 +161,13 @@ def _group(function: str, decision: Decision) -> GroupReport:
     group, numbers = decision.candidate.group, decision.estimate
     if group is None:
         return GroupReport(function, decision.reason, decision.candidate.names)
+    rows = _rows(group)
     return GroupReport(
         function,
         decision.reason,
         group.names,
-        tuple(
-            Formula(section, str(left), formula(_shortened(right))) for section, left, right in group.fold.formulas()
-        ),
-        _latex(group.fold),
+        tuple(Formula(section, str(left), formula(right)) for section, left, right in rows) + _length(group, rows),
+        _latex(rows),
         _gauges(group.fold),
         _ranges(group.fold),
         numbers.passes_before if numbers else None,
@@ -175,6 +176,22 @@ def _group(function: str, decision: Decision) -> GroupReport:
         numbers.bytes_after if numbers else None,
         OBLIGATIONS,
     )
+
+
+_Row = tuple[str, sp.Expr | str, sp.Expr]
+
+
+def _rows(group: Group) -> list[_Row]:
+    """The fold's formulas with short numbers, and with the number of all positions where that is one."""
+    length = group.frame.length
+    known = {LENGTH: sp.Integer(length)} if isinstance(length, int) else {}
+    return [(section, left, _shortened(right.xreplace(known))) for section, left, right in group.fold.formulas()]
+
+
+def _length(group: Group, rows: Sequence[_Row]) -> tuple[Formula, ...]:
+    """What the symbol for the number of all positions stands for, where a formula has it."""
+    told = any(LENGTH in right.free_symbols for *_, right in rows)
+    return (Formula("axis", str(LENGTH), f"{group.frame.length}, all positions"),) if told else ()
 
 
 def _shortened(expression: sp.Expr) -> sp.Expr:
@@ -205,13 +222,12 @@ def _by_quantity(fold: Fold, deferred: str, held: Callable[[Reference], str]) ->
     return {quantity: "; ".join(several) for quantity, several in texts.items()}
 
 
-def _latex(fold: Fold) -> str:
-    rows = fold.formulas()
+def _latex(rows: Sequence[_Row]) -> str:
     symbols = set().union(*(side.free_symbols for _, *sides in rows for side in sides if isinstance(side, sp.Expr)))
     names = {symbol: rf"\mathit{{{_escaped(symbol.name)}}}" for symbol in symbols}
     lines = [
         rf"\text{{{section}}}\quad {sp.latex(left, symbol_names=names)} &= "
-        rf"{sp.latex(_shortened(right), symbol_names=names)}"
+        rf"{sp.latex(right, symbol_names=names)}"
         for section, left, right in rows
     ]
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"

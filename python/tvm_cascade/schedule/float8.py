@@ -3,8 +3,9 @@
     v.astype("float8_e4m3fn")  ->  reinterpret("float8_e4m3fn", encoded(rounded(v)))
     w.astype("float32")        ->  decoded(reinterpret("uint8", w))
 
-`rounded` in float32 arithmetic: to nearest, ties to even, subnormal numbers included. A float8's exponent and fraction
-are those of a float32 of another bias, so that both ways are a shift and a multiplication by a power of two.
+`rounded` in the arithmetic of a float32 or float64 value: to nearest, ties to even, once, subnormal numbers included; a
+narrower value is a float32 first. A float8's exponent and fraction are those of a float32 of another bias, so that both
+ways are a shift and a multiplication by a power of two.
 """
 
 from __future__ import annotations
@@ -19,22 +20,33 @@ from tvm.ir import prim
 from tvm_cascade.algebra.rounding import FORMATS, Format
 from tvm_cascade.analysis.expression import selection_of
 
-_EXPONENT_BITS = -(1 << 23)  # of a float32: its sign and its exponent
+_EXPONENT_BITS = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}
+"""The integer of a float's width, and its bits that are sign and exponent."""
 
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 FLOAT8: dict[str, Format] = {name: kind for name, kind in FORMATS.items() if name.startswith("float8")}
 
 
 def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
-    """A float32 value rounded to a float8 type, in float32."""
-    exponent = tirx.bitwise_and(tirx.reinterpret("int32", value), tirx.const(_EXPONENT_BITS, "int32"))
-    scale = tirx.abs(tirx.reinterpret("float32", exponent))
-    step = tirx.max(prim.Mul(scale, _constant(2.0 ** (1 - kind.bits))), _constant(2.0**kind.smallest))
+    """A value of a wider float rounded to a float8 type, in float32."""
+    dtype = str(value.ty.dtype)
+    if dtype not in _EXPONENT_BITS:
+        return rounded(value.astype("float32"), kind)
+
+    def constant(number: float) -> ir.Expr:
+        return tirx.const(number, dtype)
+
+    bits, mask = _EXPONENT_BITS[dtype]
+    exponent = tirx.bitwise_and(tirx.reinterpret(bits, value), tirx.const(mask, bits))
+    scale = tirx.abs(tirx.reinterpret(dtype, exponent))
+    step = tirx.max(prim.Mul(scale, constant(2.0 ** (1 - kind.bits))), constant(2.0**kind.smallest))
     nearest = prim.Mul(tirx.nearbyint(prim.Div(value, step)), step)
-    beyond = tirx.Select(value > _constant(0), _constant(kind.overflow), _constant(-kind.overflow))
+    beyond = tirx.Select(value > constant(0), constant(kind.overflow), constant(-kind.overflow))
     # A NaN fails the comparison with 0 as well, and must stay one.
     beyond = tirx.Select(tirx.isnan(value), value, beyond)
-    return tirx.Select(tirx.LE(tirx.abs(nearest), _constant(kind.largest)), nearest, beyond)
+    held = tirx.Select(tirx.LE(tirx.abs(nearest), constant(kind.largest)), nearest, beyond)
+    return held if dtype == "float32" else held.astype("float32")
 
 
 def encoded(value: ir.Expr, kind: Format) -> ir.Expr:
@@ -93,9 +105,9 @@ def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
     def rewrite(cast: prim.Cast) -> ir.Expr:
         source, target = str(cast.value.ty.dtype), str(cast.ty.dtype)
-        if target in FLOAT8 and source == "float32":
+        if target in FLOAT8 and source in _FLOATS:
             return rounded(cast.value, FLOAT8[target]).astype(target)
-        if source in FLOAT8 and target in ("float16", "bfloat16", "float32", "float64"):
+        if source in FLOAT8 and target in _FLOATS:
             return _widened(cast, source, target, is_param)
         return cast
 
