@@ -44,10 +44,10 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    parser = _parser()
-    args = parser.parse_args(arguments)
+    known = parser()
+    args = known.parse_args(arguments)
     if args.run is None:
-        parser.print_help()
+        known.print_help()
         return 0
     try:
         return int(args.run(args))
@@ -62,15 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """What reads the command line; `run` of what it gives is the command, None where none was named."""
     started = Path(sys.argv[0]).name
     prog = started if started.startswith("tvm-cascade") else "python -m tvm_cascade"
-    parser = _Parser(prog=prog, description="Cascaded reductions as folds.")
-    parser.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
-    parser.set_defaults(run=None)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    known = _Parser(prog=prog, description="Cascaded reductions as folds.")
+    known.add_argument("--version", action="version", version=f"tvm-cascade {__version__}")
+    known.set_defaults(run=None)
+    commands = known.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     for name, summary, command in _COMMANDS:
         subparser = commands.add_parser(name, help=summary, description=summary)
         command.add_arguments(subparser)
         subparser.set_defaults(run=command.run)
-    return parser
+    return known
