@@ -101,7 +101,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         if self.peel is None:
             return
         segments = self.config.segments
-        self.head = self.peel.head(self.tensors, self._at(index))
+        self.head = self.peel.head(self.tensors.place(self.peel.origin.base, self._at(index)))
         self.end = self.peel.end(self.head)
         self.segment = self.peel.share(self.head, self.end, self.block % segments, segments)
 

@@ -16,10 +16,18 @@ from tvm_cascade.tile.row.config import (
     vector_of_memory,
     widest_vector,
 )
+from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.peel import Peel, even_share, peel_of
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staged_choice import OTHER_REGISTERS, REGISTERS, is_read_again, staged_config
+from tvm_cascade.tile.row.staged_choice import (
+    OTHER_REGISTERS,
+    REGISTERS,
+    RIM_REGISTERS,
+    blocks_of,
+    is_read_again,
+    staged_config,
+)
 
 _IN_FLIGHT_POSITIONS = 32
 """Of a thread, under way at once, besides `IN_FLIGHT_BYTES`."""
@@ -42,11 +50,29 @@ _SHARE_KEPT_BYTES = {256: 128, 512: 256, 1024: 128}
 _WARP_VECTORS, _WARP_KEPT_VECTORS = 8, 4
 """Rows up to as many vectors a lane are a warp's; those that are kept for outputs are a block's sooner, if narrow."""
 
+_WARP_NARROW_POSITIONS = 32
+"""That a lane keeps of narrow rows."""
+
+_AHEAD_REGISTERS = 8
+"""Of a thread, where what outputs read beside a row waits too."""
+
+_PEELED_THREADS = 1024
+"""Of a multiprocessor, that read rows and their rims: so many have enough under way."""
+
 _RESIDENT_OF_WARPS = 8
 """Blocks of warps with many kept vectors."""
 
 _CLUSTER_BYTES = 16 * 1024
 """Of a row that one block of a cluster reads at least, where rows are few; a merge over blocks takes about 1 µs."""
+
+_WRITING_CLUSTER_BYTES, _WRITING_CLUSTER_LEAST = 4 * 1024, 32 * 1024
+"""The same where it writes as much, of rows that are longer than a block alone does in that time."""
+
+_FEW_KEPT_BYTES = {128: 32, 256: 128, 512: 128, 1024: 128}
+"""What a thread keeps where rows are few: a block has a multiprocessor to itself, and more threads are done sooner."""
+
+_FEW_SHARE_KEPT_BYTES = {128: 64, 256: 128, 512: 128, 1024: 128}
+"""The same of the share of a cluster's block."""
 
 _CLUSTER_KEPT_BYTES, _CLUSTER_SHARE_BYTES = 128 * 1024, 32 * 1024
 """Of a row that a block of a cluster keeps where rows are few, half of a multiprocessor's registers, and where many."""
@@ -75,14 +101,41 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     peel = _peel(row, length, vector)
     vector = vector if peel is None else peel.vector
     chosen = _of_known_length(row, length, vector, clusters, peel)
-    return dataclasses.replace(chosen, peeled=peel is not None, why=_why(row, length, chosen))
+    chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen))
+    chosen = dataclasses.replace(chosen, resident=_resident(row, chosen, peel))
+    return dataclasses.replace(chosen, why=_why(row, length, chosen))
 
 
 def _peel(row: Row, length: int, vector: int) -> Peel | None:
-    """How rows are read in wider vectors than all of them start with, where a lane has fewer loads, the rim's too."""
+    """How rows are read in wider vectors than all of them start with; short ones are not, for which a rim is much."""
     wide = vector_of_memory(row)
-    loads, peeled_loads = -(-length // (vector * WARP)), -(-(length // wide) // WARP) + 1
-    return peel_of(row, wide) if peeled_loads < loads else None
+    return peel_of(row, wide) if vector < wide and length > WARP * _WARP_VECTORS * vector else None
+
+
+def _is_ahead(row: Row, config: RowConfig) -> bool:
+    """Whether what outputs read beside a row is read with it: no other block's work hides that it is waited for.
+
+    That is where all blocks are on their multiprocessors at once, and leave registers for it.
+    """
+    beside = sum(not any(s.beside(other) for other in row.folded) for s in row.written)
+    if not config.kept or not beside or not isinstance(row.count, int):
+        return False
+    blocks = -(-row.count * config.segments * config.sharing // config.threads)
+    held = config.vectors * config.vector * (len(row.folded) + beside)
+    registers = OTHER_REGISTERS + _AHEAD_REGISTERS + held
+    return -(-blocks // MULTIPROCESSORS) <= blocks_of(registers, config.threads)
+
+
+def _resident(row: Row, config: RowConfig, peel: Peel | None) -> int:
+    """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
+    if peel is None or config.staged or config.ahead or config.resident > 1:
+        return config.resident
+    if not config.kept:
+        return max(1, _PEELED_THREADS // config.threads)
+    held = config.vectors * config.vector * len(row.folded)
+    beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
+    registers = OTHER_REGISTERS + RIM_REGISTERS + held + registers_of(beside, config.vector, peel)
+    return max(1, blocks_of(registers, config.threads)) if beside else 1
 
 
 def _of_known_length(row: Row, length: int, vector: int, clusters: bool, peel: Peel | None) -> RowConfig:
@@ -107,7 +160,7 @@ def _of_whole_rows(
     staged = staged_config(row, length, vector, peel) if clusters else None
     if staged is not None and not few and (row.is_narrow or (staged.segments == 1 and not is_read_again(row))):
         return staged
-    kept = _kept_by_a_block(row, length, vector)
+    kept = _kept_by_a_block(row, length, vector, few)
     if kept is None and clusters and is_read_again(row):
         blocks = min(LARGEST_CLUSTER, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
         kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES, peel)
@@ -144,7 +197,7 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
     kept = each * vector * own_bytes(row) <= _WARP_KEPT_BYTES
     if each <= _WARP_KEPT_VECTORS:
         return RowConfig(Team.WARP, 128, vector, each if kept else _in_flight(row, vector, each), kept=kept)
-    if row.is_narrow or not kept:
+    if not kept or (row.is_narrow and each * vector > _WARP_NARROW_POSITIONS):
         return None
     return RowConfig(Team.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
 
@@ -158,9 +211,10 @@ def _of_several_blocks(
     if row.whole_rows:
         if spread < _LEAST_SEGMENTS or not clusters:
             return None
-        blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(LARGEST_CLUSTER, spread, nbytes // _CLUSTER_BYTES))
-        most = {t: n for t, n in _kept_bytes(row).items() if t == 1024 or (t == 512 and blocks >= LARGEST_CLUSTER)}
-        return _kept_by_a_cluster(row, length, vector, 1 << max(0, blocks - 1).bit_length(), most, peel)
+        shares = nbytes // _WRITING_CLUSTER_BYTES if nbytes >= _WRITING_CLUSTER_LEAST else 1
+        blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(LARGEST_CLUSTER, spread, shares))
+        segments = 1 << max(0, blocks - 1).bit_length()
+        return _kept_by_a_cluster(row, length, vector, segments, _FEW_SHARE_KEPT_BYTES, peel)
     if spread >= _LEAST_SEGMENTS * LARGEST_CLUSTER and nbytes >= _LEAST_SEGMENTS * LARGEST_CLUSTER * _GRID_BYTES:
         return _shared(row, length, vector, Team.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
     segments = min(LARGEST_CLUSTER, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
@@ -185,12 +239,10 @@ def _kept_by_a_cluster(
     return _kept(row, vector, share // vector, Team.CLUSTER, most, segments)
 
 
-def _kept_by_a_block(row: Row, length: int, vector: int) -> RowConfig | None:
-    return _kept(row, vector, -(-length // vector), Team.BLOCK, _kept_bytes(row))
-
-
-def _kept_bytes(row: Row) -> Mapping[int, int]:
-    return _SEVERAL_KEPT_BYTES if sum(not stream.is_shared for stream in row.folded) > 1 else _KEPT_BYTES
+def _kept_by_a_block(row: Row, length: int, vector: int, few: bool) -> RowConfig | None:
+    several = sum(not stream.is_shared for stream in row.folded) > 1
+    most = _SEVERAL_KEPT_BYTES if several else _FEW_KEPT_BYTES if few else _KEPT_BYTES
+    return _kept(row, vector, -(-length // vector), Team.BLOCK, most)
 
 
 def _kept(

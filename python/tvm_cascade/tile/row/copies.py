@@ -26,12 +26,17 @@ def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: in
 
 
 def as_multiple(place: ir.Expr, width: int) -> ir.Expr:
-    """A place that is a multiple of a width, written as one: code generators want that proved to make vectors."""
+    """A place that is a multiple of a width, written as one: vectors are made only of what is proved to be."""
     return place if width == 1 else tirx.floordiv(place, width) * width
 
 
-def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: int) -> None:
-    """target[to:to + count] = source[start:start + count], of 16 bytes or a multiple, by loads of 16 bytes."""
+def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: int, inside: bool = False) -> None:
+    """target[to:to + count] = source[start:start + count], of 16 bytes or a multiple, by loads of 16 bytes.
+
+    Parameters
+    ----------
+    inside : whether the vectors that cover it are known to be inside of the source.
+    """
     dtype = str(source.dtype)
     size, unit = itemsize(dtype), VECTOR_BYTES // itemsize(dtype)
     place = bind("place", start)
@@ -40,7 +45,10 @@ def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: i
     covering = registers("covering_held", count + unit, dtype)
     for part in range(0, count, unit):
         copy_vector(covering, tirx.const(part, "int32"), source, first + part, unit)
-    _copy_last(covering, count, source, first + count, unit, lost)
+    if inside:
+        copy_vector(covering, tirx.const(count, "int32"), source, first + count, unit)
+    else:
+        _copy_last(covering, count, source, first + count, unit, lost)
     words = count * size // _WORD_BYTES
     covered = named("words", T.decl_buffer((words + VECTOR_BYTES // _WORD_BYTES,), _WORD, data=covering.data))
     whole = named("target_words", T.decl_buffer((int(target.shape[0]) * size // _WORD_BYTES,), _WORD, data=target.data))

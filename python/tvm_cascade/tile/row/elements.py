@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tvm_ffi
@@ -23,8 +23,11 @@ from tvm_cascade.tile.row.linear import (
     load_width,
     moved_dtype,
 )
+from tvm_cascade.tile.row.peel import Peel
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
+
+_REGISTER_BYTES = 4
 
 
 class Tensors:
@@ -66,14 +69,14 @@ class Vectors:
     Parameters
     ----------
     vector, count : neighbours of a vector, and how many vectors.
-    shifts : whether streams whose vectors start elsewhere than those of memory are read in these, and shifted.
+    peel : where vectors start, if not with the row.
     """
 
     def __init__(
-        self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int, shifts: bool = False
+        self, tensors: Tensors, streams: tuple[Access, ...], vector: int, count: int, peel: Peel | None = None
     ) -> None:
-        self.tensors, self.streams, self.vector, self.count = tensors, streams, vector, count
-        self.shifts = shifts
+        self.tensors, self.vector, self.count, self.peel = tensors, vector, count, peel
+        self.streams = streams if peel is None else tuple(peel.aligned(stream) for stream in streams)
         self.registers = [registers(f"{s.buffer.name}_held", count * vector * s.stride, s.dtype) for s in streams]
 
     def load(self, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
@@ -96,17 +99,13 @@ class Vectors:
     def _copy(self, stream: Access, held: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
         source, first = self.source(stream, start, at)
-        if self._is_shifted(stream, width):
-            copy_shifted(held, k * size, source, first, size)
-            return
-        if self.shifts:
+        if self.peel is not None:
+            if _is_shifted(stream, self.vector):
+                copy_shifted(held, k * size, source, first, size, self.peel.covers(stream))
+                return
             first = as_multiple(first, width)
         for part in range(0, size, width):
             copy_vector(held, k * size + part, source, first + part, width)
-
-    def _is_shifted(self, stream: Access, width: int) -> bool:
-        whole = self.vector * itemsize(stream.dtype) % VECTOR_BYTES == 0
-        return self.shifts and stream.stride == 1 and whole and width * itemsize(stream.dtype) < VECTOR_BYTES
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
         """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
@@ -132,6 +131,29 @@ class Vectors:
             if found is None or not any(found.beside(stream) for stream in self.streams):
                 return False
         return True
+
+
+def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> int:
+    """Registers that a vector of each stream takes, with what one at a time is shifted from.
+
+    Parameters
+    ----------
+    vector : neighbours of a vector.
+    peel : where vectors start, if not with the row.
+    """
+    found = covering = 0
+    for stream in streams:
+        own = vector * stream.stride * itemsize(stream.dtype) // _REGISTER_BYTES
+        found += own
+        if peel is not None and _is_shifted(peel.aligned(stream), vector):
+            covering = max(covering, own + VECTOR_BYTES // _REGISTER_BYTES)
+    return found + covering
+
+
+def _is_shifted(stream: Access, vector: int) -> bool:
+    """Whether a stream's vectors, of a row that is peeled, start elsewhere than those of memory."""
+    whole = vector * itemsize(stream.dtype) % VECTOR_BYTES == 0
+    return stream.stride == 1 and whole and load_width(stream, vector) * itemsize(stream.dtype) < VECTOR_BYTES
 
 
 def _extent(extent: ir.Expr) -> int | ir.Expr:

@@ -79,7 +79,7 @@ class Access:
     @property
     def is_shared(self) -> bool:
         """Whether every row reads the same elements."""
-        return self.alignment == 0
+        return isinstance(self.base, prim.IntImm) and int(self.base) == 0
 
     def beside(self, other: Access) -> bool:
         """Whether both are parts of the same structures."""

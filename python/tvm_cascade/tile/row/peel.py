@@ -10,14 +10,13 @@ memory do, so that the body starts at a position that depends on the row. Head a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tvm import ir, sym, tirx
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.hopper.script import bind, held
-from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.linear import INDEX, Access, factor
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.shape import Row
@@ -33,16 +32,19 @@ class Peel:
     origin : the input whose vectors they are.
     vector : neighbours of a vector, a power of two.
     length : positions of a row.
+    slack : positions at the end that no body has, so that the vectors which cover others of a tensor of that length,
+        wherever these start, are inside of it.
     """
 
     origin: Access
     vector: int
     length: int
+    slack: int = 0
 
     @property
     def most(self) -> int:
         """Positions of the longest body: of a row that starts with a vector."""
-        return self.length // self.vector * self.vector
+        return (self.length - self.slack) // self.vector * self.vector
 
     @property
     def least(self) -> int:
@@ -54,19 +56,22 @@ class Peel:
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
 
-    def head(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+    def covers(self, stream: Access) -> bool:
+        """Whether the vectors that cover one of a stream's within the body are inside of its tensor."""
+        return stream.is_shared and self.slack > 0
+
+    def head(self, start: ir.Expr) -> ir.Expr:
         """Positions of a row before its body.
 
         Parameters
         ----------
-        at : the variables of the row.
+        start : the place of the row in the origin's tensor.
         """
-        start = tensors.place(self.origin.base, at)
         return held("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
 
     def end(self, head: ir.Expr) -> ir.Expr:
         """The position where a body ends that starts after so many."""
-        return held("body_end", head + ((self.length - head) & tirx.const(-self.vector, "int32")))
+        return held("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
         """What of a body one of the blocks that share it folds.
@@ -110,6 +115,8 @@ def peel_of(row: Row, vector: int) -> Peel | None:
     """
     length = product(row.axis.extents)
     own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
-    if row.is_columns or not own or not isinstance(length, int) or length < vector:
+    shared = any(s.stride == 1 and s.is_shared for s in (*row.folded, *row.written))
+    slack = vector - 1 if shared and 3 * (vector - 1) <= WARP else 0  # the rim is at most what a warp has
+    if row.is_columns or not own or not isinstance(length, int) or length < vector + slack:
         return None
-    return Peel(own[0], vector, length)
+    return Peel(own[0], vector, length, slack)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
+from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staging import SHARED_BYTES, staged_bytes, staged_streams, why_not_staged
+from tvm_cascade.tile.row.staging import SHARED_BYTES, STAGED_REGISTERS, staged_bytes, staged_streams, why_not_staged
 
 REGISTERS = 64 * 1024
 """Of a multiprocessor."""
@@ -26,8 +27,14 @@ _POSITIONS, _POSITION_BYTES = 16, 64
 _THREAD_POSITIONS, _THREAD_BYTES, _THREADS, _LONE_THREADS = 64, 64, 256, 512
 """Of a share, for each thread: of many positions, or of many bytes up to so many threads; a block alone has more."""
 
-OTHER_REGISTERS = 16
-"""Of a thread, besides the elements that it works on."""
+OTHER_REGISTERS, RIM_REGISTERS = 16, 4
+"""Of a thread, besides the elements that it works on, and for the rim of rows that have one."""
+
+_STREAM_REGISTERS = 2
+"""Where a stream is, for outputs that are written vector by vector."""
+
+_UNIT = 8
+"""Threads have multiples of so many registers."""
 
 
 def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) -> RowConfig | None:
@@ -52,11 +59,19 @@ def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) 
     room = SHARED_BYTES // staged_bytes(row, positions)
     if room == 1:
         threads = max(threads, _LONE_THREADS)
-    registers = OTHER_REGISTERS + vectors * vector * len(row.folded)
-    resident = max(1, min(room, REGISTERS // (registers * threads)))
+    written = registers_of(row.written, vector, peel)
+    apart = written + _STREAM_REGISTERS * len(row.written) if written * vectors > STAGED_REGISTERS else 0
+    registers = OTHER_REGISTERS + max(vectors * vector * len(row.folded), apart)
+    registers += 0 if peel is None else RIM_REGISTERS
+    resident = max(1, min(room, blocks_of(registers, threads)))
     team = Team.CLUSTER if segments > 1 else Team.BLOCK
     chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
     return None if why_not_staged(row, positions, chosen.chunk, peel) else chosen
+
+
+def blocks_of(registers: int, threads: int) -> int:
+    """Blocks that a multiprocessor's registers are enough for, where each thread has so many."""
+    return REGISTERS // (-(-registers // _UNIT) * _UNIT * threads)
 
 
 def is_read_again(row: Row) -> bool:

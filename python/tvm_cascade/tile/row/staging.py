@@ -34,6 +34,9 @@ SHARED_BYTES, _BLOCK_BYTES = 228 * 1024, 1024
 _STATE_BYTES = 2 * 1024
 """Of a block, beside shares: states of its warps and of other blocks, and barriers."""
 
+STAGED_REGISTERS = 32
+"""Of a thread, for what outputs read: where the vectors of a chunk take more, one is read at a time."""
+
 
 def staged_streams(row: Row) -> tuple[Access, ...]:
     """What is brought to shared memory: all that a row alone reads along its axis."""
@@ -149,9 +152,9 @@ class StagedVectors(Vectors):
         streams: tuple[Access, ...],
         vector: int,
         count: int,
-        shifts: bool = False,
+        peel: Peel | None = None,
     ) -> None:
-        super().__init__(tensors, streams, vector, count, shifts)
+        super().__init__(tensors, streams, vector, count, peel)
         self.staging = staging
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:

@@ -76,12 +76,9 @@ class Sweep:
 
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
         """Registers for so many vectors of some streams."""
-        if self.peel is not None:
-            streams = tuple(self.peel.aligned(stream) for stream in streams)
-        shifts = self.peel is not None
         if self.staging is not None:
-            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count, shifts)
-        return Vectors(self.tensors, streams, self.config.vector, count, shifts)
+            return StagedVectors(self.staging, self.tensors, streams, self.config.vector, count, self.peel)
+        return Vectors(self.tensors, streams, self.config.vector, count, self.peel)
 
     def fresh(self) -> tuple[Access, ...]:
         """What outputs read and threads do not keep."""

@@ -15,8 +15,9 @@ from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.row.copies import as_multiple, copy_vector
-from tvm_cascade.tile.row.elements import Vectors
+from tvm_cascade.tile.row.elements import Vectors, registers_of
 from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
+from tvm_cascade.tile.row.staging import STAGED_REGISTERS
 from tvm_cascade.tile.row.store import of_results
 from tvm_cascade.tile.row.sweep import Sweep
 from tvm_cascade.transform.printer import cast
@@ -34,6 +35,9 @@ class WholeRows:
         self.sweep, self.results = sweep, results
         self.row, self.config, self.tensors = sweep.row, sweep.config, sweep.tensors
         self.one_by_one = sweep.config.kept and not sweep.config.ahead
+        if sweep.staging is not None:
+            each = registers_of(sweep.fresh(), sweep.config.vector, sweep.peel)
+            self.one_by_one = each * sweep.config.vectors > STAGED_REGISTERS
 
     def emit(self) -> None:
         """Every position of the thread's share."""
@@ -44,10 +48,10 @@ class WholeRows:
         config = self.config
         again = self.sweep.beside_kept
         if again is None:
-            again = self.sweep.registers_for(self.sweep.fresh(), 1 if config.kept else config.vectors)
+            again = self.sweep.registers_for(self.sweep.fresh(), 1 if self.one_by_one else config.vectors)
 
         def chunk(start: ir.Expr, guarded: bool, _first: bool | None) -> None:
-            if not config.kept:
+            if not config.kept and not self.one_by_one:
                 self.sweep.load(again, start, guarded)
             with T.unroll(config.vectors) as k, when(self.sweep.there(start, k)) if guarded else nullcontext():
                 if self.one_by_one:
