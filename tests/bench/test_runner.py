@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tvm_cascade.bench import check, goals, peers, runner, suites
+from tvm_cascade.bench import check, goals, peers, runner, suites, workloads
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Report, Row, Status
@@ -174,7 +174,8 @@ def test_the_default_rows_can_be_left_out(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_only_takes_names_and_labels() -> None:
-    assert [entry.label for entry in suites.entries("cpu", ["inertia"])] == ["inertia 1024x8192", "inertia 256x131072"]
+    labels = [entry.label for entry in suites.entries("cpu", ["inertia"])]
+    assert labels == ["inertia 1024x8192", "inertia 256x131072", "inertia 4x4096"]
     assert [entry.label for entry in suites.entries("cpu", ["inertia 1024x8192"])] == ["inertia 1024x8192"]
 
 
@@ -213,11 +214,17 @@ def test_the_papers_suites_hold_every_program() -> None:
     assert len(suites.entries("neptune-cpu")) == 10
 
 
+def test_the_suite_for_cpus_holds_every_workload() -> None:
+    held = [(entry.workload.family, entry.workload.dtype, entry.workload.shape) for entry in suites.entries("cpu")]
+    twins = [workloads.get(name).cpu for name in workloads.names()]
+    assert not [twin.name for twin in twins if (twin.family, twin.dtype, twin.shape) not in held]
+
+
 def test_every_workload_of_cpu_has_goals() -> None:
     by_label = {entry.label: 0 for entry in suites.entries("cpu")}
     for goal in suites.goals("cpu"):
         by_label[goal.label] += 1
-    assert set(by_label.values()) == {5, 3}  # attention; rows
+    assert set(by_label.values()) == {5, 3, 1}  # large attention; large rows; every workload
 
 
 def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
-from tvm_cascade.bench import suites, workloads
+from tvm_cascade.bench import workloads
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -198,12 +198,6 @@ def test_the_axis_is_cut_into_tiles_and_segments_as_asked(tile: int, segments: i
         extents.append(int(inner.extent))
         inner = inner.body
     assert tuple(extents) == loops
-
-
-@pytest.mark.parametrize("entry", suites.entries("cpu"), ids=lambda entry: entry.label)
-def test_no_program_of_the_suite_for_cpus_is_declined_for_its_cost(entry: suites.Entry) -> None:
-    outcome = fuse_function(entry.workload.build(), FuseOptions())
-    assert outcome.fused, [str(d.reason) for d in outcome.decisions]
 
 
 def test_points_that_lie_apart_are_gathered_once_for_all_that_reads_them() -> None:

@@ -69,9 +69,15 @@ def _rows(name: str, rows: int, length: int) -> Entry:
 _ROW_PROGRAMS = ("variance", "inertia", "logsumexp")
 
 
-def _cpu() -> list[Entry]:
+def _large_cpu() -> list[Entry]:
     attentions = [_attention(*shape) for shape in ((8, 512, 512, 64), (8, 1024, 1024, 64), (4, 4096, 4096, 64))]
     return attentions + [_rows(name, *size) for name in _ROW_PROGRAMS for size in ((1024, 8192), (256, 131072))]
+
+
+def _cpu() -> list[Entry]:
+    """Programs at sizes that outgrow a cache, then every workload at its size for a CPU."""
+    norms = [Entry(workloads.get(name), None) for name in ("rmsnorm_gemm", "layernorm_gemm")]
+    return [*_large_cpu(), *norms, *_twins(workloads.names())]
 
 
 def _smoke() -> list[Entry]:
@@ -79,25 +85,30 @@ def _smoke() -> list[Entry]:
 
 
 _FAMILY_FORMULAS = {"V": "variance", "I": "inertia", "H": "attention"}
+_PLAIN_ATTENTION = ("PF_GLOBAL", "DC_CAUSAL", "DC_GQA", "attention", "attention_gqa")
+"""Attention without maps or masks, the only kind that NumPy and torch forms are written for."""
 
 
-def _redfuser_cpu() -> list[Entry]:
-    """RedFuser's 52 rows at sizes for a CPU; those that become the same program and size appear once."""
+def _twins(names: Sequence[str]) -> list[Entry]:
+    """Workloads at sizes for a CPU; RedFuser's rows that become the same program and size appear once."""
     found: dict[tuple[object, ...], Entry] = {}
-    for name in workloads.names():
+    for name in names:
         workload = workloads.get(name)
-        if workload.source.startswith("RedFuser"):
-            twin = workload.cpu
-            entry = Entry(twin, _FAMILY_FORMULAS.get(name[0]))
-            found.setdefault((name[0], *twin.shape.values()), entry)
+        series = name[0] if workload.source.startswith("RedFuser") else name
+        plain = "attention" if name in _PLAIN_ATTENTION else name if name in _ROW_PROGRAMS else None
+        entry = Entry(workload.cpu, _FAMILY_FORMULAS.get(series, plain))
+        found.setdefault((series, *workload.cpu.shape.values()), entry)
     return list(found.values())
 
 
+def _redfuser_cpu() -> list[Entry]:
+    """RedFuser's 52 rows at sizes for a CPU."""
+    return _twins([name for name in workloads.names() if workloads.get(name).source.startswith("RedFuser")])
+
+
 def _neptune_cpu() -> list[Entry]:
-    """Neptune's ten operators at sizes for a CPU; NumPy and torch forms are written for unmasked attention alone."""
-    plain = {"PF_GLOBAL", "DC_CAUSAL", "DC_GQA"}
-    names = workloads.names(source="Neptune")
-    return [Entry(workloads.get(name).cpu, "attention" if name in plain else None) for name in names]
+    """Neptune's ten operators at sizes for a CPU."""
+    return _twins(workloads.names(source="Neptune"))
 
 
 _SUITES: Mapping[str, Callable[[], list[Entry]]] = {
@@ -138,10 +149,19 @@ def goals(suite: str) -> list[Goal]:
     if suite != "cpu":
         return []
     found: list[Goal] = []
+    large = [entry.label for entry in _large_cpu()]
     for entry in _cpu():
-        found += _attention_goals(entry) if entry.formula == "attention" else _row_goals(entry.label)
+        if entry.label not in large:
+            found.append(SpeedGoal(entry.label, ("ours, unfused",), NEVER_SLOWER))
+        elif entry.formula == "attention":
+            found += _attention_goals(entry)
+        else:
+            found += _row_goals(entry.label)
     return found
 
+
+NEVER_SLOWER = 1 / 1.05
+"""What users get over our unfused schedule, at least, on every workload."""
 
 _LONG = 4096
 """Keys from which on the scores of one attention no longer fit a cache."""

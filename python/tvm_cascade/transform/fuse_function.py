@@ -16,6 +16,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
 from tvm_cascade.transform.handoff import hand_to_tuner, summary_of
 from tvm_cascade.transform.rewrite import rewrite
+from tvm_cascade.transform.tiling import on_cpu
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ def _decide(candidate: Candidate, program: Program, options: FuseOptions) -> Dec
         return Decision(candidate, candidate.reason)
     if not is_static(program):
         return Decision(candidate, candidate.reason)
-    numbers = estimate(program, candidate.group)
-    if numbers.slower and not options.force:
+    numbers = estimate(program, candidate.group, options)
+    if numbers.slower and on_cpu() and not options.force:
         return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers)
     return Decision(candidate, candidate.reason, numbers)
 

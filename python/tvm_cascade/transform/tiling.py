@@ -48,8 +48,8 @@ RAGGED_ROW_TILE = 512
 """Positions per tile of a row fold whose length no tile divides: the last tile is guarded position by position, at
 about five times the time of another, so it should be a small part of the row."""
 
-DEFAULT_LANES = 32
-"""Lanes of a tile's scalar reduction on a CPU: four 8-wide vectors, enough to hide the latency of an addition."""
+DEFAULT_LANES = 64
+"""Lanes of a tile's scalar reduction on a CPU: four 16-wide vectors, enough to hide the latency of an addition."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,120 @@
+"""What one group's loop will contain: its producers, the temporaries of its tiles, and how the axis is cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.domain import Program, dtype_of, loads_of
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.elements import ElementPlan, plan_elements
+from tvm_cascade.transform.factors import contractions_apart
+from tvm_cascade.transform.producers import Producer, find_producers
+from tvm_cascade.transform.scope import component_dtype
+from tvm_cascade.transform.tiling import Tiling, choose_tiling
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one group's loop will contain.
+
+    Attributes
+    ----------
+    producers : inner reductions computed within the tile.
+    reads : buffers that the loop loads from outside.
+    """
+
+    group: Group
+    producers: list[Producer]
+    reads: list[tirx.Var]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One group's loop before it is written.
+
+    Attributes
+    ----------
+    group : with the fold of the results that are asked for, and contractions as products.
+    dims : of its symbols.
+    elements : temporaries of a tile, and the lifts in terms of them.
+    dead : positions that a mask takes out, where that is known.
+    tiling : how the axis is cut.
+    """
+
+    group: Group
+    dims: Dims
+    elements: ElementPlan
+    dead: DeadPositions | None
+    tiling: Tiling
+
+    @property
+    def rows(self) -> tuple[tirx.Var, ...]:
+        """The variables that every component and every temporary depends on: those that may run in parallel."""
+        parts = [c.symbol if c.parts else c.lift for c in self.group.fold.components]
+        parts += [temporary.symbol for temporary in self.elements.temporaries]
+        own = [self.dims.of(part) for part in parts]
+        return tuple(v for v in self.dims.order if all(any(v.same_as(o) for o in other) for other in own))
+
+
+def plan_loop(program: Program, group: Group, asked_for: set[str]) -> Plan:
+    """The producers and inputs of a group's loop; stages that are asked for by name stay outside."""
+    producers = find_producers(program, group, asked_for)
+    elements = [member.element for member in group.members] + [producer.element for producer in producers]
+    inside = [member.stage.buffer for member in group.members] + [producer.stage.buffer for producer in producers]
+    reads = [load.source for element in elements for load in loads_of(element)]
+    return Plan(group, producers, [buffer for buffer in reads if not among(buffer, inside)])
+
+
+def lay_out(plan: Plan, asked: Sequence[sp.Symbol], options: FuseOptions) -> Layout:
+    """The loop of a group for the results that are asked for, under the options."""
+    group = contractions_apart(dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked)))
+    dims = Dims(group)
+    contracting = any(contracts(component, dims) for component in group.fold.components)
+    elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
+    dead = dead_positions(group)
+    widest = _contracted_bytes(group, dims)
+    tiling = choose_tiling(group.frame, options, contracting, _bytes_per_position(group), dead is not None, widest)
+    return Layout(group, dims, elements, dead, tiling)
+
+
+def contracts(component: Component, dims: Dims) -> bool:
+    """Whether no part of the lift has all of its axes: a GEMM-like update."""
+    own = dims.of(component.lift)
+    varying = [s for s in component.lift.free_symbols if dims.varies(s)]
+    return bool(varying) and not any(dims.of(s) == own for s in varying)
+
+
+def _contracted_bytes(group: Group, dims: Dims) -> int:
+    """Bytes that one position of the widest operand of a contraction holds, over the axes that not every state has."""
+    own = [dims.of(component.lift) for component in group.fold.components]
+    shared = [v for v in dims.order if all(any(v.same_as(o) for o in other) for other in own)]
+    widest = 0
+    for component in group.fold.components:
+        for symbol in component.lift.free_symbols if contracts(component, dims) else ():
+            free = [v for v in dims.of(symbol) if not any(v.same_as(s) for s in shared)]
+            extents = [lookup(group.frame.extents, v) for v in free] if dims.varies(symbol) else [0]
+            sizes = [extent for extent in extents if isinstance(extent, int)]
+            size = tvm.DataType(component_dtype(group, component)).itemsize
+            widest = max(widest, size * math.prod(sizes) if len(sizes) == len(extents) else 0)
+    return widest
+
+
+def _bytes_per_position(group: Group) -> int:
+    """Bytes of distinct element loads."""
+    loads = [load for atom in group.atoms.atoms.values() if atom.varies for load in loads_of(atom.expression)]
+    distinct = {tvm_ffi.StructuralKey(load): load for load in loads}  # type: ignore[call-arg]
+    return sum(tvm.DataType(dtype_of(load)).itemsize for load in distinct.values())

@@ -1,0 +1,194 @@
+"""The time of a fused loop on a CPU core, part by part as it will be written and scheduled.
+
+Rows are cut into blocks. Where a producer feeds folds of enough rows, these lie side by side and the producer's other
+operand is packed once for each block; where rows are few, the operand that all of them share is packed for each block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.analysis.domain import loads_of, substitute, uses
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.transform.layout import Layout, contracts
+from tvm_cascade.transform.nest_cost import (
+    ACCESS_OPERATIONS,
+    FUNCTION_OPERATIONS,
+    GATHER_NS,
+    distinct,
+    find_product,
+    gathered,
+    is_contiguous,
+    overlapped_ns,
+    product_ns,
+    size_of,
+    traffic_ns,
+    vector_ns,
+)
+from tvm_cascade.transform.producers import Producer
+
+BLOCK_ROWS = 64
+"""Rows of a block at most."""
+
+BLOCKS = 4
+"""Blocks at least, where there are so many rows: work for the threads."""
+
+ROWS_SIDE_BY_SIDE = 32
+"""Rows from which on a tile holds them side by side."""
+
+ROW_NS = 20.0
+"""What a fold costs for each row and tile beside its elements: its lanes are added up and joined to the state."""
+
+MOVE_NS = 3.0
+"""Moving one reference of one row."""
+
+TUPLE_NS = 3.5
+"""One element of a tuple that is combined in registers."""
+
+
+class LoopCost:
+    """The price of one loop; `ns` is the whole."""
+
+    def __init__(self, layout: Layout, producers: Sequence[Producer]) -> None:
+        self.layout, self.producers = layout, producers
+        self.group, self.dims, self.fold = layout.group, layout.dims, layout.group.fold
+        self.length, self.tiles = _number(layout.tiling.length), _number(layout.tiling.total)
+        self.products = [c for c in self.fold.components if contracts(c, self.dims)]
+        self.row = self._row()
+        extent = 1 if self.row is None else self._extent(self.row)
+        rows = math.prod(map(self._extent, layout.rows))
+        self.block = max(1, min(extent, BLOCK_ROWS, -(-rows // BLOCKS)))
+        self.blocks = -(-extent // self.block)
+        self.sideways = bool(producers) and extent >= ROWS_SIDE_BY_SIDE
+
+    @property
+    def ns(self) -> float:
+        """Time on one core."""
+        traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()])
+        products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
+        return products + overlapped_ns(self._elements_ns() + self._folds_ns(), traffic) + self._state_ns()
+
+    def _folded_loads(self) -> list[ir.TensorLoad]:
+        """Inputs that are read from memory for folds and temporaries; products count theirs themselves."""
+        multiplied = {s for c in self.products for s in self.layout.elements.lifts[c.symbol].free_symbols}
+        atoms = [a for a in self.group.atoms.atoms.values() if a.varies and a.symbol not in multiplied]
+        return distinct(load for a in atoms if not self._is_produced(a.expression) for load in loads_of(a.expression))
+
+    def _extent(self, var: tirx.Var) -> int:
+        return _number(lookup(self.group.frame.extents, var))
+
+    def _points(self, expression: sp.Expr) -> int:
+        """Rows and free axes of an expression."""
+        return math.prod(map(self._extent, self.dims.of(expression)))
+
+    def _row(self) -> tirx.Var | None:
+        """The row that some operand of a product is read for again and again; else the last."""
+        rows = self.layout.rows
+        loads = [load for p in self.producers for load in self._in_frame(p)]
+        read = [[v for v in rows if uses(load, [v])] for load in loads]
+        read += [[v for v in rows if _among(v, self.dims.of(s))] for c in self.products for s in c.lift.free_symbols]
+        reused = [v for v in rows if any(not _among(v, own) for own in read)]
+        return max(reused or rows[-1:], key=self._extent, default=None)
+
+    def _in_frame(self, producer: Producer) -> list[ir.TensorLoad]:
+        return loads_of(substitute(producer.element, dict(producer.variables)))
+
+    def _is_produced(self, expression: ir.Expr) -> bool:
+        loads = loads_of(expression)
+        return any(load.source.same_as(p.stage.buffer) for load in loads for p in self.producers)
+
+    def _producer_ns(self, producer: Producer) -> float:
+        extents = {v: _number(e) for v, e in producer.stage.extents.items()}
+        points = math.prod(extents.values())
+        wanted = self.row if self.sideways else self.group.frame.axis[-1]
+        lanes = next((own for own, var in producer.variables.items() if var.same_as(wanted)), None)
+        product = None if lanes is None else find_product(producer.stage, producer.element, lanes)
+        if product is None:
+            return product_ns(points, 1, 0)
+        repeated = 1 if self.sideways else self.blocks
+        rows = self.layout.tiling.tile if self.sideways else self.block
+        return product_ns(points, rows, product.packed(extents) * repeated)
+
+    def _product_ns(self, component: Component) -> float:
+        lift = self.layout.elements.lifts[component.symbol]
+        own = self.dims.of(lift)
+        points = self.length * math.prod(map(self._extent, own))
+        rows = self.block if self.row is not None and _among(self.row, own) else self._points(lift)
+        packed = sum(self._packed(symbol, own[-1]) for symbol in lift.free_symbols)
+        return product_ns(points, rows, packed)
+
+    def _packed(self, symbol: sp.Symbol, lanes: tirx.Var) -> int:
+        """Elements of an operand that are copied into panels: those of what is not contiguous along the lanes."""
+        if not self.dims.varies(symbol) or not _among(lanes, self.dims.of(symbol)):
+            return 0
+        loads = [load for a in self.group.atoms.atoms.values() if a.symbol == symbol for load in loads_of(a.expression)]
+        if loads and all(is_contiguous(load, lanes) or not uses(load, [lanes]) for load in loads):
+            return 0
+        shared = self.row is None or _among(self.row, self.dims.of(symbol))
+        return self.length * self._points(symbol) * (1 if shared else self.blocks)
+
+    def _elements_ns(self) -> float:
+        """The temporaries of all tiles."""
+        total = 0.0
+        for temporary in self.layout.elements.temporaries:
+            points = self.length * self._points(temporary.symbol)
+            total += vector_ns(points, _operations(temporary.expression) + 2 * ACCESS_OPERATIONS)
+            total += points * self._gathers(temporary.expression) * GATHER_NS
+        return total
+
+    def _folds_ns(self) -> float:
+        """The passes over all tiles that are no products, and what each row of a tile costs beside its elements."""
+        total, combined = 0.0, set()
+        for component in self.fold.components:
+            if component in self.products:
+                continue
+            lift = self.layout.elements.lifts[component.symbol]
+            points = self.length * self._points(lift)
+            if component.parts:
+                total += 0.0 if component.parts in combined else points * TUPLE_NS
+                combined.add(component.parts)
+                continue
+            total += vector_ns(points, _operations(lift) + 1 + ACCESS_OPERATIONS * len(lift.free_symbols))
+            total += points * self._gathers(lift) * GATHER_NS
+            total += 0.0 if self.sideways else self.tiles * self._points(lift) * ROW_NS
+        return total
+
+    def _gathers(self, expression: sp.Expr) -> int:
+        """Loads of an expression whose neighbours along the axis lie apart."""
+        atoms = [a.expression for a in self.group.atoms.atoms.values() if a.symbol in expression.free_symbols]
+        loads = distinct(load for e in atoms if not self._is_produced(e) for load in loads_of(e))
+        return len(gathered(loads, self.group.frame.axis[-1]))
+
+    def _state_ns(self) -> float:
+        """Updates of the state after each tile, moves of its references, and the results at the end."""
+        moves = sum(self._points(reference.value) for reference in self.fold.references) * self.tiles * MOVE_NS
+        updates = sum(
+            vector_ns(self._points(c.symbol), _operations(c.shift) + 1 + 3 * ACCESS_OPERATIONS)
+            for c in self.fold.components
+        )
+        if not self.layout.rows:  # no block of rows keeps its state at hand
+            updates += 3 * traffic_ns([4 * self._points(c.symbol) for c in self.fold.components])
+        results = sum(
+            vector_ns(self._points(result), _operations(value) + 2 * ACCESS_OPERATIONS)
+            for result, value in self.fold.finish.items()
+        )
+        return moves + updates * self.tiles + results
+
+
+def _operations(expression: sp.Expr) -> int:
+    """Arithmetic of one point, functions weighted."""
+    functions = {f for f in expression.atoms(sp.Function) if not isinstance(f, (sp.Abs, sp.sign, sp.Max, sp.Min))}
+    return int(sp.count_ops(expression)) + FUNCTION_OPERATIONS * len(functions)
+
+
+def _number(extent: object) -> int:
+    return int(extent)  # type: ignore[call-overload]
+
+
+def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
+    return any(var.same_as(other) for other in others)

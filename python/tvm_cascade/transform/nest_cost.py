@@ -1,0 +1,205 @@
+"""The time of one nest on a CPU core under our schedules: products, folds and maps, packing, and the start of rows.
+
+A product runs in register tiles, fast where each operand is read for several rows; an operand that is not contiguous
+along the lanes is packed first. Everything else runs in vectors along contiguous data, element by element where there
+is none. The prices were fitted on an Intel Emerald Rapids core with AVX-512; only their ratios matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.domain import Stage, dtype_of, loads_of, uses
+from tvm_cascade.analysis.expression import function_name
+from tvm_cascade.analysis.frame import lookup
+
+LEVELS: tuple[tuple[float, float], ...] = ((2e6, 128.0), (200e6, 27.0), (math.inf, 9.0))
+"""(bytes that fit, bytes per ns) of each level of memory, nearest first."""
+
+OVERLAP = 0.5
+"""Part of the shorter of arithmetic and traffic that the longer does not hide."""
+
+OPERATIONS_PER_NS = 64.0
+"""Of vectors, elements counted."""
+
+GATHER_NS = 0.15
+"""One element that is gathered, since its neighbours lie apart."""
+
+PRODUCT_OPERATIONS_PER_NS = 110.0
+DEPTH, DEEP = 256, 1.1
+"""Positions for which a product in a nest of its own holds its sums in registers; how much slower longer ones run."""
+
+SERIAL_NS, NARROW = 0.45, 8
+"""One element of a fold across fewer outputs than these, which are no vector."""
+
+ROWS_AT_FULL_SPEED = 8
+"""Rows for which a register tile reads an operand, from which on it is arithmetic that limits it."""
+
+PACKING_NS = 0.6
+"""One element of an operand copied into panels."""
+
+FUNCTION_OPERATIONS = 12
+ACCESS_OPERATIONS = 0.5
+
+LANES, LANE_NS = 64, 0.6
+"""Lanes of a row that is reduced in a nest of its own, and the time to add one of them up at its end."""
+
+TUPLE_PART_NS = 1.6
+"""One component of one element of a tuple that is combined in memory."""
+
+PAGES_AT_HAND, PAGE_BYTES, PAGE_NS = 256, 4096, 1.5
+"""Pages that a reduction may visit in turn, their size, and the time that an element takes beyond."""
+
+
+def traffic_ns(sizes: Sequence[int]) -> float:
+    """Time to move buffers once: together they stay in the first level that holds them all."""
+    total = sum(sizes)
+    speed = next(speed for fits, speed in LEVELS if total <= fits)
+    return total / speed
+
+
+def overlapped_ns(arithmetic: float, traffic: float) -> float:
+    """Time of arithmetic and traffic that run beside each other."""
+    return max(arithmetic, traffic) + OVERLAP * min(arithmetic, traffic)
+
+
+def vector_ns(points: int, operations: float) -> float:
+    """Time of so many operations at each point, in vectors."""
+    return points * operations / OPERATIONS_PER_NS
+
+
+def product_ns(points: int, rows: int, packed: int) -> float:
+    """Time of a product in register tiles.
+
+    Parameters
+    ----------
+    points : multiplications.
+    rows : for which an element of the operand in lanes is read once.
+    packed : elements that are copied into panels first.
+    """
+    speed = PRODUCT_OPERATIONS_PER_NS * min(1.0, rows / ROWS_AT_FULL_SPEED)
+    return 2.0 * points / speed + packed * PACKING_NS
+
+
+@dataclass(frozen=True)
+class Product:
+    """Which axes a product runs over.
+
+    Attributes
+    ----------
+    lanes, rows : the axes of its register tiles.
+    beside : loads that run along the lanes.
+    """
+
+    lanes: tirx.Var
+    rows: tirx.Var
+    beside: tuple[ir.TensorLoad, ...]
+
+    def packed(self, extents: dict[tirx.Var, int]) -> int:
+        """Elements of operands whose neighbours along the lanes lie apart."""
+        apart = [load for load in self.beside if not is_contiguous(load, self.lanes)]
+        return sum(math.prod(e for v, e in extents.items() if uses(load, [v])) for load in apart)
+
+
+def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | None:
+    """The product of operands that a reduction is, with an axis in lanes: Σ of factors of which none has all axes."""
+    if stage.reducer is not SUM:
+        return None
+    loads = [load for load in loads_of(value) if uses(load, stage.reduce)]
+    beside = tuple(load for load in loads if uses(load, [lanes]))
+    across = [load for load in loads if not uses(load, [lanes])]
+    shared = [v for v in stage.spatial if all(uses(load, [v]) for load in beside)]
+    rows = [v for v in stage.spatial if not _among(v, shared) and any(uses(load, [v]) for load in across)]
+    rows = [v for v in rows if int(lookup(stage.extents, v)) > 1]
+    if not beside or not rows:
+        return None
+    return Product(lanes, max(rows, key=lambda v: int(lookup(stage.extents, v))), beside)
+
+
+def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr]) -> float:
+    """Time of a stage in a nest of its own; of several where a reduction is of tuples, whose parts share the nest."""
+    stage, extents = parts[0], {v: int(e) for v, e in parts[0].extents.items()}
+    points, last = math.prod(extents.values()), stage.indices[-1] if stage.indices else None
+    lanes = last if isinstance(last, ir.Var) else None
+    product = None if lanes is None else find_product(stage, values[0], lanes)
+    if product is not None:
+        deep = DEEP if lookup(extents, stage.reduce[-1]) > DEPTH else 1.0
+        return deep * product_ns(points, lookup(extents, product.rows), product.packed(extents))
+    loads = distinct([load for value in values for load in loads_of(value)])
+    written = [] if stage.reducer is not None else [size_of(stage.buffer)]
+    traffic = traffic_ns([size_of(load.source) for load in loads] + written)
+    if len(parts) > 1:
+        return overlapped_ns(points * len(parts) * TUPLE_PART_NS, traffic)
+    work = operations_of(values[0]) + ACCESS_OPERATIONS * (len(loads) + len(written)) + (stage.reducer is not None)
+    if stage.reducer is None or (lanes is not None and _vertical(loads, stage, lanes)):
+        apart = gathered(loads, lanes)
+        scattered = points * PAGE_NS if stage.reducer is not None and _crosses_pages(loads, stage) else 0.0
+        narrow = stage.reducer is not None and lanes is not None and lookup(extents, lanes) < NARROW
+        arithmetic = points * SERIAL_NS if narrow else vector_ns(points, work) + points * len(apart) * GATHER_NS
+        return overlapped_ns(arithmetic, traffic + scattered)
+    axis = stage.reduce[-1]
+    apart, rows = gathered(loads, axis), points // lookup(extents, axis)
+    ends = 0.0 if apart else rows * min(lookup(extents, axis), LANES) * LANE_NS
+    return overlapped_ns(vector_ns(points, work) + points * len(apart) * GATHER_NS, traffic) + ends
+
+
+def gathered(loads: Iterable[ir.TensorLoad], lanes: tirx.Var | None) -> list[ir.TensorLoad]:
+    """The loads whose neighbours along the lanes lie apart in memory."""
+    return [load for load in loads if lanes is not None and uses(load, [lanes]) and not is_contiguous(load, lanes)]
+
+
+def _vertical(loads: Sequence[ir.TensorLoad], stage: Stage, lanes: tirx.Var) -> bool:
+    """Whether a reduction runs beside the lanes: what it reads is contiguous along the output, not along its axis."""
+    return not gathered(loads, lanes) and any(gathered([load], axis) for load in loads for axis in stage.reduce)
+
+
+def _crosses_pages(loads: Sequence[ir.TensorLoad], stage: Stage) -> bool:
+    """Whether a long reduction steps from page to page, more of them than are kept at hand."""
+    axis = stage.reduce[-1]
+    apart = gathered(loads, axis)
+    steps = [size_of(load.source) // int(load.source.ty.shape[0]) for load in apart if uses(load.indices[0], [axis])]
+    return int(lookup(stage.extents, axis)) > PAGES_AT_HAND and any(step >= PAGE_BYTES for step in steps)
+
+
+def is_contiguous(load: ir.TensorLoad, var: tirx.Var) -> bool:
+    """Whether neighbours along a variable are neighbours in memory."""
+    return bool(load.indices) and uses(load.indices[-1], [var]) and not any(uses(i, [var]) for i in load.indices[:-1])
+
+
+def size_of(buffer: tirx.Var) -> int:
+    """Bytes of a buffer."""
+    return math.prod(int(extent) for extent in buffer.ty.shape) * tvm.DataType(dtype_of(buffer)).itemsize
+
+
+def distinct(loads: Iterable[ir.TensorLoad]) -> list[ir.TensorLoad]:
+    """One load of each buffer."""
+    found: list[ir.TensorLoad] = []
+    for load in loads:
+        if not any(load.source.same_as(other.source) for other in found):
+            found.append(load)
+    return found
+
+
+def operations_of(value: ir.Expr) -> int:
+    """Arithmetic of one point, functions weighted."""
+    total = 0
+
+    def count(node: ir.Expr) -> None:
+        nonlocal total
+        total += FUNCTION_OPERATIONS if function_name(node) else 1
+
+    kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, ir.Call)
+    tvm_ffi.structural_walk(value, [(kind, count) for kind in kinds])
+    return total
+
+
+def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
+    return any(var.same_as(other) for other in others)
