@@ -32,7 +32,7 @@ tile sweeps one panel after the other."""
 GPU_TILE = 64
 """The same on a GPU, where 64 rows of two float32 temporaries (32 KiB) stay in a block's shared memory."""
 
-SYMBOLIC_TILE = 128
+SYMBOLIC_TILE = 32
 """The same where the length is not known: what the last tile is short of is computed all the same."""
 
 MASKED_TILES = 8
