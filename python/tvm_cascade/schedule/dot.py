@@ -53,7 +53,8 @@ def schedule_dot(nest: Nest, partial: Block) -> None:
     own = sch.get_loops(partial)[around:]
     reduced = own[-1]
     lane, spread = own[0], own[1:-1]
-    sch.reorder(reduced, *spread, lane)
+    sch.reorder(*spread, reduced, lane)
+    deferred.unrolled.append(reduced)
     sch.set_scope(partial, 0, "local")
     deferred.vector += [lane, *([position] if together > 1 else [])]
     deferred.unrolled += [*spread, nest.loops[axis]]
