@@ -222,9 +222,12 @@ def test_the_suite_for_cpus_holds_every_workload() -> None:
 
 def test_every_workload_of_cpu_has_goals() -> None:
     by_label = {entry.label: 0 for entry in suites.entries("cpu")}
+    means = [goal for goal in suites.goals("cpu") if isinstance(goal, suites.MeanGoal)]
     for goal in suites.goals("cpu"):
-        by_label[goal.label] += 1
-    assert set(by_label.values()) == {5, 3, 1}  # large attention; large rows; every workload
+        if goal not in means:
+            by_label[goal.label] += 1
+    assert set(by_label.values()) == {5, 3, 2, 1}  # large attention; large rows; attention at other lengths; the rest
+    assert all(set(goal.labels) <= by_label.keys() for goal in means)
 
 
 def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:
@@ -261,6 +264,17 @@ JUDGED: list[tuple[Report, suites.Goal, bool | None]] = [
 def test_goals_are_judged_by_their_figures(found: Report, goal: suites.Goal, met: bool | None) -> None:
     (outcome,) = goals.evaluate([goal], [found])
     assert outcome.met is met
+
+
+@pytest.mark.parametrize(("ours", "met"), [((1.0, 4.0), True), ((2.0, 4.0), False), ((1.0, None), None)])
+def test_a_goal_for_a_mean_is_judged_over_all_of_its_workloads(
+    ours: tuple[float | None, float | None], met: bool | None
+) -> None:
+    found = [dataclasses.replace(report({TORCH: 2.0, OURS: s}), label=label) for label, s in zip("ab", ours, strict=True)]
+    goal = suites.MeanGoal("both", ("a", "b"), TORCH, 1.0)
+    (outcome,) = goals.evaluate([goal], found)
+    assert outcome.met is met
+    assert goals.evaluate([goal], [dataclasses.replace(report({}), label="other")]) == []
 
 
 def test_a_goal_says_when_the_machine_was_not_idle() -> None:

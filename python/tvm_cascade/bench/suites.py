@@ -54,7 +54,25 @@ class PassGoal:
     at_most_s: float
 
 
-Goal = SpeedGoal | PassGoal
+@dataclass(frozen=True)
+class MeanGoal:
+    """The geometric mean of a peer's times over ours reaches a ratio.
+
+    Attributes
+    ----------
+    label : what the entries are called together.
+    labels : of the entries.
+    peer : the row to compare with.
+    at_least : the ratio asked for.
+    """
+
+    label: str
+    labels: tuple[str, ...]
+    peer: str
+    at_least: float
+
+
+Goal = SpeedGoal | PassGoal | MeanGoal
 
 
 def _attention(heads: int, queries: int, keys: int, head_dim: int) -> Entry:
@@ -71,7 +89,14 @@ _ROW_PROGRAMS = ("variance", "inertia", "logsumexp")
 
 def _large_cpu() -> list[Entry]:
     attentions = [_attention(*shape) for shape in ((8, 512, 512, 64), (8, 1024, 1024, 64), (4, 4096, 4096, 64))]
-    return attentions + [_rows(name, *size) for name in _ROW_PROGRAMS for size in ((1024, 8192), (256, 131072))]
+    rows = [_rows(name, *size) for name in _ROW_PROGRAMS for size in ((1024, 8192), (256, 131072))]
+    return [*attentions, *_lengths(), *rows]
+
+
+def _lengths() -> list[Entry]:
+    """Self-attention at lengths that models have, most of which no tile divides."""
+    lengths = (77, 192, 196, 197, 200, 208, 257, 500, 513, 576, 577, 1000, 1500)
+    return [_attention(4, length, length, 64) for length in lengths]
 
 
 def _cpu() -> list[Entry]:
@@ -149,9 +174,12 @@ def goals(suite: str) -> list[Goal]:
     if suite != "cpu":
         return []
     found: list[Goal] = []
-    large = [entry.label for entry in _large_cpu()]
+    ragged, large = ([entry.label for entry in entries] for entries in (_lengths(), _large_cpu()))
+    found.append(MeanGoal("attention at lengths that models have", tuple(ragged), "torch", 1.0))
     for entry in _cpu():
-        if entry.label not in large:
+        if entry.label in ragged:
+            found += [SpeedGoal(entry.label, ("torch",), 0.7), SpeedGoal(entry.label, ("ours, unfused",), 1.0)]
+        elif entry.label not in large:
             found.append(SpeedGoal(entry.label, ("ours, unfused",), NEVER_SLOWER))
         elif entry.formula == "attention":
             found += _attention_goals(entry)
