@@ -270,7 +270,8 @@ def test_goals_are_judged_by_their_figures(found: Report, goal: suites.Goal, met
 def test_a_goal_for_a_mean_is_judged_over_all_of_its_workloads(
     ours: tuple[float | None, float | None], met: bool | None
 ) -> None:
-    found = [dataclasses.replace(report({TORCH: 2.0, OURS: s}), label=label) for label, s in zip("ab", ours, strict=True)]
+    taken = zip("ab", ours, strict=True)
+    found = [dataclasses.replace(report({TORCH: 2.0, OURS: seconds}), label=label) for label, seconds in taken]
     goal = suites.MeanGoal("both", ("a", "b"), TORCH, 1.0)
     (outcome,) = goals.evaluate([goal], found)
     assert outcome.met is met
