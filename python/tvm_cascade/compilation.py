@@ -30,6 +30,7 @@ from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
@@ -160,7 +161,7 @@ def _build_vectorised(mod: tvm.IRModule, target: Target, params: dict[str, tvm.r
     """How a tuning worker builds a candidate: with the arithmetic that it will have in the end."""
     from tvm.s_tir.meta_schedule.builder.local_builder import default_build
 
-    vectorised = {variable: vectorise_math(skip_dead_tiles(func))[0] for variable, func in mod.functions_items()}
+    vectorised = {variable: vectorise_math(skip_dead_tiles(hoist_guards(func)))[0] for variable, func in mod.functions_items()}
     return default_build(tvm.IRModule(vectorised), target, params)
 
 
@@ -267,7 +268,7 @@ def _scheduled(
             lowered = schedule.mod["main"]
         except Exception as error:  # such as: a nest that was not read writes over what others read
             lowered, why = func, AsItIs.after("our schedule does not apply", error)
-    lowered = skip_dead_tiles(lowered)
+    lowered = skip_dead_tiles(hoist_guards(lowered))
     lowered = lower_bfloat16(lowered) or lowered
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     return (*(vectorise_math(lowered) if options.vector_math else (lowered, ())), why)

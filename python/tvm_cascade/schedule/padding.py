@@ -14,10 +14,10 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, split_reduction, uses, variables_of
+from tvm_cascade.analysis.domain import dtype_of, loads_of, same, split_reduction, uses
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.analysis.statements import DETECT_ACCESS
-from tvm_cascade.schedule.roles import OPERAND, BlockPlan
+from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.printer import select
@@ -47,17 +47,21 @@ class PaddedCopies:
         """Those of the copies."""
         return [copy.buffer for copy in self._copies]
 
-    def padded(self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var]) -> tirx.Stmt:
+    def padded(
+        self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: Sequence[tirx.Var]
+    ) -> tirx.Stmt:
         """A statement that reads copies wherever it may read past the end of a buffer.
 
         Parameters
         ----------
         domain : extents of the variables that indices run over.
         inside : buffers that are long enough.
+        along : variables; what is read along none of them is left as it is.
         """
 
         def read(access: ir.TensorLoad) -> ir.TensorLoad:
-            if any(access.source.same_as(buffer) for buffer in inside):
+            moves = any(uses(index, along) for index in access.indices)
+            if not moves or any(access.source.same_as(buffer) for buffer in inside):
                 return access
             shape = _reach(access, domain)
             if shape is None or not _longer(shape, access.source.ty.shape):
@@ -66,10 +70,15 @@ class PaddedCopies:
 
         return tvm_ffi.structural_map(body, (ir.TensorLoad, read))
 
-    def reads_inside(self, access: ir.TensorLoad, domain: dict[tirx.Var, ir.Expr]) -> bool:
-        """Whether an access is known to stay within its buffer."""
-        shape = _reach(access, domain)
-        return shape is not None and not _longer(shape, access.source.ty.shape)
+    def reads_inside(self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var]) -> bool:
+        """Whether everything that a statement reads is known to be there."""
+        known = [*inside, *self.buffers()]
+        for access in loads_of(body):
+            if not any(access.source.same_as(buffer) for buffer in known):
+                shape = _reach(access, domain)
+                if shape is None or _longer(shape, access.source.ty.shape):
+                    return False
+        return True
 
     def _copy(self, source: tirx.Var, shape: list[ir.Expr]) -> tirx.Var:
         for copy in self._copies:
@@ -234,49 +243,22 @@ def _longer(shape: Sequence[ir.Expr], ends: Sequence[ir.Expr]) -> list[int]:
     return [d for d, (new, old) in enumerate(zip(shape, ends, strict=True)) if not tvm_ffi.structural_equal(new, old)]
 
 
-def without_guard(
-    body: tirx.Stmt,
-    plan: BlockPlan,
-    copies: PaddedCopies,
-    domain: dict[tirx.Var, ir.Expr],
-    kept: tuple[Sequence[tirx.Var], Sequence[tirx.Var]],
-) -> tirx.Stmt:
-    """A product's block without the guard of its element, where it may be computed past the end.
-
-    What a producer gives there is never looked at. A sum takes it in, so every factor has to be zero there.
-
-    Parameters
-    ----------
-    domain : extents of the variables that indices run over.
-    kept : buffers that are long enough, and those of them that hold zeros past the end.
-    """
-    long, zeroed = ([*buffers, *copies.buffers()] for buffers in kept)
-
-    def among(access: ir.TensorLoad, buffers: Sequence[tirx.Var]) -> bool:
-        return any(access.source.same_as(buffer) for buffer in buffers)
-
-    def opened(call: ir.Call) -> ir.Expr:
-        if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):
-            return call
-        condition, element, _ = call.args
-        past = variables_of(condition)
-        safe = all(among(access, long) or copies.reads_inside(access, domain) for access in loads_of(element))
-        if not safe or not uses(condition, list(plan.variables.values())):
-            return call
-        zero = all(
-            isinstance(factor, ir.TensorLoad) and among(factor, zeroed) and any(uses(i, past) for i in factor.indices)
-            for factor in factors_of(element)
-        )
-        return element if plan.role == "producer" or zero else call
-
-    reduction = split_reduction(plan.stores[0])
-    if reduction is None or not isinstance(reduction[1], ir.Call):
-        return body
-    return tvm_ffi.structural_map(body, (ir.Call, opened))
+def guard_of(place: tirx.BufferStore) -> ir.Call | None:
+    """The outermost condition that what is stored, or reduced, is computed under."""
+    reduction = split_reduction(place)
+    element = place.value if reduction is None else reduction[1]
+    lazy = isinstance(element, ir.Call) and isinstance(element.op, ir.Op) and element.op.name.endswith("if_then_else")
+    return element if lazy else None
 
 
-def factors_of(element: ir.Expr) -> list[ir.Expr]:
-    """What a product multiplies, conversions left out."""
-    if isinstance(element, prim.Mul):
-        return [*factors_of(element.a), *factors_of(element.b)]
-    return factors_of(element.value) if isinstance(element, prim.Cast) else [element]
+def without_guard(body: tirx.Stmt) -> tirx.Stmt:
+    """A block's body with its element computed under every condition."""
+
+    def opened(place: tirx.BufferStore) -> tirx.BufferStore:
+        guard = guard_of(place)
+        if guard is None:
+            return place
+        at = (ir.Call, lambda call: guard.args[1] if same(call, guard) else call)
+        return tirx.BufferStore(place.buffer, tvm_ffi.structural_map(place.value, at), place.indices)
+
+    return tvm_ffi.structural_map(body, (tirx.BufferStore, opened))

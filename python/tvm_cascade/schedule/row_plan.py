@@ -18,7 +18,7 @@ from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
 
-COPYING_ROWS = {False: 2, True: 9}
+COPYING_ROWS = {False: 2, True: 5}
 """Rows whose time a block takes beyond that of its own: for loops and stores, and for copies of operands."""
 
 

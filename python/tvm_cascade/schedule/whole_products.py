@@ -129,7 +129,8 @@ class _Wider:
         iters = [iv if extent is None else longer_iter(iv, extent) for iv, extent in wider]
         body = block.body
         if plan.name in self.products:
-            body = copies.padded(body, {iv.var: iv.dom.extent for iv in iters}, longer.old())
+            domain = {iv.var: iv.dom.extent for iv in iters}
+            body = copies.padded(body, domain, longer.old(), list(domain))
         else:
             for iv, extent in wider:
                 if extent is not None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.domain import dtype_of, loads_of, same, substitute
 from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.statements import replaced
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
@@ -25,6 +25,7 @@ from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
     PaddedCopies,
+    guard_of,
     longer_iter,
     longer_loops,
     nests_of,
@@ -73,7 +74,33 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | N
         return None
     if same_extent(whole, rows) and not loop.guarded:
         return None
-    return _Wider(func, loop, row, rows, whole, products)
+    hidden = frozenset(name for name in products if _is_hidden(func, loop, name))
+    return _Wider(func, loop, row, rows, whole, products, hidden)
+
+
+def _is_hidden(func: tirx.PrimFunc, loop: FusedLoop, name: str) -> bool:
+    """Whether whatever reads a producer's tile does so under the very condition that guards the producer."""
+    plans = {plan.name: plan for plan in loop.blocks}
+    nests = {nest.realize.block.name_hint: nest.realize for nest in read_nests(func)}
+    axes = {axis: tirx.Var(f"axis_{axis}", var.ty) for plan in loop.blocks for axis, var in plan.variables.items()}
+
+    def condition(plan: BlockPlan, guard: ir.Call) -> ir.Expr:
+        pairs = zip(nests[plan.name].block.iter_vars, nests[plan.name].iter_values, strict=True)
+        shared = {iv.var: value for iv, value in pairs if not any(iv.var.same_as(v) for v in plan.variables.values())}
+        return substitute(guard.args[0], {**shared, **{var: axes[axis] for axis, var in plan.variables.items()}})
+
+    producer = plans[name]
+    buffer, guard = producer.stores[0].buffer, guard_of(producer.stores[0])
+    if guard is None or producer.role != "producer":
+        return False
+    wanted = condition(producer, guard)
+    for plan in (p for p in loop.blocks if p is not producer):
+        reads = [access for access in plan.loads if access.buffer.same_as(buffer)]
+        guards = [found for found in map(guard_of, plan.stores) if found is not None]
+        under = [load for g in guards if same(condition(plan, g), wanted) for load in loads_of(g.args[1])]
+        if len(reads) != sum(load.source.same_as(buffer) for load in under):
+            return False
+    return True
 
 
 @dataclass
@@ -84,6 +111,7 @@ class _Wider:
     ----------
     row, rows, whole : the axis, its extent and the extent rounded up.
     products : names of the blocks whose operands are padded.
+    hidden : those of them whose results past the end nobody looks at.
     """
 
     func: tirx.PrimFunc
@@ -92,6 +120,7 @@ class _Wider:
     rows: Extent
     whole: Extent
     products: frozenset[str]
+    hidden: frozenset[str]
     _longer: LongerBuffers = field(default_factory=LongerBuffers)
 
     def rewritten(self) -> tirx.PrimFunc:
@@ -136,9 +165,10 @@ class _Wider:
         if plan.name in self.products:
             domain = {iv.var: iv.dom.extent for iv in iters}
             inside = [store.buffer for other in self.loop.blocks for store in other.stores]
-            kept = [store.buffer for other in self.loop.blocks if other.role == "element" for store in other.stores]
-            body = copies.padded(body, domain, inside)
-            body = without_guard(body, plan, copies, domain, (inside, kept))
+            hidden = plan.name in self.hidden
+            body = copies.padded(body, domain, inside, list(domain) if hidden else [row])
+            straight = without_guard(body)
+            body = straight if hidden and copies.reads_inside(straight, domain, inside) else body
         if not same_extent(self.whole, self.rows):
             last = tirx.min(row, as_index(self.rows, dtype_of(row)) - 1)
             body = reading_at(body, row, last, [*self._longer.old(), *copies.buffers()])

@@ -1,0 +1,71 @@
+"""Guards of a reduction's element moved out to the loop that they speak of, in a scheduled function.
+
+    for j in 32: for lane: s[lane] += if(t*32 + j < n, a[t*32 + j, lane], 0)
+    ->  for j in min(32, n - t*32): for lane: s[lane] += a[t*32 + j, lane]
+
+A step that adds ⊕'s identity changes nothing, so it may be left out. A condition that bounds the loop ends it, any other
+is asked once a step; inside, the arithmetic is straight.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.domain import dtype_of, identity_of, same, split_reduction, substitute, uses
+
+__all__ = ["hoist_guards"]
+
+
+def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The scheduled function with every such guard at the innermost serial loop whose variable it names."""
+
+    def rewrite(loop: tirx.For) -> tirx.Stmt:
+        return _hoisted(loop) or loop if loop.kind == tirx.ForKind.SERIAL else loop
+
+    return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
+
+
+def _hoisted(loop: tirx.For) -> tirx.For | None:
+    inner: list[tirx.For] = []
+    statement = loop.body
+    while isinstance(statement, tirx.For):
+        inner.append(statement)
+        statement = statement.body
+    if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
+        return None
+    place, block = statement.block.body, statement.block
+    reduction = split_reduction(place)
+    guard = None if reduction is None else reduction[1]
+    if not (isinstance(guard, ir.Call) and isinstance(guard.op, ir.Op) and guard.op.name.endswith("if_then_else")):
+        return None
+    condition, element, other = guard.args
+    bound = dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True))
+    at = substitute(condition, bound)
+    named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
+    if not named or block.init is not None or not same(other, identity_of(reduction[0], dtype_of(other))):
+        return None
+    opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
+    fields = (block.iter_vars, block.reads, block.writes, block.name_hint, opened, None)
+    straight = s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, block.annotations)
+    body: tirx.Stmt = s_tir.SBlockRealize(statement.iter_values, statement.predicate, straight)
+    for below in reversed(inner):
+        body = tirx.For(below.loop_var, below.min, below.extent, below.kind, body, annotations=below.annotations)
+    bound = _bound(at, loop)
+    if bound is not None:
+        return tirx.For(loop.loop_var, loop.min, bound, loop.kind, body, annotations=loop.annotations)
+    guarded = tirx.IfThenElse(at, body, None)
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, guarded, annotations=loop.annotations)
+
+
+def _bound(condition: ir.Expr, loop: tirx.For) -> ir.Expr | None:
+    """Steps of a loop from 0 for which a condition holds, if these are its first; None where that is not known."""
+    if not isinstance(condition, prim.LT):
+        return None
+    first = substitute(condition.a, {loop.loop_var: loop.min})
+    analyzer = sym.Analyzer()
+    steady = analyzer.can_prove_equal(condition.a - first, loop.loop_var - loop.min)
+    if not steady or uses(condition.b, [loop.loop_var]) or not analyzer.can_prove_equal(loop.min, 0):
+        return None
+    return tirx.max(tirx.min(loop.extent, condition.b - first), tirx.const(0, dtype_of(loop.loop_var)))
