@@ -107,4 +107,4 @@ def decline_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     from tvm_cascade.transform.cost import Estimate
 
     slower = Estimate(2, 1, 0, 0, ns_before=1.0, ns_after=1e12)
-    monkeypatch.setattr(fuse_function, "estimate", lambda program, group: slower)
+    monkeypatch.setattr(fuse_function, "estimate", lambda *_: slower)
