@@ -27,6 +27,7 @@ from tvm_cascade.transform.nest_cost import (
     overlapped_ns,
     product_ns,
     size_of,
+    speed_at,
     traffic_ns,
     vector_ns,
 )
@@ -46,6 +47,9 @@ ROW_NS = 20.0
 
 MOVE_NS = 3.0
 """Moving one reference of one row."""
+
+SUM_BYTES = 4
+"""Of one sum of a product."""
 
 TUPLE_NS = 3.5
 """One element of a tuple that is combined in registers."""
@@ -171,13 +175,21 @@ class LoopCost:
             vector_ns(self._points(c.symbol), _operations(c.shift) + 1 + 3 * ACCESS_OPERATIONS)
             for c in self.fold.components
         )
-        if not self.layout.rows:  # no block of rows keeps its state at hand
-            updates += 3 * traffic_ns([4 * self._points(c.symbol) for c in self.fold.components])
         results = sum(
             vector_ns(self._points(result), _operations(value) + 2 * ACCESS_OPERATIONS)
             for result, value in self.fold.finish.items()
         )
-        return moves + updates * self.tiles + results
+        return moves + updates * self.tiles + results + self._sums_ns()
+
+    def _sums_ns(self) -> float:
+        """Traffic of the products' sums: each tile writes its own, reads them, and adds them to those of a block.
+
+        They stay at hand as long as a cache holds a block's beside the operands of a tile.
+        """
+        points = sum(self._points(c.lift) for c in self.products)
+        width = points / math.prod(map(self._extent, self.layout.rows))
+        held = (2 * self.block + self.layout.tiling.tile) * width * SUM_BYTES
+        return 3 * points * SUM_BYTES * self.tiles / speed_at(held)
 
 
 def _operations(expression: sp.Expr) -> int:

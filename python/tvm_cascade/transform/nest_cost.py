@@ -59,11 +59,14 @@ PAGES_AT_HAND, PAGE_BYTES, PAGE_NS = 256, 4096, 1.5
 """Pages that a reduction may visit in turn, their size, and the time that an element takes beyond."""
 
 
+def speed_at(held: float) -> float:
+    """Bytes per ns of the first level of memory that holds so many bytes."""
+    return next(speed for fits, speed in LEVELS if held <= fits)
+
+
 def traffic_ns(sizes: Sequence[int]) -> float:
     """Time to move buffers once: together they stay in the first level that holds them all."""
-    total = sum(sizes)
-    speed = next(speed for fits, speed in LEVELS if total <= fits)
-    return total / speed
+    return sum(sizes) / speed_at(sum(sizes))
 
 
 def overlapped_ns(arithmetic: float, traffic: float) -> float:
