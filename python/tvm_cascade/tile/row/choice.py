@@ -56,8 +56,11 @@ _WARP_NARROW_POSITIONS = 32
 _AHEAD_REGISTERS = 8
 """Of a thread, where what outputs read beside a row waits too."""
 
-_PEELED_THREADS = 1024
-"""Of a multiprocessor, that read rows and their rims: so many have enough under way."""
+_LOOP_REGISTERS = 4
+"""Of a thread that goes chunk by chunk through a row that has a rim."""
+
+_ONE_CHUNK_POSITIONS, _MOST_SLOTS = 40, 13 / 12
+"""Of a thread that has a row in one chunk; and work of warps, over the least, for which more may be under way."""
 
 _RESIDENT_OF_WARPS = 8
 """Blocks of warps with many kept vectors."""
@@ -102,6 +105,7 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     vector = vector if peel is None else peel.vector
     chosen = _of_known_length(row, length, vector, clusters, peel)
     chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen))
+    chosen = chosen if peel is None else _filled(row, chosen, peel)
     chosen = dataclasses.replace(chosen, resident=_resident(row, chosen, peel))
     return dataclasses.replace(chosen, why=_why(row, length, chosen))
 
@@ -130,12 +134,30 @@ def _resident(row: Row, config: RowConfig, peel: Peel | None) -> int:
     """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
     if peel is None or config.staged or config.ahead or config.resident > 1:
         return config.resident
-    if not config.kept:
-        return max(1, _PEELED_THREADS // config.threads)
     held = config.vectors * config.vector * len(row.folded)
     beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
-    registers = OTHER_REGISTERS + RIM_REGISTERS + held + registers_of(beside, config.vector, peel)
-    return max(1, blocks_of(registers, config.threads)) if beside else 1
+    written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
+    return max(1, blocks_of(OTHER_REGISTERS + RIM_REGISTERS + held + written, config.threads))
+
+
+def _filled(row: Row, config: RowConfig, peel: Peel) -> RowConfig:
+    """The cut of a row that a block reads once, whose last chunk has few vectors that are not there."""
+    if config.team is not Team.BLOCK or config.kept or config.staged:
+        return config
+    vectors, longest = peel.most // peel.vector, _ONE_CHUNK_POSITIONS // config.vector
+    sizes = {config.threads, 128}
+    cuts = [(each, threads) for threads in sizes for each in range(1, _in_flight(row, config.vector, vectors) + 1)]
+    cuts += [(each, threads) for threads in sizes if (each := -(-vectors // threads)) <= longest]
+    slots = {cut: _slots(vectors, *cut) for cut in cuts}
+    enough = [cut for cut in cuts if slots[cut] <= min(slots.values()) * _MOST_SLOTS]
+    each, threads = max(enough, key=lambda cut: (cut[0] * cut[1], cut[1]))
+    return dataclasses.replace(config, vectors=each, threads=threads)
+
+
+def _slots(vectors: int, each: int, threads: int) -> int:
+    """Vectors that the warps of a block go through, of a row of so many: all of a chunk where a lane has any."""
+    full, rest = divmod(vectors, threads * each)
+    return each * (full * (threads // WARP) + min(threads // WARP, -(-rest // WARP)))
 
 
 def _of_known_length(row: Row, length: int, vector: int, clusters: bool, peel: Peel | None) -> RowConfig:

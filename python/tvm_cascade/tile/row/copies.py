@@ -69,17 +69,16 @@ def _copy_last(covering: Any, to: int, source: Any, start: ir.Expr, unit: int, l
 
 
 def _shifted(word: Callable[[int], ir.Expr], lost: ir.Expr, words: int, size: int) -> Callable[[int], ir.Expr]:
-    """Words by their number, after some bytes of the first vector; a power of two after the other, as a barrel does."""
+    """Words by their number, of elements of some size, after lost bytes: shifted by halves, as a barrel does."""
+    narrow = size < _WORD_BYTES
     for step in (2, 1):
-        if size > step * _WORD_BYTES:
-            break
-        beyond = words + (step - 1) + (size < _WORD_BYTES)
-        moved = registers(f"by_{step}", beyond, _WORD)
+        count = words + (step - 1) + narrow
+        moved = registers(f"by_{step}", count, _WORD)
         skip = (lost & tirx.const(step * _WORD_BYTES, "int32")) > 0
-        for k in range(beyond):
+        for k in range(count):
             put(moved, k, tirx.Select(skip, word(k + step), word(k)))
         word = moved.__getitem__
-    if size >= _WORD_BYTES:
+    if not narrow:
         return word
     bits = bind("bits", cast((lost & tirx.const(_WORD_BYTES - 1, "int32")) * 8, "uint64"))
 

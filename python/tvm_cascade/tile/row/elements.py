@@ -19,6 +19,7 @@ from tvm_cascade.tile.row.linear import (
     VECTOR_BYTES,
     Access,
     access_of,
+    is_shifted,
     itemsize,
     load_width,
     moved_dtype,
@@ -100,8 +101,8 @@ class Vectors:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
         source, first = self.source(stream, start, at)
         if self.peel is not None:
-            if _is_shifted(stream, self.vector):
-                copy_shifted(held, k * size, source, first, size, self.peel.covers(stream))
+            if is_shifted(stream, self.vector):
+                copy_shifted(held, k * size, source, first, size, self.peel.is_inside(stream))
                 return
             first = as_multiple(first, width)
         for part in range(0, size, width):
@@ -145,15 +146,9 @@ def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> i
     for stream in streams:
         own = vector * stream.stride * itemsize(stream.dtype) // _REGISTER_BYTES
         found += own
-        if peel is not None and _is_shifted(peel.aligned(stream), vector):
+        if peel is not None and is_shifted(peel.aligned(stream), vector):
             covering = max(covering, own + VECTOR_BYTES // _REGISTER_BYTES)
     return found + covering
-
-
-def _is_shifted(stream: Access, vector: int) -> bool:
-    """Whether a stream's vectors, of a row that is peeled, start elsewhere than those of memory."""
-    whole = vector * itemsize(stream.dtype) % VECTOR_BYTES == 0
-    return stream.stride == 1 and whole and load_width(stream, vector) * itemsize(stream.dtype) < VECTOR_BYTES
 
 
 def _extent(extent: ir.Expr) -> int | ir.Expr:

@@ -92,6 +92,13 @@ def moved_dtype(dtype: str) -> str:
     return "uint8" if dtype == "bool" else dtype
 
 
+def is_shifted(access: Access, neighbours: int) -> bool:
+    """Whether neighbours that could be widest loads do not start where those do; those of 64 bits are read singly."""
+    size = itemsize(access.dtype)
+    whole = access.stride == 1 and neighbours * size % VECTOR_BYTES == 0
+    return whole and size <= 4 and load_width(access, neighbours) * size < VECTOR_BYTES
+
+
 def load_width(access: Access, neighbours: int) -> int:
     """Elements that one load may have, of those of some neighbours, which start on their own multiple."""
     elements = neighbours * access.stride

@@ -17,7 +17,7 @@ from tvm import ir, sym, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.hopper.script import bind, held
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.linear import INDEX, Access, factor
+from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, Access, factor, itemsize
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
@@ -56,9 +56,9 @@ class Peel:
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
 
-    def covers(self, stream: Access) -> bool:
+    def is_inside(self, stream: Access) -> bool:
         """Whether the vectors that cover one of a stream's within the body are inside of its tensor."""
-        return stream.is_shared and self.slack > 0
+        return stream.is_shared and self.slack >= VECTOR_BYTES // itemsize(stream.dtype) - 1
 
     def head(self, start: ir.Expr) -> ir.Expr:
         """Positions of a row before its body.
@@ -115,8 +115,11 @@ def peel_of(row: Row, vector: int) -> Peel | None:
     """
     length = product(row.axis.extents)
     own = [s for s in row.folded if s.stride == 1 and not s.is_shared]
-    shared = any(s.stride == 1 and s.is_shared for s in (*row.folded, *row.written))
-    slack = vector - 1 if shared and 3 * (vector - 1) <= WARP else 0  # the rim is at most what a warp has
+    shared = [
+        VECTOR_BYTES // itemsize(s.dtype) - 1 for s in (*row.folded, *row.written) if s.stride == 1 and s.is_shared
+    ]
+    slack = max(shared, default=0)
+    slack = slack if 2 * (vector - 1) + slack <= WARP else 0  # the rim is at most what a warp has
     if row.is_columns or not own or not isinstance(length, int) or length < vector + slack:
         return None
     return Peel(own[0], vector, length, slack)

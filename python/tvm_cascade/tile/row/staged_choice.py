@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
 from tvm_cascade.tile.row.elements import registers_of
+from tvm_cascade.tile.row.linear import is_shifted
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staging import SHARED_BYTES, STAGED_REGISTERS, staged_bytes, staged_streams, why_not_staged
@@ -23,6 +24,9 @@ _LEAST_BYTES = 16 * 1024
 
 _POSITIONS, _POSITION_BYTES = 16, 64
 """That a thread works on at once."""
+
+_SHIFTED_BYTES = 32
+"""The same where what outputs read is shifted, which takes registers too."""
 
 _THREAD_POSITIONS, _THREAD_BYTES, _THREADS, _LONE_THREADS = 64, 64, 256, 512
 """Of a share, for each thread: of many positions, or of many bytes up to so many threads; a block alone has more."""
@@ -54,7 +58,8 @@ def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) 
         segments, largest = 2 * segments, _SHARE_BYTES
     if (positions := even_share(length, segments, vector, peel)) is None:
         return None
-    vectors = max(1, min(_POSITIONS // vector, _POSITION_BYTES // (vector * own)))
+    shifts = peel is not None and any(is_shifted(peel.aligned(s), vector) for s in row.written)
+    vectors = max(1, min(_POSITIONS // vector, (_SHIFTED_BYTES if shifts else _POSITION_BYTES) // (vector * own)))
     threads = _threads(positions, own)
     room = SHARED_BYTES // staged_bytes(row, positions)
     if room == 1:
@@ -63,6 +68,8 @@ def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) 
     apart = written + _STREAM_REGISTERS * len(row.written) if written * vectors > STAGED_REGISTERS else 0
     registers = OTHER_REGISTERS + max(vectors * vector * len(row.folded), apart)
     registers += 0 if peel is None else RIM_REGISTERS
+    while threads > _THREADS and blocks_of(registers, threads) < room:
+        threads //= 2
     resident = max(1, min(room, blocks_of(registers, threads)))
     team = Team.CLUSTER if segments > 1 else Team.BLOCK
     chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
