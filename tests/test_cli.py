@@ -16,6 +16,7 @@ import tvm
 
 import tvm_cascade
 from tvm_cascade import cli
+from tvm_cascade.__main__ import script
 from tvm_cascade.algebra.verdict import CODES
 from tvm_cascade.bench import progress, workloads
 from tvm_cascade.bench.audit import Audit, audit
@@ -263,7 +264,7 @@ def test_an_interrupt_tells_what_was_found(
 
     monkeypatch.setattr("tvm_cascade.cli.check.audits", interrupted)
     path = tmp_path / "check.json"
-    assert cli.main(["check", "--json", str(path)]) == 130
+    assert script(["check", "--json", str(path)]) == 130
     printed = capsys.readouterr()
     assert "1 programs: 1 fused" in printed.out and printed.err.endswith("interrupted\n")
     assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["V1"]
@@ -287,6 +288,7 @@ BAD = {
     "unknown dtype": (["explain", "attention", "--dtype", "int8"], "a dtype among"),
     "tile of zero": (["run", "attention", "--tile", "0"], "option `tile`"),
     "unknown cast": (["explain", "attention", "--rescalable-casts", "int8"], "rescalable_casts"),
+    "target that TVM has words for": (["explain", "attention", "--target", "rocm"], "of kind llvm or cuda"),
     "no target": (["run", "attention", "--target", "nonsense"], "a target of TVM"),
     "other target": (["run", "attention", "--target", "opencl"], "of kind llvm"),
     "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target`"),

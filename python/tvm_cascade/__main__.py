@@ -1,5 +1,24 @@
-"""`python -m tvm_cascade`: see `tvm_cascade.cli`."""
+"""`python -m tvm_cascade` and the script `tvm-cascade`: see `tvm_cascade.cli`."""
 
-from tvm_cascade.cli import main
+from __future__ import annotations
 
-raise SystemExit(main())
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+"""The exit code of what was stopped by Ctrl-C: 128 and the signal's number."""
+
+
+def script(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Loading the compiler takes seconds, and may be interrupted as well."""
+    try:
+        from tvm_cascade.cli import main
+
+        return main(arguments)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    raise SystemExit(script())

@@ -1,7 +1,7 @@
 """The command line: `python -m tvm_cascade COMMAND`, which is installed as `tvm-cascade` as well.
 
 Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input
-or a bad option, 130 interrupted, after what was found by then has been printed.
+or a bad option. An interrupt passes through, after what was found by then has been printed (`__main__` tells of it).
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ _COMMANDS = (
     ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
 
-INTERRUPTED = 130
-"""The exit code of what was stopped by Ctrl-C: 128 and the signal's number."""
-
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are as short as all others of this package."""
@@ -54,9 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CascadeError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,12 @@ def target_of(text: str) -> tvm.target.Target:
 
 @contextmanager
 def _without_warnings_of_tvm() -> Iterator[None]:
-    """Keeps what TVM's C++ side writes to standard error while it looks for devices from standing before a message."""
+    """Keeps what TVM prints, from Python and from C++, while it looks for devices from standing before a message."""
     kept, nowhere = os.dup(_STDERR), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, _STDERR)
     try:
-        yield
+        with redirect_stdout(io.StringIO()):
+            yield
     finally:
         os.dup2(kept, _STDERR)
         os.close(kept)
