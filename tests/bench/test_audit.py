@@ -18,6 +18,7 @@ import pytest
 from tvm_cascade import cli
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audit, audits, checkable
+from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.cli.check import published
 from tvm_cascade.evaluate import oracle
 
@@ -41,8 +42,10 @@ def test_there_are_52_and_10() -> None:
 @pytest.mark.slow
 def test_rows_checked_by_processes_are_those_of_this_one_in_order(table: dict[str, list[Audit]]) -> None:
     names = ["V2", "Q1", "V1", "V2"]
-    rows = list(audits(map(workloads.get, names), small=True, kinds=KINDS, processes=2))
+    given = GivenFunction("mine", "mine.py", workloads.get("softmax").cpu.build())
+    *rows, mine = audits([*map(workloads.get, names), given], small=True, kinds=KINDS, processes=2)
     assert [row.name for row in rows] == ["V2", "Q1", "Q1", "V1", "V2"]
+    assert (mine.name, mine.verdict, mine.ok) == ("mine", "fused", True)
     told = [(row.verdict, row.code, row.loops_after, row.problems) for row in rows]
     assert told == [(r.verdict, r.code, r.loops_after, r.problems) for name in names for r in table[name]]
 

@@ -34,6 +34,7 @@ from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.domain import Program, loads_of
 from tvm_cascade.analysis.passes import along_axis
+from tvm_cascade.bench import workloads as registry
 from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.workload import Workload
@@ -136,9 +137,11 @@ def audits(
     processes : that check, each on one core; with one it is this process, on all cores.
     """
     listed = [(job, _sized(job, small)) for job in jobs]
-    distinct = {_program(sized): sized for _, sized in listed}
+    firsts = {_program(sized): job for job, sized in reversed(listed)}
+    order = dict.fromkeys(_program(sized) for _, sized in listed)
     with _checking(processes) as check:
-        found = {key: check(partial(_rows, sized, kinds, seed)) for key, sized in distinct.items()}
+        handed = {key: _handed(firsts[key], processes) for key in order}
+        found = {key: check(partial(_rows, job, small, kinds, seed)) for key, job in handed.items()}
         for job, sized in listed:
             changed = {extent: n for extent, n in job.shape.items() if sized.shape[extent] != n}
             for row in found[_program(sized)]():
@@ -165,7 +168,13 @@ def _as_a_checker() -> None:
     on_one_core()
 
 
-def _rows(sized: Job, kinds: Sequence[str], seed: int) -> Rows:
+def _handed(job: Job, processes: int) -> Job | str:
+    """What is handed to a check: to other processes workloads by name, since what builds them cannot be pickled."""
+    return job.name if processes > 1 and isinstance(job, Workload) else job
+
+
+def _rows(job: Job | str, small: bool, kinds: Sequence[str], seed: int) -> Rows:
+    sized = _sized(registry.get(job) if isinstance(job, str) else job, small)
     rows = [_row(sized, kinds, seed)]
     return [*rows, _row(sized, kinds, seed, _FLOAT8)] if rows[0].code == "rounding" else rows
 

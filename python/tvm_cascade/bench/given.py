@@ -53,6 +53,10 @@ class GivenFunction:
         if not is_static(program) or any(not str(extent).isdecimal() for extent in self._extents):
             raise InputError("extents that are numbers", "symbolic ones", where, "specialise the function to a shape")
 
+    def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
+        """How it is handed to another process, which reads it anew."""
+        return GivenFunction, (self.name, self.source, self.func, self.options)
+
     @cached_property
     def _read(self) -> tuple[Program, tuple[Group, ...]]:
         outcome = fuse_function(self.func, self.options)

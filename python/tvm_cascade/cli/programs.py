@@ -19,6 +19,7 @@ from tvm import ir, tirx
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.given import GivenFunction
+from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import InputError, WorkloadError
 from tvm_cascade.report.explain import functions_of
@@ -45,7 +46,8 @@ def chosen_jobs(names: Sequence[str], args: argparse.Namespace) -> list[Job]:
     found: list[Job] = []
     for name in names:
         if is_file_name(name):
-            found += _given(Path(name), args)
+            with waiting(f"running {name}, and deriving the folds of what it holds"):
+                found += _given(Path(name), args)
         else:
             found.append(chosen_workload(name, args))
     return found
