@@ -13,6 +13,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
+from tvm_cascade.algebra.sampling import as_function
 
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]
@@ -48,7 +49,7 @@ class FoldOnData:
         if expression not in self._compiled:
             plain, roundings = _with_roundings(expression)
             symbols = sorted(plain.free_symbols, key=str)
-            self._compiled[expression] = symbols, sp.lambdify(symbols, plain, [roundings, "numpy"])
+            self._compiled[expression] = symbols, as_function(symbols, plain, [roundings, "numpy"])
         symbols, function = self._compiled[expression]
         bounds = np.finfo(self.dtype)
         known = {LENGTH: self.dtype(self.length), LOWEST: bounds.min, HIGHEST: bounds.max, **at}

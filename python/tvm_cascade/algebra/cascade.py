@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import mpmath
 import sympy as sp
 from sympy.printing.precedence import precedence
 
-from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.errors import InputError
 
 LENGTH = sp.Symbol("N", positive=True, integer=True)
@@ -22,6 +23,17 @@ COUNT = sp.Symbol("n", positive=True, integer=True)
 
 POSITION = sp.Symbol("position", integer=True, nonnegative=True)
 """The position of an element on the cascade axis, as an element itself: the index that an argmax gives."""
+
+OWN_NAMES = frozenset(map(str, (LENGTH, COUNT, POSITION, LOWEST, HIGHEST)))
+"""Names of the symbols above, and of the extremes of dtypes; all others that are not a cascade's start with `_`."""
+
+
+def unlike(name: str, taken: Collection[str]) -> str:
+    """A name for a symbol of a cascade: the given one, or with a number behind it where it is taken."""
+    base = name.lstrip("_") or "t"
+    tried = (base + (f"_{k}" if k else "") for k in itertools.count())
+    return next(text for text in tried if text not in taken and text not in OWN_NAMES)
+
 
 TRUTH = {"integer": True, "nonnegative": True, "prime": False, "composite": False}
 """What SymPy is told of a truth value, the number 1 or 0: a natural number that is neither prime nor composite."""

@@ -22,6 +22,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
 from tvm_cascade.algebra.reached import Earlier, Point, Reached
 from tvm_cascade.algebra.reducer import MAX, Reducer
+from tvm_cascade.algebra.sampling import as_function
 
 CANDIDATES = 800
 """Positions to choose from for each further piece."""
@@ -89,7 +90,7 @@ def envelope(
     if not read or not (varying or indexed):
         return None
     try:
-        evaluate = sp.lambdify(symbols, plain, "math")
+        evaluate = as_function(symbols, plain, "math")
     except (TypeError, ValueError, NotImplementedError):
         return None
     for attempt, (reach, far) in enumerate(REACHES):

@@ -145,7 +145,7 @@ class HandleTable:
                 if value.is_nonnegative
                 else {"real": True}
             )
-            self._by_key[key] = Handle(sp.Symbol(f"u{len(self._by_key)}", **facts), value)
+            self._by_key[key] = Handle(sp.Symbol(f"_u{len(self._by_key)}", **facts), value)
         return self._by_key[key]
 
     def extract(

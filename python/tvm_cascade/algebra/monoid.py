@@ -14,6 +14,7 @@ import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import EXTREMES, TupleReducer, first, second
+from tvm_cascade.algebra.sampling import as_function
 
 DIGITS = 60
 TOLERANCE = mpmath.mpf(10) ** -25
@@ -36,7 +37,7 @@ class TupleEvaluator:
     def __init__(self, reducer: TupleReducer) -> None:
         self.reducer = reducer
         symbols = [side(k) for side in (first, second) for k in range(reducer.width)]
-        self._combined = sp.lambdify(symbols, [e.xreplace(EXTREMES) for e in reducer.combined], "mpmath")
+        self._combined = as_function(symbols, [e.xreplace(EXTREMES) for e in reducer.combined], "mpmath")
         identity = sp.lambdify([], [e.xreplace(EXTREMES) for e in reducer.identity], "mpmath")
         self.identity: Numbers = tuple(mpmath.mpf(value) for value in identity())
 
@@ -55,7 +56,7 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
     source = random.Random(3)
     evaluate = evaluator_of(reducer)
     symbols = sorted(set().union(*(lift.free_symbols for lift in lifts)), key=str)
-    lift = sp.lambdify(symbols, [sp.sympify(e).xreplace(EXTREMES) for e in lifts], "mpmath")
+    lift = as_function(symbols, [sp.sympify(e).xreplace(EXTREMES) for e in lifts], "mpmath")
     with mpmath.workdps(DIGITS):
         for round_ in range(ROUNDS):
             pool = [mpmath.mpf(source.randint(100 if round_ % 4 > 1 else -2000, 2000)) / 997 for _ in range(99)]

@@ -110,7 +110,7 @@ def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) 
     read = [r for r in done if r.result in unit.free_symbols]
     if not unit.free_symbols or (read and all(isinstance(r.element, sp.exp) for r in read)):
         return None
-    handle = Handle(sp.Symbol("h", real=True), unit)
+    handle = Handle(sp.Symbol("_h", real=True), unit)
     gauge = tracking_gauge(handle, done)
     reference = derivation.refer(
         (unit, "unit"),

@@ -24,7 +24,7 @@ from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.monoid import TIES, evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection
-from tvm_cascade.algebra.sampling import IN_RANGE
+from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
@@ -112,7 +112,7 @@ class Compiled:
         if expression not in self._functions:
             bare = strip_rounding(expression).xreplace(EXTREMES)
             symbols = sorted(bare.free_symbols, key=str)
-            self._functions[expression] = symbols, sp.lambdify(symbols, bare, IN_RANGE, docstring_limit=0)
+            self._functions[expression] = symbols, as_function(symbols, bare, IN_RANGE)
         return self._functions[expression]
 
 

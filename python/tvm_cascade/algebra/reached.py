@@ -22,7 +22,7 @@ from sympy.core.relational import Relational
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction, is_truth
 from tvm_cascade.algebra.monoid import evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS
-from tvm_cascade.algebra.sampling import IN_RANGE
+from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
 REST = 3
@@ -179,7 +179,7 @@ class Earlier:
             symbols = sorted(function.free_symbols, key=str)
             self._compiled[key] = (
                 symbols,
-                sp.lambdify(symbols, function, IN_RANGE if arithmetic == "mpmath" else arithmetic),
+                as_function(symbols, function, IN_RANGE if arithmetic == "mpmath" else arithmetic),
             )
         symbols, evaluate = self._compiled[key]
         number = float if arithmetic == "math" else mpmath.mpf

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import math
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import mpmath
 import sympy as sp
@@ -59,7 +62,30 @@ IN_RANGE = [
     },
     "mpmath",
 ]
-"""For lambdify: mpmath's functions, an OverflowError where they would take for ever."""
+"""For `as_function`: mpmath's functions, an OverflowError where they would take for ever."""
+
+
+def as_function(symbols: Sequence[sp.Symbol], expression: Any, modules: Any) -> Callable[..., Any]:
+    """An expression, or a list of some, as a function of numbers.
+
+    A symbol that is called as the arithmetic has a function, or Python, is a dummy: lambdify goes by names.
+
+    Parameters
+    ----------
+    modules : the arithmetic, as lambdify takes it.
+    """
+    known = [vars(importlib.import_module(m)) if isinstance(m, str) else m for m in _listed(modules)]
+    names = {s: sp.Dummy(**s.assumptions0) for s in symbols if any(s.name in m for m in (*known, vars(builtins)))}
+
+    def unnamed(part: Any) -> Any:
+        return [unnamed(one) for one in part] if isinstance(part, list) else sp.sympify(part).xreplace(names)
+
+    arguments = [names.get(s, s) for s in symbols]
+    return sp.lambdify(arguments, unnamed(expression) if names else expression, modules, docstring_limit=0)
+
+
+def _listed(modules: Any) -> list[Any]:
+    return list(modules) if isinstance(modules, list) else [modules]
 
 
 def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> list[float]:
@@ -67,7 +93,7 @@ def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> 
     symbols = sorted(expression.free_symbols, key=str)
     source = random.Random(seed)
     try:
-        evaluate = sp.lambdify(symbols, expression, "math", docstring_limit=0)
+        evaluate = as_function(symbols, expression, "math")
     except (TypeError, ValueError, NotImplementedError):
         return []
     held = {s: _number(s, source) for s in fixed}
@@ -108,7 +134,7 @@ def vanishes(expression: sp.Expr) -> bool:
     symbols = sorted(expression.free_symbols, key=str)
     source, met = random.Random(11), False
     try:
-        evaluate = sp.lambdify(symbols, list(terms), IN_RANGE)
+        evaluate = as_function(symbols, list(terms), IN_RANGE)
     except (TypeError, ValueError, NotImplementedError):
         return False
     with mpmath.workdps(DIGITS):

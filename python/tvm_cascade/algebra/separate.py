@@ -19,7 +19,7 @@ import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
 from tvm_cascade.algebra.cascade import Round
-from tvm_cascade.algebra.sampling import IN_RANGE, vanishes
+from tvm_cascade.algebra.sampling import IN_RANGE, as_function, vanishes
 from tvm_cascade.algebra.work import cancelled, charge, expanded, factored, simplified, tidied
 
 RANK_LIMIT = 6
@@ -274,7 +274,7 @@ class _MinorSigns:
         source = random.Random(17)
         self.points: list[list[list[mpmath.mpf]]] = []
         try:
-            evaluate = sp.lambdify(symbols, matrix.tolist(), IN_RANGE)
+            evaluate = as_function(symbols, matrix.tolist(), IN_RANGE)
         except (TypeError, ValueError, NotImplementedError):
             return
         for _ in range(SIGNS if matrix.rows > 1 else 0):

@@ -17,7 +17,18 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, LN10, POSITION, TRUTH, Condition, Round, WholePower, choice, is_truth
+from tvm_cascade.algebra.cascade import (
+    LN2,
+    LN10,
+    POSITION,
+    TRUTH,
+    Condition,
+    Round,
+    WholePower,
+    choice,
+    is_truth,
+    unlike,
+)
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
@@ -184,9 +195,7 @@ class AtomTable:
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
     def _name(self, expression: ir.Expr) -> str:
-        base = self.name_of(expression)
-        names = {str(atom.symbol) for atom in self.atoms.values()} | self.reserved | {str(POSITION)}
-        return next(name for k in range(len(names) + 1) if (name := base + (f"_{k}" if k else "")) not in names)
+        return unlike(self.name_of(expression), {str(atom.symbol) for atom in self.atoms.values()} | self.reserved)
 
     @staticmethod
     def name_of(expression: ir.Expr) -> str:

@@ -10,7 +10,7 @@ from functools import partial
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction, choice
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, choice, unlike
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
@@ -376,8 +376,7 @@ def _symbols(variants: list[InlinedReduction]) -> list[sp.Symbol]:
     names: list[str] = []
     for variant in variants:
         base = variant.name.replace(".", "_")  # the parts of a tuple are called name.v0, name.v1, …
-        taken = [*names, str(POSITION)]
-        names.append(next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken))
+        names.append(unlike(base, names))
     return [sp.Symbol(name, real=True) for name in names]
 
 

@@ -12,7 +12,7 @@ import sympy as sp
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
+from tvm_cascade.algebra.cascade import Round, unlike
 from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
 
@@ -40,8 +40,7 @@ def meaning_of(atoms: AtomTable) -> dict[sp.Symbol, sp.Expr]:
     varying = {}
     for leaf in sorted(set().union(*(form.free_symbols for form in forms.values())) - known.keys(), key=str):
         if leaf in atoms.sources:
-            base = atoms.name_of(atoms.sources[leaf])
-            name = next(n for k in range(len(names) + 1) if (n := base + (f"_{k}" if k else "")) not in names)
+            name = unlike(atoms.name_of(atoms.sources[leaf]), names)
             names.add(name)
             known[leaf] = sp.Symbol(name, **leaf.assumptions0)
             if uses(atoms.sources[leaf], atoms.axis):

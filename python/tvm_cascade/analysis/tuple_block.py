@@ -18,6 +18,7 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.monoid import broken_law
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
+from tvm_cascade.algebra.sampling import as_function
 from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.domain import DATA_PARALLEL, REDUCTION, Stage, dtype_of, same, substitute
@@ -117,7 +118,7 @@ def _as_selection(
         return None
     combined = form.with_elements(stores, {k: elements[k] for k in varying})
     symbols = [side(k) for side in (first, second) for k in range(len(stores))]
-    update = sp.lambdify([*symbols, LOWEST, HIGHEST], combined, "math")
+    update = as_function([*symbols, LOWEST, HIGHEST], combined, "math")
     positions = [k for k in varying if position is not None and _is(elements[k], position)]
     for selection, order in _layouts(len(stores), varying, start):
         key, index = order[0], order[1]

@@ -3,8 +3,8 @@
     for j in 32: for lane: s[lane] += if(t*32 + j < n, a[t*32 + j, lane], 0)
     ->  for j in min(32, n - t*32): for lane: s[lane] += a[t*32 + j, lane]
 
-A step that adds ⊕'s identity changes nothing, so it may be left out. A condition that bounds the loop ends it, any other
-is asked once a step; inside, the arithmetic is straight.
+A step that adds ⊕'s identity changes nothing, so it may be left out. A condition that bounds the loop ends it, any
+other is asked once a step; inside, the arithmetic is straight.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Selection, TupleReducer, first, second
-from tvm_cascade.algebra.sampling import IN_RANGE
+from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
 Number = Any
@@ -53,7 +53,7 @@ class Arithmetic:
             bare = strip_rounding(sp.sympify(expression))
             symbols = tuple(sorted(bare.free_symbols, key=str))
             module = "numpy" if self.digits is None else IN_RANGE
-            self._compiled[expression] = symbols, sp.lambdify(symbols, bare, module, docstring_limit=0)
+            self._compiled[expression] = symbols, as_function(symbols, bare, module)
         symbols, function = self._compiled[expression]
         given = (self.number(EXTREMES[s]) if s in EXTREMES else at[s] for s in symbols)
         if self.digits is None:

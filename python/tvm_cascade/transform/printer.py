@@ -173,11 +173,15 @@ class Printer:
         return _RELATIONS[type(condition)](inner(condition.lhs), inner(condition.rhs))
 
     def _constant(self, value: sp.Expr | int) -> ir.Expr:
-        if self.dtype.startswith(("float", "bfloat")) and abs(float(value)) > float(ml_dtypes.finfo(self.dtype).max):
-            return tirx.const(math.copysign(math.inf, float(value)), self.dtype)
-        if self.dtype == "float32":  # the shortest decimal of its lowest number is below that
-            return tirx.const(float(np.float32(float(value))), self.dtype)
-        return tirx.const(float(value) if self.dtype.startswith(("float", "bfloat")) else int(value), self.dtype)
+        if not self.dtype.startswith(("float", "bfloat")):
+            return tirx.const(int(value), self.dtype)
+        number = float(value)
+        with np.errstate(over="ignore"):
+            rounded = float(np.dtype(self.dtype).type(number))
+        if not math.isfinite(rounded):
+            return tirx.const(math.copysign(math.inf, number), self.dtype)
+        # The shortest decimal of float32's lowest number is below that.
+        return tirx.const(rounded if self.dtype == "float32" else number, self.dtype)
 
     def _chain(self, combine: Callable[[ir.Expr, ir.Expr], ir.Expr], terms: tuple[sp.Expr, ...]) -> ir.Expr:
         written = [self(term) for term in sorted(terms, key=str)]
