@@ -161,7 +161,9 @@ def _build_vectorised(mod: tvm.IRModule, target: Target, params: dict[str, tvm.r
     """How a tuning worker builds a candidate: with the arithmetic that it will have in the end."""
     from tvm.s_tir.meta_schedule.builder.local_builder import default_build
 
-    vectorised = {variable: vectorise_math(skip_dead_tiles(hoist_guards(func)))[0] for variable, func in mod.functions_items()}
+    vectorised = {
+        variable: vectorise_math(skip_dead_tiles(hoist_guards(func)))[0] for variable, func in mod.functions_items()
+    }
     return default_build(tvm.IRModule(vectorised), target, params)
 
 
