@@ -67,12 +67,17 @@ def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
     shifted = {loop.loop_var: _from_zero(loop) for loop in loops}
     extents = {loop.loop_var: extent_of(loop.extent) for loop in loops if extent_of(loop.extent) != 1}
     values = [substitute(value, shifted) for value in realize.iter_values]
-    variables = _bijection(realize.block, values, extents)
-    if variables is None or any(variable.domain is None for variable in variables):
+    maps = affine_maps(values, extents)
+    if maps is None:
+        return nest
+    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
+    firsts = [m.base for m in maps]
+    variables = [_Variable(*parts) for parts in zip(realize.block.iter_vars, firsts, lengths, strict=True)]
+    if any(variable.domain is None for variable in variables):
         return nest
     order = sorted(range(len(values)), key=lambda k: _outermost(values[k], list(extents)))
     fresh = [tirx.Var(v.iterator.var.name.removeprefix("v_"), v.iterator.var.ty) for v in variables]
-    inverse = _inverse(variables, values, extents, fresh)
+    inverse = inverse_of(maps, [var + first for var, first in zip(fresh, firsts, strict=True)])
     new = {fresh[k]: variables[k].extent for k in order}
     if not _same_order(extents, inverse, new) and not _in_any_order(realize.block):
         return nest
@@ -129,36 +134,22 @@ def _over(extents: dict[tirx.Var, Extent]) -> tvm.sym.Analyzer:
     return analyzer
 
 
-def _mapped(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr]:
-    """TVM's affine maps of expressions that variables run through all values of, once each; none where they do not."""
-    found = tvm.sym.detect_iter_map(list(values), _ranges(extents), True, IterMapLevel.Bijective, False)
-    return list(found.indices)
+def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr] | None:
+    """Expressions that run through a box while variables run through theirs, each position once, as TVM's maps of them.
 
-
-def _bijection(
-    block: s_tir.SBlock, values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]
-) -> list[_Variable] | None:
-    """The block's variables with the values that they take; None where loops and variables are not one to one."""
+    Each is its first value, and at most one part that counts up from 0. None where they are anything else.
+    """
     if not all(any(uses(value, (var,)) for value in values) for var in extents):
         return None
-    maps = _mapped(values, extents)
+    maps = tvm.sym.detect_iter_map(list(values), _ranges(extents), True, IterMapLevel.Bijective, False).indices
     if len(maps) != len(values) or any(len(m.args) > 1 for m in maps):
         return None
-    if any(extent_of(part.scale) != 1 for m in maps for part in m.args):
-        return None
-    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
-    return [_Variable(*parts) for parts in zip(block.iter_vars, (m.base for m in maps), lengths, strict=True)]
+    return list(maps) if all(extent_of(part.scale) == 1 for m in maps for part in m.args) else None
 
 
-def _inverse(
-    variables: Sequence[_Variable],
-    values: Sequence[ir.Expr],
-    extents: dict[tirx.Var, Extent],
-    fresh: Sequence[tirx.Var],
-) -> dict[tirx.Var, ir.Expr]:
-    """The loops' variables in the block's."""
-    outputs = [var + v.first for var, v in zip(fresh, variables, strict=True)]
-    return dict(tvm.sym.inverse_affine_iter_map(_mapped(values, extents), outputs).items())
+def inverse_of(maps: Sequence[tvm.sym.IterSumExpr], outputs: Sequence[ir.Expr]) -> dict[tirx.Var, ir.Expr]:
+    """The variables that the maps are of, where their values are the outputs."""
+    return dict(tvm.sym.inverse_affine_iter_map(list(maps), list(outputs)).items())
 
 
 def _outermost(value: ir.Expr, loops: Sequence[tirx.Var]) -> int:

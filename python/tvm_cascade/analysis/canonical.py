@@ -35,10 +35,12 @@ from tvm_cascade.analysis.domain import (
     substitute,
     uses,
 )
-from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
+from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
 from tvm_cascade.analysis.scratch import Scratch
+from tvm_cascade.analysis.starts import started
 from tvm_cascade.analysis.statements import (
     DETECT_ACCESS,
     Uses,
@@ -63,10 +65,11 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     bare, temporaries = undeclared(statements)
-    step, scratch = _Canonical(), Scratch(bare, [*root.alloc_buffers, *temporaries])
+    step, scratch = _Canonical(list(func.params)), Scratch(bare, [*root.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
-    found = _named_apart([nest for one in filled_first(single) for nest in step.nests(one)])
+    single = filled_first([started(nest) for nest in single])
+    found = _named_apart([nest for one in single for nest in step.nests(one)])
     as_it_is = len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True))
     if as_it_is or not found:
         return func
@@ -128,8 +131,9 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
 
 @dataclass
 class _Canonical:
-    """`buffers` are those of reductions whose start was taken out."""
+    """`params` are the function's, `buffers` those of reductions whose start, or place, was taken out."""
 
+    params: list[tirx.Var]
     buffers: list[tirx.Var] = field(default_factory=list)
 
     def nests(self, nest: tirx.Stmt) -> list[tirx.Stmt]:
@@ -147,9 +151,10 @@ class _Canonical:
         if not reduces:
             whole = block.init is None and not reads_buffer(store.value, store.buffer)
             plain = isinstance(block.body, tirx.BufferStore) or not whole
-            return [nest if plain else with_block(nest, block, replaced(block, store, None))]
-        start = single_store(block.init) if block.init is not None else None
+            nest = nest if plain else with_block(nest, block, replaced(block, store, None))
+            return [nest if self._is_given(store.buffer) else over_its_buffer(nest)]
         own = tirx.BufferLoad(store.buffer, list(store.indices))
+        start = single_store(block.init) if block.init is not None else self._given(own)
         update = split_update(store.value, own, None if start is None else start.value)
         if start is None or update is None or update.element is None or not start.buffer.same_as(store.buffer):
             return [nest]
@@ -165,19 +170,50 @@ class _Canonical:
         reducer, combine = REDUCERS[update.name], COMBINERS[update.name]
         plain = isinstance(block.body, tirx.BufferStore) and split_reduction(store) is not None
         reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
-        if starts_at_identity(reducer, start) or uses(start, reduced) or reads_buffer(start, store.buffer):
+        begins = starts_at_identity(reducer, start)
+        given = block.init is None
+        if begins and is_laid_out(block, store):
+            return self._elsewhere(nest, block, store, start, combine, update.element)
+        if begins or uses(start, reduced) or (reads_buffer(start, store.buffer) and not given):
             if plain:
                 return [nest]
             own = tirx.BufferLoad(store.buffer, list(store.indices))
             value = tirx.BufferStore(store.buffer, combine(own, update.element), list(store.indices))
             return [with_block(nest, block, replaced(block, value, block.init))]
-        rest = _like(store.buffer)
+        rest = _like(store.buffer, store.buffer.ty.shape)
         self.buffers.append(rest)
         indices, own = list(store.indices), tirx.BufferLoad(rest, list(store.indices))
         folded = tirx.BufferStore(rest, combine(own, update.element), indices)
         init = tirx.BufferStore(rest, identity_of(_beside(reducer, start), dtype_of(store.buffer)), indices)
         finished = tirx.BufferStore(store.buffer, combine(start, own), indices)
         return [with_block(nest, block, replaced(block, folded, init)), _after(nest, block, finished)]
+
+    def _elsewhere(
+        self,
+        nest: tirx.Stmt,
+        block: s_tir.SBlock,
+        store: tirx.BufferStore,
+        start: ir.Expr,
+        combine: type,
+        element: ir.Expr,
+    ) -> list[tirx.Stmt]:
+        """A reduction into a buffer over its own rows, and a nest that stores the results where they belong."""
+        rows = rows_of(block)
+        rest = _like(store.buffer, [as_index(extent, dtype_of(var)) for var, extent in rows.items()])
+        self.buffers.append(rest)
+        own = tirx.BufferLoad(rest, list(rows))
+        folded = tirx.BufferStore(rest, combine(own, element), list(rows))
+        init = tirx.BufferStore(rest, start, list(rows))
+        moved = _after(nest, block, tirx.BufferStore(store.buffer, own, list(store.indices)))
+        moved = moved if self._is_given(store.buffer) else over_its_buffer(moved)
+        return [with_block(nest, block, replaced(block, folded, init)), moved]
+
+    def _is_given(self, buffer: tirx.Var) -> bool:
+        return any(buffer.same_as(param) for param in self.params)
+
+    def _given(self, own: ir.TensorLoad) -> tirx.BufferStore | None:
+        """What a reduction without an init starts from: what the caller left there."""
+        return tirx.BufferStore(own.source, own, list(own.indices)) if self._is_given(own.source) else None
 
 
 def _beside(reducer: Reducer, start: ir.Expr) -> Reducer:
@@ -239,9 +275,9 @@ def _loads_at(store: tirx.BufferStore) -> Uses:
     return [(load.source, tuple(load.indices)) for e in (store.value, *store.indices) for load in loads_of(e)]
 
 
-def _like(buffer: tirx.Var) -> tirx.Var:
-    """A buffer of the same shape and dtype, for a reduction before its start is combined with it."""
-    return tirx.decl_buffer(buffer.ty.shape, dtype_of(buffer), name=f"{buffer.name}_reduced")
+def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
+    """A buffer of the same dtype, for a reduction before its result is where it belongs."""
+    return tirx.decl_buffer(shape, dtype_of(buffer), name=f"{buffer.name}_reduced")
 
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:

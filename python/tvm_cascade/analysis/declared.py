@@ -15,9 +15,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, substitute, uses, variables_of
+from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, substitute, uses, variables_of
 from tvm_cascade.analysis.extent import extent_of, same_extent
-from tvm_cascade.analysis.statements import is_serial, mentions
+from tvm_cascade.analysis.statements import is_serial, mentions, replaced
 
 
 def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
@@ -56,14 +56,42 @@ def _opened(statement: tirx.Stmt, allocated: list[tirx.Var]) -> tirx.Stmt | None
         fields = (statement.loop_var, statement.min, statement.extent, statement.kind)
         return tirx.For(*fields, body, statement.thread_binding, notes)
     if isinstance(statement, s_tir.SBlockRealize) and _is_outer(statement):
-        block = statement.block
-        bound = dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True))
-        inside = list(block.alloc_buffers)
-        body = _opened(substitute(block.body, bound), inside)
-        if not _sized_by(inside, list(bound)):
+        inside = list(statement.block.alloc_buffers)
+        body = _opened(statement.block.body, inside)
+        opened = None if body is None else _taken_in(statement, body)
+        if opened is not None and not _sized_by(inside, [iv.var for iv in statement.block.iter_vars]):
             allocated += inside
-            return body
+            return opened
     return statement
+
+
+def _taken_in(outer: s_tir.SBlockRealize, body: tirx.Stmt) -> tirx.Stmt | None:
+    """The body of an outer block, whose blocks have those of its variables that they use; None where that is another.
+
+    A block that is started anew for each position of an outer reduction is not the reduction over both.
+    """
+    bound = dict(zip((iv.var for iv in outer.block.iter_vars), outer.iter_values, strict=True))
+    reduced = [iv.var for iv in outer.block.iter_vars if iv.iter_type != DATA_PARALLEL]
+    anew: list[s_tir.SBlock] = []
+
+    def take_in(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:
+        block = realize.block
+        if block.init is not None and reduced:
+            anew.append(block)
+        used = [iv for iv in outer.block.iter_vars if mentions(block, iv.var)]
+        own = {iv.var: tirx.Var(iv.var.name, iv.var.ty) for iv in used}
+        iters = [tirx.IterVar(iv.dom, own[iv.var], iv.iter_type) for iv in used]
+        values = [bound[iv.var] for iv in used] + [substitute(value, bound) for value in realize.iter_values]
+        inner = substitute(block.body, own), None if block.init is None else substitute(block.init, own)
+        taken = replaced(block, *inner, [*iters, *block.iter_vars])
+        return s_tir.SBlockRealize(values, substitute(realize.predicate, bound), taken)
+
+    inside: list[s_tir.SBlock] = []
+    tvm_ffi.structural_walk(body, (s_tir.SBlock, inside.append))
+    if any(block.match_buffers or block.alloc_buffers for block in inside):
+        return None
+    found = substitute(tvm_ffi.structural_map(body, (s_tir.SBlockRealize, take_in)), bound)
+    return None if anew else found
 
 
 def _sized_by(buffers: Sequence[tirx.Var], variables: list[tirx.Var]) -> bool:

@@ -1,0 +1,88 @@
+"""Results that are stored elsewhere than at the block's own variables, as in a tiled buffer.
+
+m[i // 4, i % 4] ⊕= e                  →  r[i] ⊕= e;  m[i // 4, i % 4] = r[i]
+t[i // 4, i % 4] = a(i)                →  t[j, k] = a(j·4 + k)
+
+That is the same where no two positions of the block store into one element, by TVM's own analysis of affine maps. What
+reads m[i // 4, i % 4] reads r[i] then, as any function of its indices is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.bindings import affine_maps, inverse_of
+from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, reads_buffer, substitute
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.statements import realized_block, replaced
+from tvm_cascade.analysis.update import single_store
+
+
+def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
+    """The spatial variables of a block over more than one position, with their extents."""
+    extents = {iv.var: extent_of(iv.dom.extent) for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL}
+    return {var: extent for var, extent in extents.items() if extent != 1}
+
+
+def is_laid_out(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
+    """Whether a block stores once into every element of a box, and not at its own variables."""
+    rows = rows_of(block)
+    seen = [next((var for var in rows if var.same_as(index)), None) for index in store.indices]
+    plain = all(var is not None or isinstance(i, prim.IntImm) for var, i in zip(seen, store.indices, strict=True))
+    return bool(rows) and not plain and affine_maps(list(store.indices), rows) is not None
+
+
+def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
+    """A map's nest over the indices at which it stores; the very one that came in where it has no such form."""
+    realize = realized_block(nest)
+    store = None if realize is None else single_store(realize.block.body)
+    if realize is None or store is None or realize.block.init is not None:
+        return nest
+    block, always = realize.block, isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
+    spatial = all(iv.iter_type == DATA_PARALLEL for iv in block.iter_vars)
+    if not always or not spatial or reads_buffer(store.value, store.buffer) or not is_laid_out(block, store):
+        return nest
+    if any(extent_of(iv.dom.min) != 0 for iv in block.iter_vars) or block.match_buffers or block.alloc_buffers:
+        return nest
+    return _over_indices(block, store)
+
+
+def _over_indices(block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
+    rows, indices = rows_of(block), list(store.indices)
+    maps = affine_maps(indices, rows)
+    assert maps is not None
+    extents = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
+    firsts = [m.base for m in maps]
+    own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(indices)]
+    at = inverse_of(maps, [_plus(var, first) for var, first in zip(own, firsts, strict=True)])
+    at |= {iv.var: tirx.const(0, dtype_of(iv.var)) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in zip(own, extents, strict=True):
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
+    at = {var: analyzer.simplify(value) for var, value in at.items()}
+    body = tirx.BufferStore(store.buffer, substitute(store.value, at), list(map(_plus, own, firsts)))
+    return _nest(replaced(block, body, None, _iterators(own, extents)), extents)
+
+
+def _plus(var: tirx.Var, first: ir.Expr) -> ir.Expr:
+    return var if extent_of(first) == 0 else var + first
+
+
+def _iterators(variables: Sequence[tirx.Var], extents: Sequence[Extent]) -> list[tirx.IterVar]:
+    ranges = [
+        ir.Range(tirx.const(0, dtype_of(v)), as_index(e, dtype_of(v))) for v, e in zip(variables, extents, strict=True)
+    ]
+    return [tirx.IterVar(domain, var, DATA_PARALLEL) for domain, var in zip(ranges, variables, strict=True)]
+
+
+def _nest(block: s_tir.SBlock, extents: Sequence[Extent]) -> tirx.Stmt:
+    """A block of spatial variables in a loop for each."""
+    loops = [tirx.Var(iv.var.name.removeprefix("v_"), iv.var.ty) for iv in block.iter_vars]
+    found: tirx.Stmt = s_tir.SBlockRealize(loops, True, block)
+    for var, extent in reversed(list(zip(loops, extents, strict=True))):
+        found = tirx.For(var, tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var)), tirx.ForKind.SERIAL, found)
+    return found
