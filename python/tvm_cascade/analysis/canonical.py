@@ -65,10 +65,11 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     root = body.block
     statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
     bare, temporaries = undeclared(statements)
-    step, scratch = _Canonical(list(func.params)), Scratch(bare, [*root.alloc_buffers, *temporaries])
+    scratch = Scratch(bare, [*root.alloc_buffers, *temporaries])
     apart = [plainly_bound(nest) for statement in bare for nest in _apart(statement, scratch)]
     single = without_predicates([nest for one in apart for nest in _split(one)], scratch.buffers)
     single = filled_first([started(nest) for nest in single])
+    step = _Canonical(list(func.params), sum(map(_reduces, single)) > 1)
     found = _named_apart([nest for one in single for nest in step.nests(one)])
     as_it_is = len(found) == len(statements) and all(a.same_as(b) for a, b in zip(found, statements, strict=True))
     if as_it_is or not found:
@@ -81,6 +82,11 @@ def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
     )
     changed = func.with_body(s_tir.SBlockRealize(body.iter_values, body.predicate, block))
     return tvm.get_global_func("script.Complete")(changed, [], True)
+
+
+def _reduces(nest: tirx.Stmt) -> bool:
+    realize = realized_block(nest)
+    return realize is not None and any(iv.iter_type == REDUCTION for iv in realize.block.iter_vars)
 
 
 def _named_apart(nests: list[tirx.Stmt]) -> list[tirx.Stmt]:
@@ -131,9 +137,17 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
 
 @dataclass
 class _Canonical:
-    """`params` are the function's, `buffers` those of reductions whose start, or place, was taken out."""
+    """How nests are brought into the form, one by one.
+
+    Attributes
+    ----------
+    params : the function's.
+    several : it holds several reductions; one alone is as well off where it stores.
+    buffers : those of reductions whose start, or place, was taken out.
+    """
 
     params: list[tirx.Var]
+    several: bool
     buffers: list[tirx.Var] = field(default_factory=list)
 
     def nests(self, nest: tirx.Stmt) -> list[tirx.Stmt]:
@@ -172,7 +186,7 @@ class _Canonical:
         reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
         begins = starts_at_identity(reducer, start)
         given = block.init is None
-        if begins and is_laid_out(block, store):
+        if begins and self.several and is_laid_out(block, store):
             return self._elsewhere(nest, block, store, start, combine, update.element)
         if begins or uses(start, reduced) or (reads_buffer(start, store.buffer) and not given):
             if plain:
@@ -205,8 +219,7 @@ class _Canonical:
         folded = tirx.BufferStore(rest, combine(own, element), list(rows))
         init = tirx.BufferStore(rest, start, list(rows))
         moved = _after(nest, block, tirx.BufferStore(store.buffer, own, list(store.indices)))
-        moved = moved if self._is_given(store.buffer) else over_its_buffer(moved)
-        return [with_block(nest, block, replaced(block, folded, init)), moved]
+        return [with_block(nest, block, replaced(block, folded, init)), over_its_buffer(moved)]
 
     def _is_given(self, buffer: tirx.Var) -> bool:
         return any(buffer.same_as(param) for param in self.params)
