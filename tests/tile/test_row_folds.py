@@ -21,6 +21,9 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 RANDOM = (42, 64, 110, 126, 180)
 """Seeds: two groups, float16 arithmetic, inputs of no dimension, numbers that text would round, inputs of a merge."""
 
+FOUND = (990000025,)
+"""A product of numbers of 1e21 and 1e-20 in turn, which lanes multiply in another order."""
+
 MORE = (5, 12, 19, 36, 52, 53, 70, 81, 87, 254)
 
 
@@ -39,7 +42,7 @@ def test_rows_in_segments(name: str) -> None:
     assert_right(FOLDS[name](rows=2, length=250), GRID)
 
 
-@pytest.mark.parametrize("seed", [*RANDOM, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE)])
+@pytest.mark.parametrize("seed", [*RANDOM, *FOUND, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE)])
 def test_random_folds(seed: int) -> None:
     case = draw(seed)
     func = program(case)

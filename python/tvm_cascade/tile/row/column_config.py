@@ -10,9 +10,9 @@ from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.row.program import state_dtype
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
-from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
 
 LEAST_IN_FLIGHT_BYTES, _WRITTEN_IN_FLIGHT_BYTES = 64 * 1024, 128 * 1024
 """Of a multiprocessor, under way at once; twice as much where it writes as much as it reads."""
@@ -177,7 +177,7 @@ def _narrowest(row: Row) -> int:
 
 def _state_registers(row: Row) -> int:
     """Of one row's state."""
-    parts = [accumulator_dtype(component_dtype(row.group, c)) for c in row.fold.components]
+    parts = [state_dtype(row, c) for c in row.fold.components]
     parts += ["float32" for _ in row.fold.references] + [COUNTER]
     return sum(max(1, itemsize(dtype) // 4) for dtype in parts)
 

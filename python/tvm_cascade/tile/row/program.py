@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.fold import formula
+from tvm_cascade.algebra.fold import Component, formula
+from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.analysis.domain import uses
 from tvm_cascade.tile.row.shape import Row, used_atoms
 from tvm_cascade.tile.steps import ElementValue, FoldTuple, Reduce, Step, StepPlanner
@@ -52,7 +53,7 @@ class RowProgram:
 
 def build_row_program(row: Row) -> RowProgram:
     """The row program of a group of the row shape."""
-    components = {c.symbol: accumulator_dtype(component_dtype(row.group, c)) for c in row.fold.components}
+    components = {c.symbol: state_dtype(row, c) for c in row.fold.components}
     planner = StepPlanner(row.fold, row.fold.components, row.dims)
     planner.plan()
     atoms = used_atoms(row.group)
@@ -68,6 +69,16 @@ def build_row_program(row: Row) -> RowProgram:
         planner.shifts.decay,
         components | _value_dtypes(planner.steps, components),
     )
+
+
+def state_dtype(row: Row, component: Component) -> str:
+    """The dtype in which threads hold a component.
+
+    Threads multiply in another order than the program does, and partial products leave the range of float32 where the
+    program's own, of 1e21·1e-20·1e21·…, do not: float64 has eight times as many exponents.
+    """
+    dtype = accumulator_dtype(component_dtype(row.group, component))
+    return "float64" if component.reducer is PROD and dtype == "float32" else dtype
 
 
 def _value_dtypes(steps: list[Step], components: dict[sp.Symbol, str]) -> dict[sp.Symbol, str]:
