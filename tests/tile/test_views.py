@@ -89,6 +89,15 @@ def test_they_are_right(case: str) -> None:
     assert_right(func, inputs, length=LENGTH)
 
 
+def test_indices_of_two_widths_are_one() -> None:
+    """A symbolic extent of 64 bits beside loops of 32."""
+    b, i = tirx.Var("b", "int64"), tirx.Var("i", "int32")
+    shape = (tirx.Var("rows", "int64") * 8, tirx.const(64, "int64"))
+    found, at = taken_apart(shape, (b * 8 + i.astype("int64"), b), i, 8)
+    assert [str(e) for e in found] == ["rows", "T.int64(8)", "T.int64(64)"]
+    assert at[0].same_as(b) and at[1].same_as(i)
+
+
 def test_a_variable_has_a_dimension_of_its_own_where_whole_ranges_of_it_follow_one_another() -> None:
     h, c = (tirx.Var(name, "int64") for name in "hc")
     shape = (tirx.const(4, "int64"), tirx.const(96, "int64"))

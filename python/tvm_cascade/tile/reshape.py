@@ -57,5 +57,5 @@ def taken_apart(
             continue
         if all(analyzer.can_prove_equal(tirx.floormod(e, width), 0) for e in (start, whole)):
             outer, first = (analyzer.simplify(tirx.floordiv(e, width)) for e in (whole, start))
-            return (*shape[:d], outer, width, *shape[d + 1 :]), (*indices[:d], first, own, *indices[d + 1 :])
+            return (*shape[:d], outer, width, *shape[d + 1 :]), (*indices[:d], first, var, *indices[d + 1 :])
     return tuple(shape), tuple(indices)
