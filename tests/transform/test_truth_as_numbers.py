@@ -15,6 +15,7 @@ from tvm_cascade.analysis.truth import without_numbers_for_truth
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
+from ..analysis.infinite import from_infinity
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, minimum, number, program
 from .running import Array, Unfused, read
 
@@ -90,6 +91,8 @@ CONDITIONS: dict[str, Callable[[Expr], Expr]] = {
     "m = ∞": lambda m: tirx.EQ(m, INFINITY),
     "∞ = m": lambda m: tirx.EQ(INFINITY, m),
     "not m < ∞": lambda m: tirx.Not(tirx.LT(m, INFINITY)),
+    "m = −∞": lambda m: tirx.EQ(m, number(-np.inf)),
+    "not m > −∞": lambda m: tirx.Not(tirx.GT(m, number(-np.inf))),
     "not −∞ < m < ∞": lambda m: tirx.Not(tirx.And(tirx.GT(m, number(-np.inf)), tirx.NE(m, INFINITY))),
 }
 
@@ -98,6 +101,10 @@ BUILDS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "any of int32": lambda: safe_softmax("int32"),
     "all of int8": lambda: safe_softmax(by_all=True),
     **{f"log Σ exp, {name}": lambda at=at: log_sum_exp(at) for name, at in CONDITIONS.items()},
+    **{
+        f"log Σ exp, {name}, from −∞": lambda at=at: from_infinity(log_sum_exp(at), "m")
+        for name, at in CONDITIONS.items()
+    },
 }
 
 

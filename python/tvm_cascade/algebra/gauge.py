@@ -249,8 +249,14 @@ def _is_the_same(value: sp.Expr, varying: Collection[sp.Symbol]) -> bool:
     return not value.free_symbols & set(varying) and value.is_finite is not False
 
 
-def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Iterable[Reduction]) -> list[sp.Symbol]:
-    """Results of which an infinite one meets an equal element in the exponent: max x and Σ x, in x − u."""
+def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Sequence[Reduction]) -> list[sp.Expr]:
+    """Results of which an infinite one meets an equal element in the exponent: max x and Σ x, in x − u.
+
+    Of a choice, which is infinite where it is one of them, the choice.
+    """
+    if isinstance(handle.value, sp.Piecewise):
+        sides = (Handle(handle.symbol, side) for side, _ in handle.value.args)
+        return [handle.value] if any(cancelled_results(exponent, side, reductions) for side in sides) else []
     full, part = exponent.subs(handle.symbol, handle.value), exponent.subs(handle.symbol, 0)
     found = []
     for reduction in reductions:

@@ -452,7 +452,7 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
     Exponentials among the deferred factors join it: apart, one may overflow where the other is zero.
     """
     (component,), factor = state, final / state[0]
-    infinite: list[sp.Symbol] = []
+    infinite: list[sp.Expr] = []
     unbounded = False
     kept = conditions_that_keep(held.function, derivation.elements)
     for handle in held.tracked:
