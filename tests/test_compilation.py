@@ -157,6 +157,23 @@ def test_every_function_of_a_module_is_built() -> None:
         compiled["other"]
 
 
+def test_tuning_for_a_gpu_is_refused_before_packages_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"(?s)a CPU target, for tuning.*CUDA"):
+        tvm_cascade.compile(plain(), {"kind": "cuda", "arch": "sm_90a"}, tune_trials=4)
+    with pytest.raises(OptionError, match="extra `tune`"):
+        tvm_cascade.compile(plain(), tune_trials=4)
+
+
+@pytest.mark.parametrize("build", [tvm_cascade.compile, compile_unfused])
+def test_more_elements_than_indices_count_are_told_with_the_way_out(build: Any) -> None:
+    rows, columns = 1 << 20, 1 << 30
+    x = te.placeholder((rows, columns), "float32", name="x")
+    func = te.create_prim_func([x, te.compute((rows, columns), lambda i, j: x[i, j] + x[i, j], name="y")])
+    with pytest.raises(InputError, match=r"(?s)2\^31.*`x` of 1125899906842624.*main.*int64"):
+        build(func)
+
+
 def test_a_function_that_is_scheduled_is_built_as_it_is() -> None:
     schedule = s_tir.Schedule(plain())
     (loop,) = schedule.get_loops(schedule.get_sblock("y"))

@@ -62,7 +62,7 @@ MISUSES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
 @pytest.mark.parametrize("misuse", MISUSES)
 def test_what_derive_does_not_take(misuse: str) -> None:
     call, kind, message = MISUSES[misuse]
-    with pytest.raises(kind, match="(?s)" + message):
+    with pytest.raises(kind, match=r"(?s)" + message):
         call()
 
 

@@ -76,7 +76,8 @@ def compile(
     Raises
     ------
     InputError
-        When the program is no module of PrimFuncs or is empty, or the target is not one that we schedule for.
+        When the program is no module of PrimFuncs or is empty, the target is not one that we schedule for, or a
+        buffer has 2^31 elements or more and indices of 32 bits.
     OptionError
         When an option is unknown or outside its domain, or tuning lacks packages.
     """
@@ -91,6 +92,7 @@ def compile(
         )
     if tuning.trials and "num-cores" not in resolved.attrs:
         raise InputError("a target with num-cores, for tuning", str(resolved), "target", 'pass "auto"')
+    tuning.check_packages()
     return _build(mod_or_func, resolved, chosen, tuning, fuse=True)
 
 
@@ -119,6 +121,9 @@ class _Tuning:
         kinds = (str, Path, s_tir.meta_schedule.database.Database)
         if self.database is not None and not isinstance(self.database, kinds):
             raise InputError("a MetaSchedule database or a folder", type(self.database).__name__, "database")
+
+    def check_packages(self) -> None:
+        """Raises OptionError where the tuner lacks a package: after whatever makes tuning impossible anyway."""
         missing = [name for name in _TUNER_NEEDS if importlib.util.find_spec(name) is None]
         if self.trials and missing:
             hint = "run: python -m pip install 'tvm-cascade[tune]'"

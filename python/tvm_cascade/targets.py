@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from tvm_cascade.errors import InputError
 # Vector extensions that a virtual machine may hide from a processor that has them. Linux and LLVM agree on the names.
 _MASKABLE_FEATURES = ("avx512f", "avx2", "fma", "avx")
 
+# Compute capabilities of the cards that CUDA 12 and 13 compile for.
+_CARDS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)
+_FIRST_WITH = {"": 0, "a": 90, "f": 100}
+"""From which on there are instructions of one card alone (a), or of a family (f)."""
+
 
 def resolve_target(target: str | dict[str, Any] | Target) -> Target:
     """The target meant: "auto" is the CPU of this machine, "cuda" its first GPU.
@@ -25,7 +31,8 @@ def resolve_target(target: str | dict[str, Any] | Target) -> Target:
     Raises
     ------
     InputError
-        When it is no target, one of another kind than LLVM or CUDA, or a CUDA target whose architecture is not known.
+        When it is no target, one of another kind than LLVM or CUDA, or a CUDA target whose architecture is not known,
+        or is that of no card.
     """
     if isinstance(target, str) and target == "auto":
         return host_target()
@@ -38,7 +45,7 @@ def resolve_target(target: str | dict[str, Any] | Target) -> Target:
         raise InputError("a target of TVM", repr(target), "target", hint) from error
     if resolved.kind.name == "cuda":
         named = isinstance(target, Target) or (isinstance(target, dict) and "arch" in target)
-        return _cuda_target(resolved, str(resolved.attrs["arch"]) if named else _device_architecture(hint))
+        return _cuda_target(resolved, _checked(str(resolved.attrs["arch"])) if named else _device_architecture(hint))
     if resolved.kind.name != "llvm":
         raise InputError("a target of kind llvm or cuda", resolved.kind.name, "target", hint)
     return resolved
@@ -47,6 +54,14 @@ def resolve_target(target: str | dict[str, Any] | Target) -> Target:
 def _cuda_target(target: Target, arch: str) -> Target:
     described = {key: value for key, value in target.export().items() if key not in ("tag", "host", "arch", "keys")}
     return Target({**described, "arch": "sm_90a" if arch == "sm_90" else arch}, host=host_target())
+
+
+def _checked(arch: str) -> str:
+    parts = re.fullmatch(r"sm_(\d+)([af]?)", arch)
+    if parts is None or int(parts[1]) not in _CARDS or int(parts[1]) < _FIRST_WITH[parts[2]]:
+        hint = f"cards have {', '.join(f'sm_{card}' for card in _CARDS)}; pass sm_90a for Hopper's own instructions"
+        raise InputError("the architecture of a card", repr(arch), "target", hint)
+    return arch
 
 
 def _device_architecture(hint: str) -> str:

@@ -8,18 +8,20 @@ import json
 import numpy as np
 import pytest
 import sympy as sp
+import tvm
 from tvm import te, tirx
 
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import losses
+from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import Group, find_cascades
-from tvm_cascade.errors import InputError
+from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
@@ -73,6 +75,52 @@ def test_arrays_of_the_callers_own_are_taken() -> None:
     given = np.full((ROWS, LENGTH), 3.0, np.float32)
     (row,) = tvm_cascade.numerics(variance(), inputs={"threes": [given]}).rows
     assert (row.input, row.fused_error) == ("threes", 0.0)
+
+
+def symbolic(rows: str, length: str) -> tirx.PrimFunc:
+    """Maximum and sum of exponentials of x[rows, length]."""
+    n, m = tirx.Var(rows, "int64"), tirx.Var(length, "int64")
+    x = te.placeholder((n, m), "float32", name="x")
+    first, second = te.reduce_axis((0, m), "first"), te.reduce_axis((0, m), "second")
+    top = te.compute((n,), lambda i: te.max(x[i, first], axis=first), name="top")
+    total = te.compute((n,), lambda i: te.sum(te.exp(x[i, second] - top[i]), axis=second), name="total")
+    return te.create_prim_func([x, top, total])
+
+
+def test_symbolic_extents_are_those_given_or_small() -> None:
+    func = symbolic("n", "m")
+    found = tvm_cascade.numerics(func, "normal", sizes={"m": 33})
+    assert found.fused and found.ok and len(found.rows) == 2
+    assert [int(extent) for extent in at_sizes(func, {"m": 33}).params[0].ty.shape] == [64, 33]
+    static = variance()
+    assert at_sizes(static).same_as(static)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"), [({"k": 3}, "n, m.*'k'"), ({"m": 0}, r"positive.*0.*sizes\['m'\]"), ({"m": 2.5}, "2.5")]
+)
+def test_sizes_that_are_none(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=r"(?s)" + message):
+        tvm_cascade.numerics(symbolic("n", "m"), "normal", sizes=sizes)
+
+
+def test_arrays_by_themselves_are_taken_and_give_the_sizes() -> None:
+    given = np.random.default_rng(0).standard_normal((3, 37)).astype("float32")
+    for inputs in (given, [given], {"mine": given}, tvm.runtime.tensor(given)):
+        found = tvm_cascade.numerics(symbolic("n", "m"), inputs)
+        assert found.ok and {row.input for row in found.rows} == {"mine" if isinstance(inputs, dict) else "given"}
+
+
+@pytest.mark.parametrize("inputs", [None, 3, [1.0, 2.0]])
+def test_what_is_no_data_is_told_what_is(inputs: object) -> None:
+    with pytest.raises(InputError, match=r"(?s)NumPy arrays, or names.*adversarial"):
+        tvm_cascade.numerics(variance(), inputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_before_anything_is_compiled() -> None:
+    with pytest.raises(DeviceError, match=r"(?s)a GPU, on which both programs run.*no CUDA device"):
+        tvm_cascade.numerics(variance(), "normal", target={"kind": "cuda", "arch": "sm_90a"})
 
 
 def test_a_refused_program_is_measured_unfused_and_the_reason_is_told() -> None:

@@ -27,6 +27,12 @@ def test_a_device_that_reports_sm_90_gets_hopper_s_own_instructions() -> None:
     assert resolve_target({"kind": "cuda", "arch": "sm_80"}).attrs["arch"] == "sm_80"
 
 
+@pytest.mark.parametrize("arch", ["sm_42", "sm_80a", "sm_90f", "sm_9999"])
+def test_an_architecture_that_no_card_has(arch: str) -> None:
+    with pytest.raises(InputError, match=f"(?s)architecture of a card.*{arch}.*sm_90a"):
+        resolve_target({"kind": "cuda", "arch": arch})
+
+
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU to ask")
 def test_without_a_gpu_the_architecture_has_to_be_named() -> None:
     with pytest.raises(InputError, match="the architecture to compile for"):

@@ -17,22 +17,24 @@ from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.draws import drawn
 from tvm_cascade.accuracy.losses import Loss, losses
 from tvm_cascade.accuracy.ranking import ranking_of
+from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.accuracy.table import InputRow, Numerics
 from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.domain import Program, dtype_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
-from tvm_cascade.errors import InputError
+from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import functions_of
+from tvm_cascade.targets import resolve_target
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.tiling import choose_tiling
 
 Array = NDArray[Any]
-Inputs = str | Sequence[str] | Mapping[str, Sequence[Array]]
+Inputs = str | Sequence[str] | Array | Sequence[Array] | Mapping[str, Array | Sequence[Array]]
 
 ADVERSARIAL = "adversarial"
 """All of `evaluate.inputs.INPUTS`."""
@@ -44,6 +46,7 @@ def numerics(
     *,
     target: str | dict[str, Any] | Target = "auto",
     seed: int = 0,
+    sizes: Mapping[str, int] | None = None,
     **options: object,
 ) -> Numerics:
     """How exact the fused program is, beside the unfused one at the same dtypes, both compiled, against float64.
@@ -51,10 +54,12 @@ def numerics(
     Parameters
     ----------
     func : one function, not scheduled yet; the cost model is not asked, and what it would decline is fused.
-    inputs : "adversarial" for every kind of `evaluate.inputs.INPUTS`, some of their names, or arrays by a name of
-        the caller's, in the order of the inputs.
-    target : as for `compile`.
+    inputs : "adversarial" for every kind of `evaluate.inputs.INPUTS`, some of their names, or arrays: those of the
+        function's inputs, in order, or several such lists by names of the caller's. The array alone will do where
+        the function has one input.
+    target : as for `compile`; the programs run, so a CUDA target needs a GPU.
     seed : of the data.
+    sizes : symbolic extents by name; of others, those of the arrays, or else 64.
     **options
         Fields of `FuseOptions`.
 
@@ -67,14 +72,40 @@ def numerics(
     Raises
     ------
     InputError
-        When there is not one readable function, a parameter is a number, a name of an input is unknown, or arrays do
-        not fit.
+        When there is not one readable function, a parameter is a number, a name of an input or of a size is unknown,
+        or arrays do not fit.
+    DeviceError
+        When the target is CUDA and there is no GPU.
     OptionError
         When an option is unknown or outside its domain.
     """
-    subject = Subject(func, FuseOptions.from_environment(**{"force": True, **options}), target)
-    rows = [row for name, arrays in subject.drawn(inputs, seed).items() for row in subject.rows(name, arrays)]
+    chosen, data = FuseOptions.from_environment(**{"force": True, **options}), _data(inputs)
+    example = next(iter(data.values()), None) if isinstance(data, Mapping) else None
+    subject = Subject(func, chosen, target, sizes, example)
+    given = data if isinstance(data, Mapping) else subject.drawn(data, seed)
+    rows = [row for name, arrays in given.items() for row in subject.rows(name, arrays)]
     return Numerics(subject.name, subject.fused is not None, subject.reasons, tuple(rows))
+
+
+def _data(inputs: object) -> tuple[str, ...] | dict[str, list[Array]]:
+    """Names of kinds of data, or arrays by a name."""
+    if isinstance(inputs, Mapping):
+        return {str(name): _arrays(given) for name, given in inputs.items()}
+    names = (inputs,) if isinstance(inputs, str) else tuple(inputs) if isinstance(inputs, (list, tuple)) else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        return {"given": _arrays(inputs)}
+    names = tuple(INPUTS) if names == (ADVERSARIAL,) else names
+    if unknown := [name for name in names if name not in INPUTS]:
+        raise InputError(f"{ADVERSARIAL} or names among {', '.join(INPUTS)}", ", ".join(unknown), "inputs")
+    return names
+
+
+def _arrays(given: object) -> list[Array]:
+    arrays = list(given) if isinstance(given, (list, tuple)) else [given]
+    if foreign := [array for array in arrays if not hasattr(array, "shape")]:
+        hint = f'pass inputs="{ADVERSARIAL}", names such as "normal", arrays, or {{"name": [arrays]}}'
+        raise InputError("NumPy arrays, or names of kinds of data", type(foreign[0]).__name__, "inputs", hint)
+    return [array.numpy() if isinstance(array, tvm.runtime.Tensor) else np.asarray(array) for array in arrays]
 
 
 class Subject:
@@ -88,13 +119,25 @@ class Subject:
     unfused, fused : both programs, compiled; no fused one where nothing was fused.
     """
 
-    def __init__(self, given: object, options: FuseOptions, target: str | dict[str, Any] | Target) -> None:
+    def __init__(
+        self,
+        given: object,
+        options: FuseOptions,
+        target: str | dict[str, Any] | Target,
+        sizes: Mapping[str, int] | None = None,
+        example: Sequence[Array] | None = None,
+    ) -> None:
+        target = resolve_target(target)
+        if target.kind.name == "cuda" and not tvm.cuda(0).exist:
+            hint = "run it where there is one; on the CPU, leave target out"
+            raise DeviceError("a GPU, on which both programs run", "no CUDA device here", "target", hint)
         functions = functions_of(given, "numerics")
         prim_funcs = {name: f for name, f in functions.items() if isinstance(f, tirx.PrimFunc)}
         if len(prim_funcs) != 1:
             found = ", ".join(functions) or "none"
             raise InputError("a module with one PrimFunc", found, "numerics", "pass one of its functions")
-        ((self.name, self.func),) = prim_funcs.items()
+        ((self.name, func),) = prim_funcs.items()
+        self.func = at_sizes(func, sizes, example)
         remembered.cache_clear()  # so that what is measured is a first derivation
         start = time.process_time()
         outcome = fuse_function(self.func, options)
@@ -112,13 +155,8 @@ class Subject:
         self.unfused: Compiled = compile_unfused(self.func, target, **chosen)
         self.fused: Compiled | None = compile(self.func, target, **chosen) if self.groups else None
 
-    def drawn(self, inputs: Inputs, seed: int) -> dict[str, list[Array]]:
-        """The data by name."""
-        if isinstance(inputs, Mapping):
-            return {name: [np.asarray(array) for array in arrays] for name, arrays in inputs.items()}
-        names = tuple(INPUTS) if inputs == ADVERSARIAL else (inputs,) if isinstance(inputs, str) else tuple(inputs)
-        if unknown := [name for name in names if name not in INPUTS]:
-            raise InputError(f"{ADVERSARIAL} or names among {', '.join(INPUTS)}", ", ".join(unknown), "inputs")
+    def drawn(self, names: Sequence[str], seed: int) -> dict[str, list[Array]]:
+        """Data of the kinds of those names."""
         generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}
         return {name: drawn(self.program, self.groups, name, rng) for name, rng in generators.items()}
 
@@ -166,13 +204,13 @@ class Subject:
     def _run(self, compiled: Compiled, arrays: Sequence[Array]) -> dict[str, Array]:
         """The outputs by name, from buffers that held NaN, or the least integer."""
         params = oracle.signature(self.func)
-        given = {param: tvm.runtime.tensor(array) for param, array in zip(params.inputs, arrays, strict=True)}
+        given: dict[ir.Var, Array] = dict(zip(params.inputs, arrays, strict=True))
         given |= {param: _poisoned(param) for param in params.outputs}
         compiled(*(given[param] for param in self.func.params))
-        return {param.name: given[param].numpy() for param in params.outputs}
+        return {param.name: given[param] for param in params.outputs}
 
 
-def _poisoned(buffer: ir.Var) -> tvm.runtime.Tensor:
+def _poisoned(buffer: ir.Var) -> Array:
     shape, dtype = tuple(int(extent) for extent in buffer.ty.shape), np.dtype(dtype_of(buffer))
     poison = np.nan if dtype.kind not in "iub" else np.iinfo(dtype).min if dtype.kind in "iu" else True
-    return tvm.runtime.tensor(np.full(shape, poison, dtype))
+    return np.full(shape, poison, dtype)
