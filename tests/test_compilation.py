@@ -14,7 +14,7 @@ from tvm import relax, s_tir, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade import targets
+from tvm_cascade import compilation, lowering_cuda, targets
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
@@ -182,6 +182,46 @@ def test_a_function_that_is_scheduled_is_built_as_it_is() -> None:
     compiled = tvm_cascade.compile(func)
     assert tvm_ffi.structural_equal(compiled.mod["main"].body, func.body)
     assert [group.reason.code for group in compiled.report.groups] == ["scheduled"]
+
+
+def failing(*_: object) -> None:
+    raise ValueError("The loop no longer exists in the IRModule")
+
+
+def test_a_schedule_that_does_not_apply_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "schedule_unfused_cpu", failing)
+    compiled = tvm_cascade.compile(plain())
+    assert "as it is: our schedule does not apply: ValueError: The loop no longer exists" in str(compiled.report)
+    x = np.linspace(-1, 1, 32, dtype="float32")
+    y = outputs_of(compiled, plain(), [x])["y"]
+    tolerance.assert_close(y, np.exp(x.astype("f8")), length=1, dtype="float32")
+
+
+def test_a_schedule_that_does_not_apply_on_a_gpu_leaves_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lowering_cuda, "schedule_gpu", failing)
+    compiled = tvm_cascade.compile(plain(), {"kind": "cuda", "arch": "sm_90a"}, row_kernels=False)
+    assert "in one thread, as the schedule failed: ValueError" in str(compiled.report)
+    assert compiled.mod.script().count('thread="threadIdx.x"') == 1
+
+
+def test_a_function_that_no_code_is_generated_for_is_built_as_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other functions of the module stay as they were lowered."""
+
+    def refusing(mod: tvm.IRModule, *given: Any) -> Any:
+        if "y" in [v.name_hint for v in mod.get_global_vars()] and "T.vectorized" in mod["y"].script():
+            raise tvm.error.InternalError("if_then_else can only take scalar condition")
+        return generate(mod, *given)
+
+    generate = compilation.generate
+    monkeypatch.setattr(compilation, "generate", refusing)
+    compiled = tvm_cascade.compile(tvm.IRModule({"y": plain(), "z": plain()}))
+    assert "T.vectorized" not in compiled.mod["y"].script() and "T.vectorized" in compiled.mod["z"].script()
+    told = {report.name: report.lowering for report in compiled.report.functions}
+    assert "if_then_else can only take scalar condition" in told["y"] and not told["z"]
+    x = np.linspace(-1, 1, 32, dtype="float32")
+    for name in ("y", "z"):
+        y = outputs_of(compiled[name], plain(), [x])["y"]
+        tolerance.assert_close(y, np.exp(x.astype("f8")), length=1, dtype="float32")
 
 
 def test_a_function_fused_before_is_scheduled_and_runs() -> None:

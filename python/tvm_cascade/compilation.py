@@ -208,7 +208,7 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
 
 def _plain(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function as it was written, for a GPU, which needs a thread for it."""
-    return func if outcome.program is None else launch_serial(outcome.program.func)
+    return launch_serial(func if outcome.program is None else outcome.program.func)
 
 
 def _generated(
@@ -231,7 +231,7 @@ def _generated(
             try:
                 generate(tvm.IRModule({name: mod[name]}), target, fast_math)
             except Exception as error:
-                failed[name] = AsItIs.after("TVM generates no code for it fused and scheduled", error)
+                failed[name] = AsItIs.after("TVM generates no code for it as it was lowered", error)
                 mod.update_func(mod.get_global_var(name), func)
         if not failed:
             raise
@@ -244,7 +244,8 @@ def _scheduled_gpu(
     """The function for a CUDA target, and the kernel generated from its fold, or why it has none."""
     func = outcome.func
     if not options.schedule or _is_scheduled(outcome.readable) or outcome.program is None:
-        return func, "the function is scheduled already, or cannot be read"
+        alone = launch_serial(func) if options.schedule and not _is_scheduled(func) else func
+        return alone, "the function is scheduled already, or cannot be read"
     if not fuse:
         options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
     return lower_cuda(outcome, name, target, options)

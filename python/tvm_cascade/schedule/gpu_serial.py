@@ -14,9 +14,16 @@ __all__ = ["launch_serial"]
 
 
 def launch_serial(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with each nest that no thread is bound in as a kernel of one; the very one where there is none."""
+    """The function with each nest that no thread is bound in as a kernel of one.
+
+    It is the very one that came in where there is no such nest, or anything but nests in its root block.
+    """
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        return func
     root = func.body.block
     nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    if not all(isinstance(nest, (tirx.For, s_tir.SBlockRealize)) for nest in nests):
+        return func
     launched = [nest if _is_bound(nest) else _launched(nest) for nest in nests]
     if all(new is old for new, old in zip(launched, nests, strict=True)):
         return func
