@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+from tvm.target import Target
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.bench import suites
+from tvm_cascade.bench import suites, workloads
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Decision, fuse_function
+
+from ..analysis.programs import array, each, fold, number, program
 
 DECLINED = {
     "layernorm_gemm 512x1024x1024": "three products instead of one",
@@ -27,13 +32,66 @@ DECLINED = {
 REFUSED = {"Q1 32x48x192": "a rounding to float8 that is not allowed to move"}
 
 
-def decision(entry: suites.Entry) -> Decision:
-    (found,) = fuse_function(entry.workload.build(), FuseOptions()).decisions
+def decision(func: tirx.PrimFunc, **options: bool) -> Decision:
+    (found,) = fuse_function(func, FuseOptions(**options)).decisions
     return found
+
+
+def sized(name: str, **shape: int) -> tirx.PrimFunc:
+    return workloads.get(name).build(**shape)
+
+
+def norm_into_product(transposed: bool, rows: int = 512, hidden: int = 768, columns: int = 768) -> tirx.PrimFunc:
+    """x, weight -> (x / root of its mean square) · weight; the weight as [columns, hidden] where transposed."""
+    x, weight = array("x", rows, hidden), array("w", *((columns, hidden) if transposed else (hidden, columns)))
+    square = fold("square", lambda i, j: x[i, j] * x[i, j], rows=(rows,), length=hidden)
+    scaled = each("scaled", lambda i, j: x[i, j] * te.rsqrt(square[i] / number(hidden)), rows, hidden)
+
+    def element(i: Expr, n: Expr, j: Expr) -> Expr:
+        return scaled[i, j] * (weight[n, j] if transposed else weight[j, n])
+
+    return program(x, weight, fold("out", element, rows=(rows, columns), length=hidden))
 
 
 @pytest.mark.parametrize("entry", suites.entries("cpu"), ids=lambda entry: entry.label)
 def test_the_choice_for_every_workload(entry: suites.Entry) -> None:
-    verdict = decision(entry).reason.verdict
+    verdict = decision(entry.workload.build()).reason.verdict
     table = ((Verdict.DECLINED, DECLINED), (Verdict.REFUSED, REFUSED))
     assert verdict is next((v for v, labels in table if entry.label in labels), Verdict.FUSED)
+
+
+def test_a_declined_program_tells_both_times_and_is_fused_where_that_is_asked_for() -> None:
+    func = sized("layernorm_gemm", tokens=32, hidden=192, columns=48)
+    declined = decision(func)
+    assert declined.estimate is not None and str(declined.estimate) in declined.reason.detail
+    assert "us unfused" in declined.reason.detail and "us fused" in declined.reason.detail
+    assert decision(func, force=True).reason.verdict is Verdict.FUSED
+
+
+def test_prices_of_a_cpu_decide_nothing_for_a_gpu() -> None:
+    func = sized("layernorm_gemm", tokens=32, hidden=192, columns=48)
+    with Target({"kind": "cuda", "arch": "sm_90a"}):
+        assert decision(func).reason.verdict is Verdict.FUSED
+
+
+@pytest.mark.parametrize("name", ["variance", "third_moment", "covariance", "softmax"])
+def test_rows_that_no_cache_holds_are_read_once(name: str) -> None:
+    assert decision(sized(name, rows=2, length=4096)).reason.verdict is Verdict.DECLINED
+    assert decision(sized(name, rows=4096, length=4096)).reason.verdict is Verdict.FUSED
+
+
+@pytest.mark.parametrize(("transposed", "verdict"), [(False, Verdict.FUSED), (True, Verdict.DECLINED)])
+def test_an_operand_that_every_block_of_rows_packs_is_counted(transposed: bool, verdict: Verdict) -> None:
+    assert decision(norm_into_product(transposed)).reason.verdict is verdict
+
+
+def test_the_sums_of_several_products_are_counted_beside_each_other() -> None:
+    one, three = (decision(norm_into_product(False, columns=n)).estimate for n in (768, 2304))
+    assert one is not None and three is not None
+    assert not one.slower and three.slower
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1024), (8, 1024), (64, 64), (512, 512)])
+def test_attention_is_fused(queries: int, keys: int) -> None:
+    func = sized("attention", heads=8, queries=queries, keys=keys, head_dim=64)
+    assert decision(func).reason.verdict is Verdict.FUSED

@@ -200,6 +200,21 @@ def test_the_axis_is_cut_into_tiles_and_segments_as_asked(tile: int, segments: i
     assert tuple(extents) == loops
 
 
+def test_a_product_behind_a_norm_multiplies_two_operands_whose_sums_take_no_lanes() -> None:
+    func = fused(sized("rmsnorm_gemm"))
+    readers = [block for block in blocks(tile_loops(func)[0]) if "weight" in loaded(block.body)]
+    assert [block.annotations[ROLE] for block in readers] == ["partial"]
+    scaled = loaded(readers[0].body) - {"weight", str(readers[0].writes[0].source.name)}
+    (temporary,) = [block for block in blocks(tile_loops(func)[0]) if {b.source.name for b in block.writes} == scaled]
+    assert temporary.annotations[ROLE] == "element" and loaded(temporary.body) == {"x", "gain"}
+
+
+@pytest.mark.parametrize(("columns", "tile"), [(64, 512), (512, 256), (1024, 128), (4096, 128)])
+def test_tiles_are_short_where_a_position_of_an_operand_is_wide(columns: int, tile: int) -> None:
+    func = fused(workloads.get("rmsnorm_gemm").with_shape(tokens=4, hidden=2048, columns=columns).build())
+    assert int(tile_loops(func)[0].extent) == 2048 // tile
+
+
 def test_points_that_lie_apart_are_gathered_once_for_all_that_reads_them() -> None:
     func = fused(sized("inertia"), tile=8)
     readers = [block for block in blocks(tile_loops(func)[0]) if "position" in loaded(block.body)]
