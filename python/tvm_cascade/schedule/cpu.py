@@ -94,7 +94,8 @@ class _LoopSchedule:
         # Where a tuple is combined in place, TVM's storage planner loses its buffers in a loop that was taken apart.
         tuples = any(len(plan.stores) > 1 and plan.role == "partial" for plan in self.loop.blocks)
         static = all(plan.is_static for plan in self.loop.blocks)
-        if self.loop.guarded and self.loop.separable and static and not tuples:
+        # Nothing in a whole tile is worth that: what is guarded there is no product.
+        if self.loop.guarded and not self.loop.before and self.loop.separable and static and not tuples:
             self.deferred.guarded.append(tiled.tile)
 
     def _whole_nest(self, name: str) -> Nest:
