@@ -60,17 +60,32 @@ def test_labels_are_distinct_and_some_entry_is_the_smallest(suite: str) -> None:
 def test_suites_of_rows_are_redfusers_and_those_of_models() -> None:
     assert list(sizes("variance")) == [*(f"V{k}" for k in range(1, 9)), "one row of 16 Mi"]
     assert sizes("inertia")["I8"] == (1024, 32768)
-    row = suites.entries("row")
+    others = {suites.UNALIGNED, suites.FEW}
+    row = [entry for entry in suites.entries("row") if not others & set(entry.groups)]
     assert {entry.workload.shape["length"] for entry in row} == {1024, 8192, 32768, 131072}
     assert {entry.workload.shape["rows"] for entry in row} == {4096}
     backward = [entry for entry in row if suites.BACKWARD in entry.groups]
     assert len(row) == 56 and len(backward) == 24
 
 
+def test_rows_that_no_vector_divides_and_few_rows_are_groups_of_their_own() -> None:
+    unaligned = suites.entries("row", [suites.UNALIGNED])
+    assert len(unaligned) == 32 and {entry.workload.shape["length"] for entry in unaligned} == {197, 5003, 12345, 50257}
+    assert all(check.twin(entry.workload).shape["length"] % 2 for entry in unaligned)
+    streamed = suites.entries("row", [suites.UNALIGNED_STREAMED])
+    assert {entry.label for entry in streamed} < {entry.label for entry in unaligned}
+    assert all(entry.workload.bytes() > 64 * 2**20 for entry in streamed)
+    few = suites.entries("row", [suites.FEW])
+    assert {entry.workload.shape["rows"] for entry in few} == {1, 16, 64} and len(few) == 54
+    assert [entry.label for entry in suites.entries("row", ["rms_norm 16x8192 bfloat16"])] == [
+        "rms_norm 16x8192 bfloat16"
+    ]
+
+
 def test_groups_tell_what_the_memory_bounds() -> None:
     for suite in suites.OF_ROWS:
         for entry in suites.entries(suite):
-            if entry.groups and suites.BACKWARD not in entry.groups:
+            if not {suites.BACKWARD, suites.UNALIGNED, suites.FEW} & set(entry.groups) and entry.groups:
                 assert (suites.STREAMED in entry.groups) == (entry.workload.bytes() > 64 * 2**20)
     assert [entry.label for entry in suites.entries("inertia", [suites.LARGEST_INERTIA])] == ["I6", "I7", "I8"]
 

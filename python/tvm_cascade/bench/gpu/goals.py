@@ -9,7 +9,15 @@ from typing import Any
 from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
-from tvm_cascade.bench.gpu.suites import BACKWARD, LARGEST_INERTIA, SHORT, STREAMED
+from tvm_cascade.bench.gpu.suites import (
+    BACKWARD,
+    FEW,
+    LARGEST_INERTIA,
+    SHORT,
+    STREAMED,
+    UNALIGNED,
+    UNALIGNED_STREAMED,
+)
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 
 
@@ -91,6 +99,9 @@ GOALS: tuple[Goal, ...] = (
     *(RatioGoal("row", name, "inductor", 1.1, each=True) for name in _MODELS_ROWS),
     ShareGoal("row", STREAMED, 0.85),
     RatioGoal("row", BACKWARD, "inductor", 1.0, each=True),
+    RatioGoal("row", UNALIGNED, "inductor", 1.1, each=True),
+    ShareGoal("row", UNALIGNED_STREAMED, 0.8),
+    RatioGoal("row", FEW, "inductor", 1.0, each=True),
 )
 
 

@@ -116,6 +116,16 @@ LARGEST_INERTIA = "I6 to I8"
 _ROWS = 4096
 _ROW_LENGTHS = (1024, 8192, 32768, 131072)
 
+UNALIGNED, UNALIGNED_STREAMED = "unaligned", "unaligned, over 64 MiB"
+"""The groups of rows whose length is no multiple of 16 bytes, so that they start anywhere in a vector of memory."""
+
+_UNALIGNED_LENGTHS = (197, 5003, 12345, 50257)
+
+FEW = "few rows"
+"""The group of rows that are too few to be bound by the memory."""
+
+_FEW_COUNTS, _FEW_LENGTHS, _FEW_BUILDERS = (1, 16, 64), (4096, 8192, 16384), ("softmax", "rms_norm", "layer_norm")
+
 
 def _table_3(letter: str) -> list[GpuEntry]:
     """RedFuser's variances or moments of inertia, at their published shapes."""
@@ -133,16 +143,38 @@ def _variance() -> list[GpuEntry]:
 def _row() -> list[GpuEntry]:
     """Programs of rows that models have between their products, and their gradients; labels as softmax 8192 float16."""
     forward = [_row_entry(w, name, _by_size(w)) for name, w in _of_models(_ROW_BUILDERS)]
-    return forward + [_row_entry(w, name, BACKWARD) for name, w in _of_models(_GRADIENT_BUILDERS)]
+    backward = [_row_entry(w, name, BACKWARD) for name, w in _of_models(_GRADIENT_BUILDERS)]
+    unaligned = [_row_entry(w, *_unaligned(w)) for _, w in _of_models(_ROW_BUILDERS, _UNALIGNED_LENGTHS)]
+    return [*forward, *backward, *unaligned, *_few()]
 
 
-def _of_models(builders: Mapping[str, Builder]) -> Iterator[tuple[str, Workload]]:
+def _of_models(
+    builders: Mapping[str, Builder], lengths: Sequence[int] = _ROW_LENGTHS
+) -> Iterator[tuple[str, Workload]]:
     for name, builder in builders.items():
         for dtype in ("float16", "float32"):
-            for length in _ROW_LENGTHS:
-                shape = {"rows": _ROWS, "length": length}
-                label = f"{name} {length} {dtype}"
-                yield name, Workload(label, "row", "tvm-cascade", shape, dtype, "float32", builder, ("length",))
+            for length in lengths:
+                yield name, _of_rows(f"{name} {length} {dtype}", builder, dtype, _ROWS, length)
+
+
+def _few() -> list[GpuEntry]:
+    """What a model has between its products while it generates; labels as rms_norm 16x8192 bfloat16."""
+    return [
+        _row_entry(_of_rows(f"{name} {rows}x{length} {dtype}", _ROW_BUILDERS[name], dtype, rows, length), FEW)
+        for name in _FEW_BUILDERS
+        for dtype in ("bfloat16", "float32")
+        for length in _FEW_LENGTHS
+        for rows in _FEW_COUNTS
+    ]
+
+
+def _of_rows(label: str, builder: Builder, dtype: str, rows: int, length: int) -> Workload:
+    shape = {"rows": rows, "length": length}
+    return Workload(label, "row", "tvm-cascade", shape, dtype, "float32", builder, ("length",))
+
+
+def _unaligned(workload: Workload) -> tuple[str, ...]:
+    return (UNALIGNED, UNALIGNED_STREAMED) if _by_size(workload) == STREAMED else (UNALIGNED,)
 
 
 def _by_size(workload: Workload) -> str:

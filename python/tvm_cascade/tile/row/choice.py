@@ -13,17 +13,15 @@ from tvm_cascade.tile.row.config import (
     RowConfig,
     Team,
     own_bytes,
-    vector_of_memory,
     widest_vector,
 )
-from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.linear import itemsize
-from tvm_cascade.tile.row.peel import Peel, even_share, peel_of
+from tvm_cascade.tile.row.peel import Peel, even_share
+from tvm_cascade.tile.row.peeled_choice import SHIFTED_KEPT_BYTES, chosen_peel, filled, resident_of
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staged_choice import (
     OTHER_REGISTERS,
     REGISTERS,
-    RIM_REGISTERS,
     blocks_of,
     is_read_again,
     staged_config,
@@ -55,12 +53,6 @@ _WARP_NARROW_POSITIONS = 32
 
 _AHEAD_REGISTERS = 8
 """Of a thread, where what outputs read beside a row waits too."""
-
-_LOOP_REGISTERS = 4
-"""Of a thread that goes chunk by chunk through a row that has a rim."""
-
-_ONE_CHUNK_POSITIONS, _MOST_SLOTS = 40, 13 / 12
-"""Of a thread that has a row in one chunk; and work of warps, over the least, for which more may be under way."""
 
 _RESIDENT_OF_WARPS = 8
 """Blocks of warps with many kept vectors."""
@@ -101,19 +93,14 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
     if not isinstance(length, int):
         chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
-    peel = _peel(row, length, vector)
+    peel = chosen_peel(row, length, vector)
     vector = vector if peel is None else peel.vector
     chosen = _of_known_length(row, length, vector, clusters, peel)
     chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen))
-    chosen = chosen if peel is None else _filled(row, chosen, peel)
-    chosen = dataclasses.replace(chosen, resident=_resident(row, chosen, peel))
+    if peel is not None:
+        chosen = filled(chosen, peel, _in_flight(row, vector, length))
+        chosen = dataclasses.replace(chosen, resident=resident_of(row, chosen, peel))
     return dataclasses.replace(chosen, why=_why(row, length, chosen))
-
-
-def _peel(row: Row, length: int, vector: int) -> Peel | None:
-    """How rows are read in wider vectors than all of them start with; short ones are not, for which a rim is much."""
-    wide = vector_of_memory(row)
-    return peel_of(row, wide) if vector < wide and length > WARP * _WARP_VECTORS * vector else None
 
 
 def _is_ahead(row: Row, config: RowConfig) -> bool:
@@ -128,36 +115,6 @@ def _is_ahead(row: Row, config: RowConfig) -> bool:
     held = config.vectors * config.vector * (len(row.folded) + beside)
     registers = OTHER_REGISTERS + _AHEAD_REGISTERS + held
     return -(-blocks // MULTIPROCESSORS) <= blocks_of(registers, config.threads)
-
-
-def _resident(row: Row, config: RowConfig, peel: Peel | None) -> int:
-    """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
-    if peel is None or config.staged or config.ahead or config.resident > 1:
-        return config.resident
-    held = config.vectors * config.vector * len(row.folded)
-    beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
-    written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
-    return max(1, blocks_of(OTHER_REGISTERS + RIM_REGISTERS + held + written, config.threads))
-
-
-def _filled(row: Row, config: RowConfig, peel: Peel) -> RowConfig:
-    """The cut of a row that a block reads once, whose last chunk has few vectors that are not there."""
-    if config.team is not Team.BLOCK or config.kept or config.staged:
-        return config
-    vectors, longest = peel.most // peel.vector, _ONE_CHUNK_POSITIONS // config.vector
-    sizes = {config.threads, 128}
-    cuts = [(each, threads) for threads in sizes for each in range(1, _in_flight(row, config.vector, vectors) + 1)]
-    cuts += [(each, threads) for threads in sizes if (each := -(-vectors // threads)) <= longest]
-    slots = {cut: _slots(vectors, *cut) for cut in cuts}
-    enough = [cut for cut in cuts if slots[cut] <= min(slots.values()) * _MOST_SLOTS]
-    each, threads = max(enough, key=lambda cut: (cut[0] * cut[1], cut[1]))
-    return dataclasses.replace(config, vectors=each, threads=threads)
-
-
-def _slots(vectors: int, each: int, threads: int) -> int:
-    """Vectors that the warps of a block go through, of a row of so many: all of a chunk where a lane has any."""
-    full, rest = divmod(vectors, threads * each)
-    return each * (full * (threads // WARP) + min(threads // WARP, -(-rest // WARP)))
 
 
 def _of_known_length(row: Row, length: int, vector: int, clusters: bool, peel: Peel | None) -> RowConfig:
@@ -179,6 +136,10 @@ def _of_whole_rows(
     Many rows wait in shared memory: narrow ones, whose conversions leave too few registers, and wide ones of which a
     block has room for several, where they share nothing that is read twice. Others do where a block cannot keep them.
     """
+    if peel is not None and not few and peel.shifted(row) > 1:
+        soon = _kept(row, vector, peel.most // vector, Team.BLOCK, SHIFTED_KEPT_BYTES)
+        if soon is not None:
+            return soon
     staged = staged_config(row, length, vector, peel) if clusters else None
     if staged is not None and not few and (row.is_narrow or (staged.segments == 1 and not is_read_again(row))):
         return staged

@@ -17,7 +17,7 @@ from tvm import ir, sym, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.hopper.script import bind, held
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, Access, factor, itemsize
+from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, Access, factor, is_shifted, itemsize
 from tvm_cascade.tile.row.segment import Segment
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.transform.printer import cast
@@ -55,6 +55,10 @@ class Peel:
         """A stream with the alignment that it has where bodies start: that of a vector, in step with the origin."""
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
+
+    def shifted(self, row: Row) -> int:
+        """Streams that outputs read and whose vectors have to be shifted: they start elsewhere than those of memory."""
+        return sum(is_shifted(self.aligned(stream), self.vector) for stream in row.written)
 
     def is_inside(self, stream: Access) -> bool:
         """Whether the vectors that cover one of a stream's within the body are inside of its tensor."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
 from tvm_cascade.tile.row.elements import registers_of
-from tvm_cascade.tile.row.linear import is_shifted
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staging import SHARED_BYTES, STAGED_REGISTERS, staged_bytes, staged_streams, why_not_staged
@@ -23,10 +22,7 @@ _LEAST_BYTES = 16 * 1024
 """Of a row: shorter ones are kept in registers."""
 
 _POSITIONS, _POSITION_BYTES = 16, 64
-"""That a thread works on at once."""
-
-_SHIFTED_BYTES = 32
-"""The same where what outputs read is shifted, which takes registers too."""
+"""That a thread works on at once; fewer where each of several streams takes registers to be shifted."""
 
 _THREAD_POSITIONS, _THREAD_BYTES, _THREADS, _LONE_THREADS = 64, 64, 256, 512
 """Of a share, for each thread: of many positions, or of many bytes up to so many threads; a block alone has more."""
@@ -58,8 +54,8 @@ def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) 
         segments, largest = 2 * segments, _SHARE_BYTES
     if (positions := even_share(length, segments, vector, peel)) is None:
         return None
-    shifts = peel is not None and any(is_shifted(peel.aligned(s), vector) for s in row.written)
-    vectors = max(1, min(_POSITIONS // vector, (_SHIFTED_BYTES if shifts else _POSITION_BYTES) // (vector * own)))
+    shifted = 1 if peel is None else max(1, peel.shifted(row))
+    vectors = max(1, min(_POSITIONS // vector, _POSITION_BYTES // (vector * own * shifted)))
     threads = _threads(positions, own)
     room = SHARED_BYTES // staged_bytes(row, positions)
     if room == 1:
