@@ -264,5 +264,7 @@ def test_a_guard_ends_the_loop_that_it_speaks_of() -> None:
 
 
 def test_copies_of_operands_say_so() -> None:
-    copies = [block for block in blocks(whole_tiles(fused(77, 521), TARGET)) if block.annotations.get(ROLE) == "operand"]
+    copies = [
+        block for block in blocks(whole_tiles(fused(77, 521), TARGET)) if block.annotations.get(ROLE) == "operand"
+    ]
     assert sorted(block.name_hint for block in copies) == ["k_whole", "q_whole"], "what is weighed is read where it is"

@@ -5,7 +5,7 @@ A block that reduces a tuple is several stages, one for each buffer, that share 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -346,7 +346,7 @@ def variables_of(expression: ir.Expr) -> list[tirx.Var]:
     return found
 
 
-def uses(expression: ir.Expr, variables: tuple[tirx.Var, ...] | list[tirx.Var]) -> bool:
+def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
     """Whether any of the variables occurs in the expression."""
     return any(var.same_as(other) for var in variables_of(expression) for other in variables)
 

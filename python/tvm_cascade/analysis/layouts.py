@@ -30,10 +30,20 @@ def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
 
 def is_laid_out(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
     """Whether a block stores once into every element of a box, and not at its own variables."""
-    rows = rows_of(block)
-    seen = [next((var for var in rows if var.same_as(index)), None) for index in store.indices]
-    plain = all(var is not None or isinstance(i, prim.IntImm) for var, i in zip(seen, store.indices, strict=True))
-    return bool(rows) and not plain and affine_maps(list(store.indices), rows) is not None
+    rows, indices = rows_of(block), _indices(block, store)
+    seen = [next((var for var in rows if var.same_as(index)), None) for index in indices]
+    plain = all(var is not None or isinstance(i, prim.IntImm) for var, i in zip(seen, indices, strict=True))
+    return bool(rows) and not plain and affine_maps(indices, rows) is not None
+
+
+def _alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
+    """The one position of each variable that has no other."""
+    return {iv.var: tirx.const(0, dtype_of(iv.var)) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
+
+
+def _indices(block: s_tir.SBlock, store: tirx.BufferStore) -> list[ir.Expr]:
+    """Where a block stores, in the variables of more than one position."""
+    return [substitute(index, _alone(block)) for index in store.indices]
 
 
 def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
@@ -52,14 +62,14 @@ def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
 
 
 def _over_indices(block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
-    rows, indices = rows_of(block), list(store.indices)
+    rows, indices = rows_of(block), _indices(block, store)
     maps = affine_maps(indices, rows)
     assert maps is not None
     extents = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
     firsts = [m.base for m in maps]
     own = [tirx.Var(f"v_d{k}", dtype_of(index)) for k, index in enumerate(indices)]
     at = inverse_of(maps, [_plus(var, first) for var, first in zip(own, firsts, strict=True)])
-    at |= {iv.var: tirx.const(0, dtype_of(iv.var)) for iv in block.iter_vars if extent_of(iv.dom.extent) == 1}
+    at |= _alone(block)
     analyzer = tvm.sym.Analyzer()
     for var, extent in zip(own, extents, strict=True):
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))

@@ -37,14 +37,16 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
         return None
     place, block = statement.block.body, statement.block
     reduction = split_reduction(place)
-    guard = None if reduction is None else reduction[1]
+    if reduction is None:
+        return None
+    reducer, guard = reduction
     if not (isinstance(guard, ir.Call) and isinstance(guard.op, ir.Op) and guard.op.name.endswith("if_then_else")):
         return None
     condition, element, other = guard.args
     bound = dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True))
     at = substitute(condition, bound)
     named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
-    if not named or block.init is not None or not same(other, identity_of(reduction[0], dtype_of(other))):
+    if not named or block.init is not None or not same(other, identity_of(reducer, dtype_of(other))):
         return None
     opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
     fields = (block.iter_vars, block.reads, block.writes, block.name_hint, opened, None)
@@ -52,9 +54,9 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
     body: tirx.Stmt = s_tir.SBlockRealize(statement.iter_values, statement.predicate, straight)
     for below in reversed(inner):
         body = tirx.For(below.loop_var, below.min, below.extent, below.kind, body, annotations=below.annotations)
-    bound = _bound(at, loop)
-    if bound is not None:
-        return tirx.For(loop.loop_var, loop.min, bound, loop.kind, body, annotations=loop.annotations)
+    steps = _bound(at, loop)
+    if steps is not None:
+        return tirx.For(loop.loop_var, loop.min, steps, loop.kind, body, annotations=loop.annotations)
     guarded = tirx.IfThenElse(at, body, None)
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, guarded, annotations=loop.annotations)
 
