@@ -52,5 +52,5 @@ def test_extrema(name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_CUDA)
 def test_functions_that_llvm_has_not(name: str) -> None:
-    (group,) = tvm_cascade.explain(after_the_largest(OF_CUDA[name])).groups
+    (group,) = tvm_cascade.explain(after_the_largest(OF_CUDA[name]), force=True).groups
     assert group.verdict is Verdict.FUSED
