@@ -153,6 +153,11 @@ def test_what_it_cannot_build_is_named(arguments: tuple[object, ...], found: str
         topk(*arguments)  # type: ignore[arg-type]
 
 
+def test_the_limit_is_told_with_its_reason_and_another_way() -> None:
+    with pytest.raises(InputError, match=r"(?s)from 1 to 16.*found 64.*compile.*tvm.topi.topk"):
+        topk(array("x"), 64)
+
+
 @pytest.mark.parametrize("name", ["R1", "R4"])
 def test_a_router_is_one_loop_and_right_under_the_cpu_schedule(name: str) -> None:
     job = workloads.get(name).cpu
