@@ -118,6 +118,13 @@ def test_a_fold_prints_as_text_and_as_latex(name: str) -> None:
     assert latex.count(r"\begin{aligned}") == latex.count(r"\end{aligned}") == 1
 
 
+def test_latex_writes_added_terms_first_primes_beside_subscripts_and_steps_by_a_letter() -> None:
+    latex = fold_of("softmax").latex()
+    for written in ("e^{x - c_{m}}", "c_{m}' &=", r"e^{- \Delta c_{m, 1}}"):
+        assert written in latex
+    assert "Δ" not in latex and "'}" not in latex
+
+
 def test_a_fold_restricted_to_one_result_keeps_what_that_result_needs_and_nothing_else() -> None:
     fold = fold_of("softmax_times_values")
     assert [c.owner for c in fold.restricted_to([m]).components] == [m]

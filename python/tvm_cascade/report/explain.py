@@ -13,7 +13,7 @@ from tvm import ir, tirx
 from tvm.target import Target
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.fold import Fold, Reference, formula
+from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason
@@ -226,8 +226,7 @@ def _latex(rows: Sequence[_Row]) -> str:
     symbols = set().union(*(side.free_symbols for _, *sides in rows for side in sides if isinstance(side, sp.Expr)))
     names = {symbol: rf"\mathit{{{_escaped(symbol.name)}}}" for symbol in symbols}
     lines = [
-        rf"\text{{{section}}}\quad {sp.latex(left, symbol_names=names)} &= "
-        rf"{sp.latex(right, symbol_names=names)}"
+        rf"\text{{{section}}}\quad {latex_formula(left, names)} &= {latex_formula(right, names)}"
         for section, left, right in rows
     ]
     return "\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}"
