@@ -75,7 +75,7 @@ def call_with(
     name: str,
     parameters: Sequence[Parameter],
     device: tvm.runtime.Device,
-    arguments: Sequence[Any],
+    *arguments: Any,
 ) -> Any:
     """Calls a compiled function; see `Compiled.__call__`.
 
@@ -83,6 +83,7 @@ def call_with(
     ----------
     name : of the function.
     device : that it runs on.
+    *arguments : as the caller gave them.
     """
     if len(arguments) != len(parameters):
         expected = f"{len(parameters)} arguments: {', '.join(map(str, parameters))}"
@@ -108,6 +109,8 @@ _Passed = tuple[Any, Callable[[], object] | None]
 
 
 def _tensor(parameter: Parameter, argument: Any, device: tvm.runtime.Device) -> _Passed:
+    if isinstance(argument, tvm.runtime.Tensor) and argument.data_ptr() % _ALIGNMENT == 0:
+        return argument, None
     if parameter.shape is None or not hasattr(argument, "__dlpack__"):
         return argument, None  # TVM rejects by name what it does not take
     if parameter.written:

@@ -73,10 +73,16 @@ class Compiled:
         """The function of that name; arguments as for a call of the whole."""
         if name not in self.parameters:
             raise InputError(f"a function among {', '.join(self.parameters)}", repr(name), "compiled module")
-        return partial(self._call, name, self.runtime_module[name])
+        if name not in self._entries:
+            self._entries[name] = partial(
+                call_with, self.runtime_module[name], name, self.parameters[name], self._device()
+            )
+        return self._entries[name]
 
-    def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        return call_with(function, name, self.parameters[name], self._device(), arguments)
+    @cached_property
+    def _entries(self) -> dict[str, Callable[..., Any]]:
+        """The functions that were asked for, by name: TVM looks one up in ten times what a call takes."""
+        return {}
 
     def _device(self) -> tvm.runtime.Device:
         return tvm.cuda(0) if self.target.kind.name == "cuda" else tvm.cpu()

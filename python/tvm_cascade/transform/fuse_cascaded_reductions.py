@@ -26,6 +26,8 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
     Returns
     -------
     tvm.transform.Pass
+        From an IRModule to an IRModule. TVM itself refuses what is none, before the pass is asked: a PrimFunc, put it
+        in a module: `tvm.IRModule({"main": func})`.
 
     Raises
     ------
