@@ -10,6 +10,7 @@ from tvm.script import tirx as T
 
 from tvm_cascade.algebra.reducer import MAX, MIN
 from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.domain import Program, identity_of, read_program
 
 from .programs import Attention, array, each, fold, maximum, minimum, number, product, program, softmax_stats, total
@@ -91,6 +92,17 @@ def test_the_identity_of_a_maximum_is_the_lowest_finite_number_of_the_dtype(dtyp
     limits = np.finfo(dtype) if dtype.startswith("float") else np.iinfo(dtype)
     assert identity_of(MAX, dtype).value == limits.min
     assert identity_of(MIN, dtype).value == limits.max
+
+
+def test_rows_of_one_position_are_stored_at_as_others_are() -> None:
+    """One query among many heads: where it stands is no layout of its own."""
+    scores, weights = te.placeholder((4, 1, 8), name="scores"), te.placeholder((4, 1, 8), name="weights")
+    j, k = te.reduce_axis((0, 8), "j"), te.reduce_axis((0, 8), "k")
+    largest = te.compute((4, 1), lambda h, i: te.max(scores[h, i, j], axis=j), name="largest")
+    out = te.compute((4, 1), lambda h, i: te.sum(weights[h, i, k] * largest[h, i], axis=k), name="out")
+    read = read_program(canonical(program(scores, weights, out)))
+    assert isinstance(read, Program)
+    assert [stage.buffer.name for stage in read.stages] == ["largest", "out"]
 
 
 def test_the_caller_s_buffers_are_told_from_intermediates() -> None:
