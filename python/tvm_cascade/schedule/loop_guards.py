@@ -14,6 +14,7 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.domain import dtype_of, identity_of, same, split_reduction, substitute, uses
+from tvm_cascade.schedule.padding import guard_of
 
 __all__ = ["hoist_guards"]
 
@@ -22,7 +23,7 @@ def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The scheduled function with every such guard at the innermost serial loop whose variable it names."""
 
     def rewrite(loop: tirx.For) -> tirx.Stmt:
-        return _hoisted(loop) or loop if loop.kind == tirx.ForKind.SERIAL else loop
+        return (_hoisted(loop) or loop) if loop.kind == tirx.ForKind.SERIAL else loop
 
     return func.with_body(tvm_ffi.structural_map(func.body, (tirx.For, rewrite)))
 
@@ -36,17 +37,15 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
     if not isinstance(statement, s_tir.SBlockRealize) or not isinstance(statement.block.body, tirx.BufferStore):
         return None
     place, block = statement.block.body, statement.block
-    reduction = split_reduction(place)
-    if reduction is None:
-        return None
-    reducer, guard = reduction
-    if not (isinstance(guard, ir.Call) and isinstance(guard.op, ir.Op) and guard.op.name.endswith("if_then_else")):
+    reduction, guard = split_reduction(place), guard_of(place)
+    if reduction is None or guard is None or block.init is not None:
         return None
     condition, element, other = guard.args
-    bound = dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True))
-    at = substitute(condition, bound)
+    at = substitute(condition, dict(zip((iv.var for iv in block.iter_vars), statement.iter_values, strict=True)))
     named = uses(at, [loop.loop_var]) and not uses(at, [below.loop_var for below in inner])
-    if not named or block.init is not None or not same(other, identity_of(reducer, dtype_of(other))):
+    # An extremum may have started at an infinity, below its own identity.
+    changes_nothing = not reduction[0].ordered and same(other, identity_of(reduction[0], dtype_of(other)))
+    if not named or not changes_nothing:
         return None
     opened = tvm_ffi.structural_map(place, (ir.Call, lambda call: element if same(call, guard) else call))
     fields = (block.iter_vars, block.reads, block.writes, block.name_hint, opened, None)
@@ -54,9 +53,9 @@ def _hoisted(loop: tirx.For) -> tirx.For | None:
     body: tirx.Stmt = s_tir.SBlockRealize(statement.iter_values, statement.predicate, straight)
     for below in reversed(inner):
         body = tirx.For(below.loop_var, below.min, below.extent, below.kind, body, annotations=below.annotations)
-    steps = _bound(at, loop)
-    if steps is not None:
-        return tirx.For(loop.loop_var, loop.min, steps, loop.kind, body, annotations=loop.annotations)
+    bound = _bound(at, loop)
+    if bound is not None:
+        return tirx.For(loop.loop_var, loop.min, bound, loop.kind, body, annotations=loop.annotations)
     guarded = tirx.IfThenElse(at, body, None)
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, guarded, annotations=loop.annotations)
 

@@ -48,7 +48,7 @@ class PaddedCopies:
         return [copy.buffer for copy in self._copies]
 
     def padded(
-        self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: Sequence[tirx.Var]
+        self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: list[tirx.Var]
     ) -> tirx.Stmt:
         """A statement that reads copies wherever it may read past the end of a buffer.
 
