@@ -56,6 +56,8 @@ def program_of(suite: str, label: str) -> tirx.PrimFunc:
         ("row", "softmax 131072 float32"),
         ("row", "softmax_gradient 32768 float16"),
         ("row", "layer_norm_gradient 131072 float32"),
+        ("row", "layer_norm 50257 float32"),
+        ("row", "layer_norm 5003 float16"),
     ],
 )
 def test_registers_hold_what_they_are_meant_to(suite: str, label: str, tmp_path: Path) -> None:
