@@ -52,6 +52,7 @@ module = tvm.IRModule({"twice": te.create_prim_func([a, te.compute((8,), lambda 
 '''
 
 
+Captured = pytest.CaptureFixture[str]
 SCRIPT = """from tvm.script import tirx as T
 @T.prim_func(s_tir=True)
 def f(a: T.Buffer((8,), "float32"), b: T.Buffer((8,), "float32")):
@@ -343,9 +344,11 @@ def test_bad_input_leaves_no_traceback() -> None:
     ],
 )
 def test_a_file_that_holds_no_program_is_a_message(
-    tmp_path: Path, name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, name: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    assert cli.main(["explain", str(path)]) == 2
-    assert message in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    for spelling in (str(path), name):
+        assert cli.main(["explain", spelling]) == 2
+        assert message in capsys.readouterr().err

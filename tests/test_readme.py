@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_cascade import cli
+from tvm_cascade import cli, te
 from tvm_cascade.algebra.verdict import CODES
 from tvm_cascade.options import FuseOptions
 
@@ -85,6 +85,10 @@ def test_the_commands_the_options_and_the_codes_are_those_there_are(capsys: pyte
     reasons = TEXT[TEXT.index("## When it will not fuse") : TEXT.index("## Numbers that can go wrong")]
     codes = set(re.findall(r"\(`(\w+)`[):;,]", reasons))
     assert len(codes) >= 8 and codes <= CODES.keys()
+
+
+def test_the_limit_of_topk_is_that_of_topk() -> None:
+    assert f"in TE, k up to {te.MOST}:" in TEXT
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(tvm_cascade(?:\.\w+)+)", TEXT))))

@@ -191,11 +191,15 @@ def _beside(path: Path) -> Iterator[None]:
 
 def _place(error: BaseException, path: Path) -> str:
     """The line of the file that raised, or is no Python, with its text."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _same_file(frame.filename, path)]
     line = frames[-1].lineno if frames else None
-    if told := re.search(rf"{re.escape(str(path))}:(\d+)", str(error)):  # TVMScript's own place in it
+    if told := re.search(rf"{re.escape(str(path.absolute()))}:(\d+)", str(error)):  # TVMScript's own place in it
         line = int(told.group(1))
-    if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename) == path:
+    if isinstance(error, SyntaxError) and _same_file(error.filename or "", path):
         line = error.lineno
     text = linecache.getline(str(path), line or 0).strip()
     return f"{path}:{line}: {text}" if line else str(path)
+
+
+def _same_file(name: str, path: Path) -> bool:
+    return Path(name).absolute() == path.absolute()
