@@ -298,6 +298,8 @@ BAD = {
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
     "state in no folder": (["fuzz", "--algebra", "1", "--state", "/nonexistent/x.jsonl"], "--state"),
+    "JSON over a folder": (["bench", "--suite", "smoke", "--json", "/"], "--json"),
+    "check's JSON over a folder": (["check", "V1", "--json", "/"], "--json"),
     "suite and programs": (["bench", "V1", "--suite", "smoke"], "a suite or programs"),
     "folder": (["explain", "/"], "a folder"),
     "file of another kind": (["run", __file__.replace(".py", ".md")], "no such file"),
@@ -322,6 +324,13 @@ def test_bad_input_is_a_message(arguments: list[str], message: str, capsys: pyte
 def test_without_a_gpu_its_trials_do_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fuzz", "--gpu", "3"]) == 2
     assert "no CUDA device" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "V1", "--small", "--inputs", "normal", "--json", "/proc/nowhere.json"]
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert "1 programs: 1 fused" in printed.out and "where: /proc/nowhere.json" in printed.err
 
 
 def test_bad_input_leaves_no_traceback() -> None:

@@ -133,6 +133,13 @@ def test_outputs_along_the_axis_and_indices_into_it_are_checked(name: str, loops
     assert row.problems == () and row.loops_after == loops
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", workloads.names(source="tvm-cascade"))
+def test_every_other_workload_is_fused_and_right_as_well(name: str) -> None:
+    row = audit(workloads.get(name).cpu, (*KINDS, "tiny", "denormals"))
+    assert row.problems == () and row.verdict == "fused"
+
+
 def test_a_control_that_changes_nothing_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = oracle.evaluate
 

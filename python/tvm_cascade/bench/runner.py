@@ -162,7 +162,7 @@ def _settings(args: argparse.Namespace, options: FuseOptions) -> Settings:
     for option in ("repeats", "max_seconds"):
         if not getattr(args, option) > 0:
             raise OptionError("a positive number", str(getattr(args, option)), f"--{option.replace('_', '-')}")
-    if args.json is not None and not args.json.parent.is_dir():
+    if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
         raise OptionError("a file in a folder that exists", str(args.json), "--json")
     plan = Plan(args.repeats, args.max_seconds)
     return Settings(options, plan, not args.no_idle_gate, args.seed)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from tvm_cascade import __version__
 from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run
-from tvm_cascade.errors import CascadeError
+from tvm_cascade.errors import CascadeError, InputError
 
 _COMMANDS = (
     ("run", "fuse a program, run it fused and unfused, check both against float64, print times", run),
@@ -30,6 +30,9 @@ _COMMANDS = (
     ("env", "versions, target, processor, threads and options in force", env),
     ("build-native", "build the optional native library for NVIDIA GPUs, where nvcc and cmake are", native),
 )
+
+
+_PATH_ERRORS = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(args.run(args))
     except CascadeError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except _PATH_ERRORS as error:
+        told = InputError("a file that can be read or written", str(error.strerror), str(error.filename))
+        print(f"error: {told}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # whoever read the output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
