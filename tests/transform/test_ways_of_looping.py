@@ -85,6 +85,7 @@ STARTS = {
     + nest("s", "", "o[v_i] = T.if_then_else(v_j == 0, T.float32(0.5), o[v_i]) + T.exp(x[v_i, v_j] - m[v_i])"),
     "where the caller left it": HEAD + TOP + nest("s", "", STEP_O),
 }
+UNIT = f"v_b = T.axis.spatial(1, 0)\n            {PLAIN}"
 PART = "y = T.match_buffer(x[v_i, 0:24], (24,), offset_factor=1)"
 ELEMENT = "y = T.match_buffer(x[v_i, v_j], (), offset_factor=1)"
 OUTER = """
@@ -112,6 +113,10 @@ DECLARED = {
     + TOTAL,
     "a tiled result": HEAD.replace("m = T.sblock_alloc_buffer((6,))", "m = T.sblock_alloc_buffer((2, 3))")
     + (TOP + TOTAL).replace("m[v_i]", "m[v_i // 3, v_i % 3]"),
+    "a batch of one": HEAD.replace("(6,)", "(1, 6)")
+    + (TOP + TOTAL).replace(PLAIN, UNIT).replace("m[v_i]", "m[v_b, v_i]").replace("o[v_i]", "o[v_b, v_i]"),
+    "a tiled result in a batch of one": HEAD.replace("alloc_buffer((6,))", "alloc_buffer((1, 2, 3))")
+    + (TOP + TOTAL).replace(PLAIN, UNIT).replace("m[v_i]", "m[v_b, v_i // 3, v_i % 3]"),
     "a tiled argument": HEAD.replace("(6, 24)", "(6, 3, 8)")
     + (TOP + TOTAL).replace("x[v_i, v_j]", "x[v_i, v_j // 8, v_j % 8]"),
     "a block in a block": HEAD
