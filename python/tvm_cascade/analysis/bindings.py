@@ -30,7 +30,7 @@ from tvm_cascade.analysis.domain import (
     uses,
     variables_of,
 )
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
 from tvm_cascade.analysis.statements import is_serial, loops_of, realized_block, replaced
 from tvm_cascade.analysis.update import single_store, split_update
 
@@ -144,7 +144,30 @@ def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> S
     maps = tvm.sym.detect_iter_map(list(values), _ranges(extents), True, IterMapLevel.Bijective, False).indices
     if len(maps) != len(values) or any(len(m.args) > 1 for m in maps):
         return None
-    return list(maps) if all(extent_of(part.scale) == 1 for m in maps for part in m.args) else None
+    plain = all(extent_of(part.scale) == 1 for m in maps for part in m.args)
+    return list(maps) if plain and _is_bijection(values, extents, maps) else None
+
+
+def _is_bijection(
+    values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent], maps: Sequence[tvm.sym.IterSumExpr]
+) -> bool:
+    """Whether the maps are what they say: TVM takes (v + 1) // 2 and (v + 1) % 2 for those of v.
+
+    Their inverse leads back to every position of as large a box, from within the variables' own.
+    """
+    lengths = [extent_of(m.args[0].extent) if m.args else 1 for m in maps]
+    at = [tirx.Var(f"d{k}", dtype_of(value)) for k, value in enumerate(values)]
+    analyzer = _over(dict(zip(at, lengths, strict=True)))
+    outputs = [var + m.base for var, m in zip(at, maps, strict=True)]
+    inverse = inverse_of(maps, outputs)
+    back = all(
+        analyzer.can_prove_equal(substitute(v, inverse), output) for v, output in zip(values, outputs, strict=True)
+    )
+    within = all(
+        analyzer.can_prove(inverse[var] >= 0) and analyzer.can_prove(inverse[var] < as_index(extent, dtype_of(var)))
+        for var, extent in extents.items()
+    )
+    return back and within and same_extent(product(lengths), product(extents.values()))
 
 
 def inverse_of(maps: Sequence[tvm.sym.IterSumExpr], outputs: Sequence[ir.Expr]) -> dict[tirx.Var, ir.Expr]:

@@ -34,6 +34,7 @@ from tvm_cascade.analysis.domain import (
     starts_at_identity,
     substitute,
     uses,
+    why_not_plain,
 )
 from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.fills import filled_first
@@ -186,7 +187,7 @@ class _Canonical:
         reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
         begins = starts_at_identity(reducer, start)
         given = block.init is None
-        if begins and self.several and is_laid_out(block, store):
+        if begins and self.several and why_not_plain(nest) is None and is_laid_out(block, store):
             return self._elsewhere(nest, block, store, start, combine, update.element)
         if begins or uses(start, reduced) or (reads_buffer(start, store.buffer) and not given):
             if plain:

@@ -16,7 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.bindings import affine_maps, inverse_of
-from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, reads_buffer, substitute
+from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, reads_buffer, substitute, why_not_plain
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
 from tvm_cascade.analysis.statements import realized_block, replaced
 from tvm_cascade.analysis.update import single_store
@@ -43,20 +43,18 @@ def _alone(block: s_tir.SBlock) -> dict[tirx.Var, ir.Expr]:
 
 def _indices(block: s_tir.SBlock, store: tirx.BufferStore) -> list[ir.Expr]:
     """Where a block stores, in the variables of more than one position."""
-    return [substitute(index, _alone(block)) for index in store.indices]
+    return [tvm.sym.Analyzer().simplify(substitute(index, _alone(block))) for index in store.indices]
 
 
 def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
     """A map's nest over the indices at which it stores; the very one that came in where it has no such form."""
     realize = realized_block(nest)
     store = None if realize is None else single_store(realize.block.body)
-    if realize is None or store is None or realize.block.init is not None:
+    if realize is None or store is None or realize.block.init is not None or why_not_plain(nest) is not None:
         return nest
-    block, always = realize.block, isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1
+    block = realize.block
     spatial = all(iv.iter_type == DATA_PARALLEL for iv in block.iter_vars)
-    if not always or not spatial or reads_buffer(store.value, store.buffer) or not is_laid_out(block, store):
-        return nest
-    if any(extent_of(iv.dom.min) != 0 for iv in block.iter_vars) or block.match_buffers or block.alloc_buffers:
+    if not spatial or reads_buffer(store.value, store.buffer) or not is_laid_out(block, store):
         return nest
     return _over_indices(block, store)
 
