@@ -194,3 +194,12 @@ def test_the_order_of_stores_into_one_element_is_kept(stored: str) -> None:
     root = func.body.block.body
     assert plainly_bound(root).same_as(root)
     assert not fuse_function(func, FuseOptions(force=True)).fused
+
+
+def test_a_layout_that_is_no_box_stays_as_it_is() -> None:
+    """TVM's affine maps take (v + 1) // 2 and (v + 1) % 2 for v // 2 and v % 2."""
+    text = HEAD.replace("o: T.Buffer((6,)", "o: T.Buffer((4, 2)") + TOP + TOTAL
+    func = tvm.script.from_source(text.replace("o[v_i]", "o[(v_i + 1) // 2, (v_i + 1) % 2]"))
+    compiled = tvm_cascade.compile(func, force=True)
+    assert [group.reason.code for group in compiled.report.groups] == ["unsupported_shape"]
+    assert_same_after(compiled, func, drawn(func), length=LENGTH)
