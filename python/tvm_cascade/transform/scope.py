@@ -24,8 +24,6 @@ from tvm_cascade.transform.printer import Printer, eager_selects
 from tvm_cascade.transform.tiling import INSIDE, SEGMENT, TILE, Tiling
 
 _WIDENED = dict.fromkeys(("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"), "float32")
-
-
 _NARROW = ("bool", "int8", "uint8", "int16", "uint16")
 
 
