@@ -178,7 +178,7 @@ class Printer:
         number = float(value)
         with np.errstate(over="ignore"):
             rounded = float(np.dtype(self.dtype).type(number))
-        if not math.isfinite(rounded):
+        if not math.isfinite(rounded) and not math.isnan(number):
             return tirx.const(math.copysign(math.inf, number), self.dtype)
         # The shortest decimal of float32's lowest number is below that.
         return tirx.const(rounded if self.dtype == "float32" else number, self.dtype)
