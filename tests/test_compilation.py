@@ -224,6 +224,13 @@ def test_a_function_that_no_code_is_generated_for_is_built_as_it_was_written(mon
         tolerance.assert_close(y, np.exp(x.astype("f8")), length=1, dtype="float32")
 
 
+def test_a_function_that_cannot_be_read_is_built_unfused_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuse_function, "canonical", failing)
+    x = np.linspace(-1, 1, 32, dtype="float32")
+    y = outputs_of(compile_unfused(plain()), plain(), [x])["y"]
+    tolerance.assert_close(y, np.exp(x.astype("f8")), length=1, dtype="float32")
+
+
 def test_a_function_fused_before_is_scheduled_and_runs() -> None:
     workload = stats()
     func = workload.build()

@@ -57,7 +57,8 @@ def parameters_of(func: tirx.PrimFunc) -> tuple[Parameter, ...]:
     def described(param: ir.Var) -> Parameter:
         inside = [any(param.same_as(used) for used in those) for those in (written, exposed)]
         if not tirx.is_buffer_var(param):
-            return Parameter(param.name, str(param.ty.dtype), None, False, False)
+            dtype = str(getattr(param.ty, "dtype", "handle"))  # a pointer has no dtype of its own
+            return Parameter(param.name, dtype, None, False, False)
         shape = tuple(int(e) if isinstance(e, (int, tirx.IntImm)) else str(e) for e in param.ty.shape)
         return Parameter(param.name, str(param.ty.dtype), shape, *inside)
 

@@ -16,8 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.domain import Program
 from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
@@ -40,7 +39,7 @@ from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.targets import host_target, resolve_target
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function, read_function
 from tvm_cascade.transform.handoff import summary_of
 
 __all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
@@ -252,7 +251,7 @@ def _scheduled_gpu(
 
 
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:
-    program = read_program(canonical(func))
+    program = read_function(func)
     return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
 
 

@@ -51,8 +51,8 @@ def _lowered(
     if isinstance(chosen, Kernel):
         return round_float8(chosen.func), chosen
     func = round_float8(outcome.readable)
-    schedule = s_tir.Schedule(private_copy(func))
     try:
+        schedule = s_tir.Schedule(private_copy(func))
         schedule_gpu(schedule, target)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)

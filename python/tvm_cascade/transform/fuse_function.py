@@ -88,7 +88,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     """
     if summary_of(func) is not None:
         return Outcome(func, (), None)
-    program = _read(func)
+    program = read_function(func)
     if isinstance(program, Reason):
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
@@ -109,7 +109,8 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
     return Outcome(hand_to_tuner(fused, _summary(groups)), tuple(decisions), program)
 
 
-def _read(func: tirx.PrimFunc) -> Program | Reason:
+def read_function(func: tirx.PrimFunc) -> Program | Reason:
+    """The function as it is read, in canonical form; or why it cannot be. Never raises on a PrimFunc."""
     try:
         return read_program(canonical(func))
     except Exception as defect:  # nor what anybody may write
