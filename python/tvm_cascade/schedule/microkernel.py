@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from tvm import tirx
 
@@ -90,20 +91,35 @@ def find_contraction(
     return Contraction(lanes, max(others, key=length), tuple(first))
 
 
-def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[int, int, int]:
+def register_tile(lanes: int, rows: int, machine: Machine, dtype: str, whole: bool = False) -> tuple[int, int, int]:
     """Lanes of a vector, vectors and rows of the register tile for an output of `lanes` × `rows`.
 
-    Rows need not divide: the last tile is then smaller. The cost of a step over k is that of its multiply-adds or of
-    its loads, or the latency of a multiply-add.
+    The cost of a step over k is that of its multiply-adds or of its loads, or the latency of a multiply-add.
+
+    Parameters
+    ----------
+    whole : whether the tile's rows have to divide those of the output; else the last tile may be smaller.
     """
+    return _cheapest_tile(lanes, rows, machine, dtype, whole)[1]
+
+
+def tile_cycles(lanes: int, rows: int, machine: Machine, dtype: str) -> float:
+    """Cycles of one step over k on an output of `lanes` × `rows`, in register tiles that divide the rows."""
+    return _cheapest_tile(lanes, rows, machine, dtype, whole=True)[0]
+
+
+@cache
+def _cheapest_tile(
+    lanes: int, rows: int, machine: Machine, dtype: str, whole: bool
+) -> tuple[float, tuple[int, int, int]]:
     width = power_of_two_divisor(lanes, machine.lanes(dtype))
-    best: tuple[float, int, int] | None = None
+    best: tuple[float, tuple[int, int, int]] | None = None
     for vectors in (v for v in range(1, machine.registers) if (lanes // width) % v == 0):
         for tall in range(1, min(rows, machine.registers) + 1):
             operand = vectors if tall > 1 else 0  # a vector used only once comes straight from memory
             if vectors * tall + operand + 1 > machine.registers:
                 break
-            if rows % tall and -(-rows // tall) > MAX_UNROLLED_TILES:
+            if rows % tall and (whole or -(-rows // tall) > MAX_UNROLLED_TILES):
                 continue
             columns = lanes // (width * vectors)
             steps = [tall] * (rows // tall) + ([rows % tall] if rows % tall else [])
@@ -112,9 +128,9 @@ def register_tile(lanes: int, rows: int, machine: Machine, dtype: str) -> tuple[
             )
             cost = cycles * columns
             if best is None or cost < best[0] - 1e-9:
-                best = (cost, vectors, tall)
+                best = (cost, (width, vectors, tall))
     assert best is not None
-    return width, best[1], best[2]
+    return best
 
 
 def packed_dim(plan: BlockPlan, access: Access, axis: int) -> int | None:
@@ -167,7 +183,9 @@ def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
         reduced[-1:] = sch.split(reduced[-1], [None, REDUCTION_BLOCK])
     far, near = reduced[:-1], reduced[-1:]
     tasks = [*_others(nest, contraction), block]
-    tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype)
+    # A tile is copied out whole, also past the end of its block: rows there are another task's.
+    whole = not far and height < nest.extent(contraction.broadcast)
+    tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype, whole)
     _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
     nest.go_parallel(tasks)
 

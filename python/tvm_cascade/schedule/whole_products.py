@@ -19,7 +19,7 @@ from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.statements import block_names, replaced
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
-from tvm_cascade.schedule.microkernel import find_contraction, row_block
+from tvm_cascade.schedule.microkernel import find_contraction, row_block, tile_cycles
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
@@ -69,22 +69,35 @@ def _rounded(plan: BlockPlan, machine: Machine) -> dict[int, int]:
     wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
     if wide < lanes or contraction.lanes not in written or contraction.broadcast not in written:
         return {}
-    whole = {contraction.lanes: -(-wide // lanes) * lanes, contraction.broadcast: whole_rows(rows)}
-    slower = {
-        contraction.lanes: lanes / power_of_two_divisor(wide, lanes) * wide / whole[contraction.lanes],
-        contraction.broadcast: _row_cost(rows, row_block(rows))
-        / _row_cost(rows, row_block(whole[contraction.broadcast])),
+    whole = -(-wide // lanes) * lanes
+    blocks = _Blocks(rows, whole, machine, str(plan.stores[0].buffer.ty.dtype))
+    rounded = {contraction.lanes: whole, contraction.broadcast: blocks.rounded()}
+    gains = {
+        contraction.lanes: lanes / power_of_two_divisor(wide, lanes) * wide / whole,
+        contraction.broadcast: blocks.cycles(row_block(rows)) / blocks.cycles(row_block(blocks.rounded())),
     }
-    return {axis: extent for axis, extent in whole.items() if slower[axis] > GAIN}
+    return {axis: extent for axis, extent in rounded.items() if gains[axis] > GAIN}
 
 
-def whole_rows(rows: int) -> int:
-    """Rows rounded up to blocks of the size at which they take the least time."""
-    return min((_row_cost(rows, size), -(-rows // size) * size) for size in range(1, min(rows, MOST_ROWS) + 1))[1]
+@dataclass(frozen=True)
+class _Blocks:
+    """The rows of a product, and how many `lanes` each has."""
 
+    rows: int
+    lanes: int
+    machine: Machine
+    dtype: str
 
-def _row_cost(rows: int, size: int) -> float:
-    return -(-rows // size) * (size + BLOCK_ROWS)
+    def rounded(self) -> int:
+        """The rows rounded up to blocks of the size at which they take the least time."""
+        sizes = range(1, min(self.rows, MOST_ROWS) + 1)
+        return min((self.cycles(size), -(-self.rows // size) * size) for size in sizes)[1]
+
+    def cycles(self, size: int) -> float:
+        """What a step over k takes in blocks of so many rows."""
+        most = tile_cycles(self.lanes, MOST_ROWS, self.machine, self.dtype) / MOST_ROWS
+        block = tile_cycles(self.lanes, size, self.machine, self.dtype) + BLOCK_ROWS * most
+        return -(-self.rows // size) * block
 
 
 @dataclass(frozen=True)
