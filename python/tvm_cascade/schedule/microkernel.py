@@ -175,7 +175,8 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
 def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     """A contraction as a nest of its own: parallel over blocks of rows, the reduction cut to what a cache holds."""
     sch = nest.sch
-    height = row_block(nest.extent(contraction.broadcast))
+    extent = nest.extent(contraction.broadcast)
+    height = row_block(extent)
     block, rows = sch.split(nest.loops[contraction.broadcast], [None, height])
     reduced = _reduced(nest)
     deep = int(sch.get(reduced[-1]).extent)
@@ -184,7 +185,7 @@ def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     far, near = reduced[:-1], reduced[-1:]
     tasks = [*_others(nest, contraction), block]
     # A tile is copied out whole, also past the end of its block: rows there are another task's.
-    whole = not far and height < nest.extent(contraction.broadcast)
+    whole = not far and height < extent
     tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype, whole)
     _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
     nest.go_parallel(tasks)
