@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import tvm
 from tvm import tirx
+from tvm.script import tirx as T
 
 import tvm_cascade
+from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.roles import read_nests
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from .running import assert_same_after, drawn
@@ -124,3 +127,39 @@ def test_what_a_predicate_may_leave_unstarted_goes_on_from_what_the_caller_gave(
     assert {decision.reason.code for decision in outcome.decisions} == {"predicate"}
     assert "block top" in outcome.decisions[0].reason.detail
     assert_same_after(tvm_cascade.compile(func, force=True), func, drawn(func, n=11), length=37)
+
+
+@T.prim_func(s_tir=True)
+def longer_than_its_temporary(x: T.Buffer((12, 24), "float32"), s: T.Buffer((10,), "float32")):
+    y = T.sblock_alloc_buffer((10, 20))
+    t = T.sblock_alloc_buffer((10,))
+    for i, j in T.grid(12, 24):
+        with T.sblock("y"):
+            v_i, v_j = T.axis.remap("SS", [i, j])
+            T.where(i < 10 and j < 20)
+            y[v_i, v_j] = x[v_i, v_j] * T.float32(2)
+    for i, j in T.grid(10, 20):
+        with T.sblock("t"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                t[v_i] = T.min_value("float32")
+            t[v_i] = T.max(t[v_i], y[v_i, v_j])
+    for i, j in T.grid(10, 20):
+        with T.sblock("s"):
+            v_i, v_j = T.axis.remap("SR", [i, j])
+            with T.init():
+                s[v_i] = T.float32(0)
+            s[v_i] = s[v_i] + T.exp(y[v_i, v_j] - t[v_i])
+
+
+def test_what_a_predicate_keeps_out_of_a_buffer_is_never_stored() -> None:
+    """Past the end of a row lies the next row, or another buffer."""
+    func = longer_than_its_temporary
+    stored: list[tirx.IterVar] = []
+    for nest in read_nests(canonical(func)):
+        if nest.realize.block.name_hint == "y":
+            stored += nest.realize.block.iter_vars
+    assert [int(iterator.dom.extent) for iterator in stored] == [10, 20]
+    compiled = tvm_cascade.compile(func, force=True)
+    assert [group.reason.code for group in compiled.report.groups] == ["fold"]
+    assert_same_after(compiled, func, drawn(func), length=20)

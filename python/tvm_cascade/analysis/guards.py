@@ -64,15 +64,29 @@ def _unguarded(nest: tirx.Stmt, alone: Sequence[tirx.Var]) -> tirx.Stmt:
     store = None if realize is None else single_store(realize.block.body)
     if realize is None or store is None or realize.block.match_buffers or realize.block.alloc_buffers:
         return nest
-    undefined = any(store.buffer.same_as(buffer) for buffer in alone)
+    own = any(store.buffer.same_as(buffer) for buffer in alone)
+    undefined = own and _stays_inside(realize.block, store)
     if not _holds(realize.predicate):
         short, conditions = _shortened(nest, realize, undefined)
+        cut = realized_block(short)
+        undefined = own and cut is not None and _stays_inside(cut.block, store)
         block = _with_conditions(short, conditions, store, undefined)
         if block is None:
             return nest
         always = s_tir.SBlockRealize(realize.iter_values, True, block)
         nest = tvm_ffi.structural_map(short, (s_tir.SBlockRealize, lambda _: always))
     return _written_everywhere(nest) if undefined else nest
+
+
+def _stays_inside(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
+    """Whether a block stores into its buffer at every position, also at those that a predicate leaves out."""
+    analyzer = tvm.sym.Analyzer()
+    for iv in block.iter_vars:
+        analyzer.bind(iv.var, ir.Range.from_min_extent(iv.dom.min, iv.dom.extent))
+    return all(
+        analyzer.can_prove(index >= 0) and analyzer.can_prove(index < extent)
+        for index, extent in zip(store.indices, store.buffer.ty.shape, strict=True)
+    )
 
 
 def _holds(predicate: ir.Expr) -> bool:
