@@ -95,3 +95,9 @@ def test_the_sums_of_several_products_are_counted_beside_each_other() -> None:
 def test_attention_is_fused(queries: int, keys: int) -> None:
     func = sized("attention", heads=8, queries=queries, keys=keys, head_dim=64)
     assert decision(func).reason.verdict is Verdict.FUSED
+
+
+def test_rows_that_are_rounded_up_lie_side_by_side() -> None:
+    """Twenty-four queries run as two vectors of sixteen: folds need no arithmetic across a vector."""
+    func = sized("attention", heads=2, queries=24, keys=577, head_dim=32)
+    assert decision(func).reason.verdict is Verdict.FUSED

@@ -39,8 +39,8 @@ BLOCK_ROWS = 64
 BLOCKS = 4
 """Blocks at least, where there are so many rows: work for the threads."""
 
-ROWS_SIDE_BY_SIDE = 32
-"""Rows from which on a tile holds them side by side."""
+VECTOR_ROWS = 16
+"""Rows of one vector. More than these lie side by side in a tile, in two whole vectors at least."""
 
 ROW_NS = 20.0
 """What a fold costs for each row and tile beside its elements: its lanes are added up and joined to the state."""
@@ -68,14 +68,17 @@ class LoopCost:
         rows = math.prod(map(self._extent, layout.rows))
         self.block = max(1, min(extent, BLOCK_ROWS, -(-rows // BLOCKS)))
         self.blocks = -(-extent // self.block)
-        self.sideways = bool(producers) and extent >= ROWS_SIDE_BY_SIDE
+        self.sideways = bool(producers) and extent > VECTOR_ROWS
+        whole = max(2, -(-extent // VECTOR_ROWS)) * VECTOR_ROWS
+        self.padding = whole / extent if self.sideways else 1.0
 
     @property
     def ns(self) -> float:
         """Time on one core."""
         traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()])
         products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
-        return products + overlapped_ns(self._elements_ns() + self._folds_ns(), traffic) + self._state_ns()
+        folds = overlapped_ns(self._elements_ns() + self._folds_ns(), traffic)
+        return (products + folds) * self.padding + self._state_ns()
 
     def _folded_loads(self) -> list[ir.TensorLoad]:
         """Inputs that are read from memory for folds and temporaries; products count theirs themselves."""
