@@ -224,7 +224,7 @@ def _generated(
     """
     try:
         return generate(mod, target, fast_math), {}
-    except Exception:
+    except Exception:  # of one function or more: each is tried alone, and what is nobody's is raised again
         failed: dict[str, AsItIs] = {}
         for name, func in plain.items():
             try:

@@ -151,7 +151,7 @@ def _copy_plan(name: str, writer: BlockPlan, buffer: tirx.Var) -> BlockPlan:
     axes = [writer.axis_at(index) for index in indices]
     own = tuple(-1 - dim if axis is None else axis for dim, axis in enumerate(axes))  # segments are no axis of a nest
     extents = {axis: writer.extents.get(axis, 1) for axis in own}
-    return BlockPlan(name, "finish", {}, own, extents, frozenset(), (), (), False)
+    return BlockPlan(name, "finish", {}, own, extents, frozenset(), (), (), binds=False, independent=True)
 
 
 def _in_order(nest: BlockPlan, family: frozenset[int]) -> tuple[int, ...]:

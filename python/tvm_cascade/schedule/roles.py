@@ -63,7 +63,7 @@ class BlockPlan:
     stores: tuple[tirx.BufferStore, ...]
     loads: tuple[Access, ...]
     binds: bool
-    independent: bool = True
+    independent: bool
 
     @property
     def spatial(self) -> tuple[int, ...]:
