@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import Program
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError

@@ -20,7 +20,8 @@ from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.algebra.work import WORK, ExhaustedError, Work, budget, expanded, simplified
-from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
 from tvm_cascade.testing.fuzz.grammar import draw
 

@@ -8,7 +8,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 
 
 def from_infinity(func: tirx.PrimFunc, *names: str) -> tirx.PrimFunc:

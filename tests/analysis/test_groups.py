@@ -13,8 +13,9 @@ from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.analysis import extract
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 
 from .programs import (
     LENGTH,

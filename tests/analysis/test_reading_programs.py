@@ -11,7 +11,9 @@ from tvm.script import tirx as T
 from tvm_cascade.algebra.reducer import MAX, MIN
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.domain import Program, identity_of, read_program
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.analysis.reducers import identity_of
 
 from .programs import Attention, array, each, fold, maximum, minimum, number, product, program, softmax_stats, total
 

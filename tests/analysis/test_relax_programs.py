@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from tvm import relax, tirx
 
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 
 Shapes = tuple[tuple[int, ...], ...]
 ROWS, LENGTH = 3, 37

@@ -10,7 +10,8 @@ import tvm
 from tvm import s_tir, te, tirx
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import Program, read_program
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance

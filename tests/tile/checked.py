@@ -9,8 +9,8 @@ import numpy as np
 from tvm import tirx
 
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS
-from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades, lone_reductions
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.oracle import evaluate

@@ -14,8 +14,8 @@ from tvm import te
 
 import tvm_cascade
 from tvm_cascade.algebra.derive import RESCALABLE_CASTS
-from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.build import Kernel

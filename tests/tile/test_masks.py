@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tvm import ir, te, tirx
 
-from tvm_cascade.analysis.domain import same
+from tvm_cascade.analysis.tir import same
 from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.live import solved_for
 from tvm_cascade.tile.masks import Pass, passes_of

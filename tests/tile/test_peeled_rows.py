@@ -7,8 +7,9 @@ import re
 import pytest
 from tvm import te, tirx
 
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
 from tvm_cascade.tile.row.peel import Peel, peel_of

@@ -10,8 +10,9 @@ import pytest
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check

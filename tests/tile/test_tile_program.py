@@ -8,8 +8,9 @@ import pytest
 from tvm import te, tirx
 
 from tvm_cascade.algebra.reducer import MAX, MIN
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import Group, find_cascades, lone_reductions
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench.programs import attention
 from tvm_cascade.bench.programs.program import Precision
 from tvm_cascade.tile.operand import Unfit

@@ -12,8 +12,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
-from tvm_cascade.analysis.domain import Program, read_program
 from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.rewrite import rewrite

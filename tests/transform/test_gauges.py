@@ -12,8 +12,8 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
-from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import Group, find_cascades
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.schedule.float8 import FLOAT8

@@ -10,8 +10,8 @@ import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.analysis.domain import read_program
 from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.tolerance import kinds

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tvm import ir
 
 from tvm_cascade.accuracy.ranking import Ranking
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.evaluate import tolerance
 
 Array = NDArray[Any]

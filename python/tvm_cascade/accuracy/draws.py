@@ -10,8 +10,9 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.domain import Program, dtype_of, loads_of, uses
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import signature
 

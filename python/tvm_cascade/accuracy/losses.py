@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.accuracy.fold_on_data import FoldOnData, Values
-from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import OracleError
 from tvm_cascade.evaluate.expression import Evaluator, Grid
 

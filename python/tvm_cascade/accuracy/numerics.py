@@ -21,8 +21,9 @@ from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.accuracy.table import InputRow, Numerics
 from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.domain import Program, dtype_of
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle

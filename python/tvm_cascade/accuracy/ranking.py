@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tvm import ir
 
 from tvm_cascade.algebra.reducer import Selection
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.evaluate.expression import Evaluator, Grid
 
 Array = NDArray[Any]

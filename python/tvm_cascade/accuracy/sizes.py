@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import InputError
 
 DEFAULT_SIZE = 64

@@ -6,8 +6,9 @@ import itertools
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.domain import Stage, loads_of, uses
 from tvm_cascade.analysis.extent import same_extent
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import loads_of, uses
 
 Positions = set[tuple[object, int]]
 

@@ -19,7 +19,9 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.sym.iter_affine_map import IterMapLevel
 
-from tvm_cascade.analysis.domain import (
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
+from tvm_cascade.analysis.statements import is_serial, loops_of, realized_block, replaced
+from tvm_cascade.analysis.tir import (
     DATA_PARALLEL,
     REDUCTION,
     dtype_of,
@@ -30,8 +32,6 @@ from tvm_cascade.analysis.domain import (
     uses,
     variables_of,
 )
-from tvm_cascade.analysis.extent import Extent, as_index, extent_of, product, same_extent
-from tvm_cascade.analysis.statements import is_serial, loops_of, realized_block, replaced
 from tvm_cascade.analysis.update import single_store, split_update
 
 

@@ -22,24 +22,11 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import REDUCERS, Reducer
 from tvm_cascade.analysis.bindings import plainly_bound
 from tvm_cascade.analysis.declared import undeclared
-from tvm_cascade.analysis.domain import (
-    DATA_PARALLEL,
-    REDUCTION,
-    dtype_of,
-    identity_of,
-    loads_of,
-    reads_buffer,
-    same,
-    split_reduction,
-    starts_at_identity,
-    substitute,
-    uses,
-    why_not_plain,
-)
 from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
 from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
+from tvm_cascade.analysis.reducers import identity_of, split_reduction, starts_at_identity
 from tvm_cascade.analysis.scratch import Scratch
 from tvm_cascade.analysis.starts import started
 from tvm_cascade.analysis.statements import (
@@ -52,8 +39,10 @@ from tvm_cascade.analysis.statements import (
     realized_block,
     renewed,
     replaced,
+    why_not_plain,
     with_block,
 )
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, same, substitute, uses
 from tvm_cascade.analysis.unread import carried
 from tvm_cascade.analysis.update import COMBINERS, Update, single_store, split_update
 

@@ -15,9 +15,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, substitute, uses, variables_of
 from tvm_cascade.analysis.extent import extent_of, same_extent
 from tvm_cascade.analysis.statements import is_serial, mentions, replaced
+from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, substitute, uses, variables_of
 
 
 def undeclared(statements: Sequence[tirx.Stmt]) -> tuple[list[tirx.Stmt], list[tirx.Var]]:

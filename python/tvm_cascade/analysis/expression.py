@@ -31,7 +31,7 @@ from tvm_cascade.algebra.cascade import (
 )
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 
 Convert = Callable[..., sp.Expr]
 

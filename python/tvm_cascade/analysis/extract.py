@@ -16,13 +16,14 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.analysis.axis import matching_axis
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.expression import AtomTable, ElementReader, NotExpressible
 from tvm_cascade.analysis.extent import Extent, same_extent
 from tvm_cascade.analysis.frame import Frame, FrameBuilder
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import crossed
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
 
 

@@ -15,17 +15,18 @@ from dataclasses import dataclass
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import (
-    DATA_PARALLEL,
-    REDUCTION,
-    dtype_of,
-    loads_of,
-    reads_buffer,
-    substitute,
-    why_not_plain,
-)
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
-from tvm_cascade.analysis.statements import hands_over, mentions, realized_block, renewed, replaced, uses_of, with_block
+from tvm_cascade.analysis.statements import (
+    hands_over,
+    mentions,
+    realized_block,
+    renewed,
+    replaced,
+    uses_of,
+    why_not_plain,
+    with_block,
+)
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, substitute
 from tvm_cascade.analysis.update import COMBINERS, single_store, split_update
 
 

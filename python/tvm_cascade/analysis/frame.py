@@ -8,8 +8,8 @@ from typing import TypeVar
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.domain import Stage
 from tvm_cascade.analysis.extent import Extent, more_than_one, product, same_extent
+from tvm_cascade.analysis.program import Stage
 
 Key = tuple[int, tirx.Var]
 T = TypeVar("T")

@@ -20,8 +20,8 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.domain import REDUCTION, dtype_of, identity_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.statements import (
     hands_over,
     loops_of,
@@ -31,6 +31,7 @@ from tvm_cascade.analysis.statements import (
     uses_of,
     with_block,
 )
+from tvm_cascade.analysis.tir import REDUCTION, dtype_of, reads_buffer, substitute, uses
 from tvm_cascade.analysis.update import single_store
 
 

@@ -6,9 +6,10 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, simplify_index, substitute
 from tvm_cascade.analysis.truth import without_numbers_for_truth
 
 

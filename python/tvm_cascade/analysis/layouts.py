@@ -16,9 +16,9 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.bindings import affine_maps, inverse_of
-from tvm_cascade.analysis.domain import DATA_PARALLEL, dtype_of, reads_buffer, substitute, why_not_plain
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
-from tvm_cascade.analysis.statements import realized_block, replaced
+from tvm_cascade.analysis.statements import realized_block, replaced, why_not_plain
+from tvm_cascade.analysis.tir import DATA_PARALLEL, dtype_of, reads_buffer, substitute
 from tvm_cascade.analysis.update import single_store
 
 

@@ -13,8 +13,8 @@ from tvm import ir
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import Round, unlike
-from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
+from tvm_cascade.analysis.tir import dtype_of, uses
 
 FLOATS = ("float", "bfloat")
 

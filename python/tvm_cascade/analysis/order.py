@@ -14,9 +14,10 @@ from itertools import chain
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.domain import Program, Stage, loads_of
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.opaque import Opaque
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import loads_of
 
 Buffers = tuple[tirx.Var, ...]
 

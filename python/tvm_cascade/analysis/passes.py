@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, reads_buffer, uses
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import loads_of, reads_buffer, uses
 
 
 @dataclass(frozen=True)

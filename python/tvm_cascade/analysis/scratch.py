@@ -16,9 +16,9 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
 from tvm_cascade.analysis.statements import hands_over, mentions, replaced, uses_of
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute, uses
 
 Indices = tuple[ir.Expr, ...]
 

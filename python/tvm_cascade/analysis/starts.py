@@ -15,20 +15,11 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import REDUCERS
-from tvm_cascade.analysis.domain import (
-    DATA_PARALLEL,
-    REDUCTION,
-    dtype_of,
-    identity_of,
-    reads_buffer,
-    same,
-    substitute,
-    uses,
-    why_not_plain,
-)
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.statements import realized_block, renewed, replaced, with_block
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.statements import realized_block, renewed, replaced, why_not_plain, with_block
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, reads_buffer, same, substitute, uses
 from tvm_cascade.analysis.update import COMBINERS, single_store, split_update
 
 

@@ -1,4 +1,4 @@
-"""Nests as TVM has them: what they touch, and how a part of one is replaced."""
+"""Nests as TVM has them: whether they are plain, what they touch, and how a part of one is replaced."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ from collections.abc import Sequence
 
 import tvm_ffi
 from tvm import ir, s_tir, tirx
+from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import substitute
+from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, substitute, uses
 
 DETECT_ACCESS = "tirx.script_parsing_detect_access"
 """Annotation of blocks whose access regions TVM's own script completion fills in."""
 
 Uses = list[tuple[tirx.Var, tuple[ir.Expr, ...]]]
+
+
+def statements_of(root: s_tir.SBlock) -> list[tirx.Stmt]:
+    """The statements of the root block, in order."""
+    return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
 
 
 def block_names(nest: tirx.Stmt) -> list[str]:
@@ -37,6 +45,42 @@ def loops_of(nest: tirx.Stmt) -> list[tirx.For]:
         found.append(nest)
         nest = nest.body
     return found
+
+
+def why_not_plain(nest: tirx.Stmt) -> Reason | None:
+    """Why a nest around one block is not the plain one in which every loop is one block variable over its domain."""
+    loops, realize = [], nest
+    while isinstance(realize, tirx.For):
+        loops.append(realize)
+        realize = realize.body
+    block = realize.block
+    name = block.name_hint
+    if any(loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations for loop in loops):
+        return Reason("scheduled", f"a loop of block {name} is parallel, vectorised, unrolled, bound or annotated")
+    inner = [loop.loop_var for loop in loops]
+    lengths = [iv.dom.extent for iv in block.iter_vars] + [e for loop in loops for e in (loop.min, loop.extent)]
+    if any(uses(e, inner) for e in lengths) or not all(isinstance(iv.dom.min, prim.IntImm) for iv in block.iter_vars):
+        return Reason("symbolic_shape", f"block {name} has an extent that depends on another loop")
+    if block.match_buffers or block.alloc_buffers:
+        return Reason("opaque_block", f"block {name} matches or allocates buffers")
+    if any(iv.iter_type not in (DATA_PARALLEL, REDUCTION) for iv in block.iter_vars):
+        return Reason("opaque_block", f"block {name} has an opaque iterator")
+    bound: list[tirx.Var] = []
+    for iv, value in zip(block.iter_vars, realize.iter_values, strict=True):
+        loop = next((loop for loop in loops if loop.loop_var.same_as(value)), None)
+        constant = isinstance(value, prim.IntImm) and extent_of(iv.dom.extent) == 1
+        if loop is None and not constant:
+            return Reason("binding", f"block {name} binds {iv.var.name} to {value}")
+        if loop is not None:
+            whole = same_extent(extent_of(loop.extent), extent_of(iv.dom.extent))
+            if not whole or extent_of(loop.min) != 0 or int(iv.dom.min) != 0:
+                return Reason("predicate", f"block {name} runs over a part of {iv.var.name} that leaves its start out")
+            bound.append(loop.loop_var)
+    if len(bound) != len(loops):
+        return Reason("binding", f"block {name} has a loop that binds none of its variables")
+    if not (isinstance(realize.predicate, prim.IntImm) and int(realize.predicate) == 1):
+        return Reason("predicate", f"block {name} runs where {realize.predicate}")
+    return None
 
 
 def is_serial(loop: tirx.For) -> bool:

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 
 _ON_NUMBERS: dict[type, Callable[[Any, Any], bool]] = {
     prim.LT: operator.lt,

@@ -21,8 +21,9 @@ from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection, Tup
 from tvm_cascade.algebra.sampling import as_function
 from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Reason
-from tvm_cascade.analysis.domain import DATA_PARALLEL, REDUCTION, Stage, dtype_of, same, substitute
 from tvm_cascade.analysis.expression import NotExpressible
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute
 from tvm_cascade.analysis.tuple_form import INFINITE, TupleForm, constant_form
 
 ROUNDS, STEPS = 24, 7

@@ -10,7 +10,6 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, first, second
-from tvm_cascade.analysis.domain import dtype_of, loads_of, same
 from tvm_cascade.analysis.expression import (
     ARITHMETIC,
     RELATIONS,
@@ -22,6 +21,7 @@ from tvm_cascade.analysis.expression import (
     widens,
 )
 from tvm_cascade.analysis.meaning import CONNECTIVES
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same
 
 CONDITIONS: dict[type, Callable[..., sp.Basic]] = {
     **RELATIONS,

@@ -12,8 +12,9 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import REDUCERS
-from tvm_cascade.analysis.domain import dtype_of, identity_of, reads_buffer, same, started_at, substitute
 from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.reducers import identity_of, started_at
+from tvm_cascade.analysis.tir import dtype_of, reads_buffer, same, substitute
 
 COMBINERS: dict[str, type] = {
     "sum": prim.Add,

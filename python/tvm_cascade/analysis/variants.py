@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Stage, loads_of, substitute
 from tvm_cascade.analysis.extent import extent_of, more_than_one
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import loads_of, substitute
 
 Pattern = tuple[int | None, ...]
 

@@ -32,8 +32,9 @@ from tvm import ir, tirx
 from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
-from tvm_cascade.analysis.domain import Program, loads_of
 from tvm_cascade.analysis.passes import along_axis
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.bench import workloads as registry
 from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.one_core import on_one_core

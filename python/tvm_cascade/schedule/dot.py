@@ -7,7 +7,7 @@ last.
 
 from __future__ import annotations
 
-from tvm_cascade.analysis.domain import split_reduction
+from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.nest_schedule import Block, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import FusedLoop

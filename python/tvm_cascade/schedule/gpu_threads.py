@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from tvm import s_tir
 
-from tvm_cascade.analysis.domain import identity_of, same, split_reduction
+from tvm_cascade.analysis.reducers import identity_of, split_reduction
+from tvm_cascade.analysis.tir import same
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.roles import BlockPlan
 

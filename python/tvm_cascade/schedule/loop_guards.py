@@ -13,7 +13,8 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, identity_of, same, split_reduction, substitute, uses
+from tvm_cascade.analysis.reducers import identity_of, split_reduction
+from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
 from tvm_cascade.schedule.padding import guard_of
 
 __all__ = ["hoist_guards"]

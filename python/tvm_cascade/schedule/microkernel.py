@@ -14,8 +14,8 @@ from functools import cache
 
 from tvm import tirx
 
-from tvm_cascade.analysis.domain import split_reduction
 from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.schedule.cpu_target import Machine
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import Access, BlockPlan

@@ -14,9 +14,10 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, same, split_reduction, uses
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of
+from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.analysis.statements import DETECT_ACCESS
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
 from tvm_cascade.schedule.roles import OPERAND
 from tvm_cascade.transform.dead_tiles import greatest
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store

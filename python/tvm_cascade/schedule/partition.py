@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.tir import loads_of
 
 __all__ = ["keeps_storage"]
 

@@ -13,8 +13,8 @@ from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.dependence import independent
-from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.analysis.tir import loads_of, substitute, uses
 from tvm_cascade.schedule.partition import keeps_storage
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 

@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, substitute
+from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
 from tvm_cascade.schedule.roles import read_nests
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, greatest

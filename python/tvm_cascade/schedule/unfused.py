@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm import s_tir
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import split_reduction, started_at
+from tvm_cascade.analysis.reducers import split_reduction, started_at
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor

@@ -15,9 +15,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.statements import block_names, replaced
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction, row_block, tile_cycles
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor

@@ -17,9 +17,9 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 from tvm.target import Target
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, same, substitute
 from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.statements import replaced
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
 from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.padding import (

@@ -19,7 +19,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of, uses
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
 from tvm_cascade.tile.hopper.script import bind, ptx, put, registers
 from tvm_cascade.tile.merge.lanes import ALL_LANES

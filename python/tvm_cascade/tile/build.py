@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
-from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.kernels.column import ColumnKernel
 from tvm_cascade.tile.kernels.row import RowKernel

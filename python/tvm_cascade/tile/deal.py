@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tvm import sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import substitute
+from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.tile.live import Rows, live_tiles
 from tvm_cascade.tile.program import TileProgram
 

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, substitute
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.tile.binary import Clamped, Exp2
 from tvm_cascade.transform.printer import Printer, cast
 

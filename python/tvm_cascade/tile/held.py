@@ -23,8 +23,8 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import FORMATS
-from tvm_cascade.analysis.domain import dtype_of, loads_of
 from tvm_cascade.analysis.expression import AtomTable, NotExpressible
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.steps import Accumulate, Combine, ElementValue, Reduce, Step

@@ -15,8 +15,8 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, same, substitute, uses
 from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import greatest, slacks_of
 from tvm_cascade.transform.printer import cast

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.reshape import taken_apart
 
 STEP_BYTES = 32

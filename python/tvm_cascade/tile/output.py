@@ -8,11 +8,12 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, same, simplify_index, substitute, uses
 from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.reshape import inverted
 

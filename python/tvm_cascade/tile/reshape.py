@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, uses
 from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.transform.printer import cast
 
 

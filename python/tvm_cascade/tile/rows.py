@@ -14,7 +14,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.analysis.domain import dtype_of, identity_of, loads_of, substitute
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.tile.bits import KeptBits
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
 from tvm_cascade.tile.fragment import (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.analysis.domain import Program
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.build import Kernel, build_kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit

@@ -17,11 +17,12 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.domain import Program, loads_of, substitute, uses, variables_of
 from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import loads_of, substitute, uses, variables_of
 from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, check_partners, plain_value, read_operand
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.transform.dims import Dims

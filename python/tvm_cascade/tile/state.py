@@ -9,7 +9,7 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.analysis.domain import identity_of
+from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.tile.fragment import Symbols
 from tvm_cascade.tile.hopper.script import put, registers
 

@@ -9,12 +9,13 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of, loads_of, reads_buffer
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.opaque import Opaque
 from tvm_cascade.analysis.order import access_of
+from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import DETECT_ACCESS
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 

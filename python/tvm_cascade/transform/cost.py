@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.analysis.domain import Program, Stage, reads_buffer
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner
 from tvm_cascade.analysis.passes import passes_of
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import reads_buffer
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.layout import lay_out, plan_loop

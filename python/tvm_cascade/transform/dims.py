@@ -7,8 +7,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.domain import uses, variables_of
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.tir import uses, variables_of
 
 
 class Dims:

@@ -15,10 +15,10 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.domain import variables_of
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.tir import variables_of
 
 Split = Callable[[Atom], Sequence[ir.Expr]]
 """The factors that an atom is to be taken apart into; fewer than two leave it whole."""

@@ -6,8 +6,9 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.analysis.domain import dtype_of, identity_of
 from tvm_cascade.analysis.extract import Member
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.loop import COMBINE, as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast

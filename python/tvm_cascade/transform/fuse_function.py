@@ -10,8 +10,9 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.domain import Program, is_static, read_program
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.program import Program, is_static
+from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
 from tvm_cascade.transform.handoff import hand_to_tuner, summary_of

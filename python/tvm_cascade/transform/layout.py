@@ -13,10 +13,11 @@ import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.domain import Program, dtype_of, loads_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
 from tvm_cascade.transform.dims import Dims

@@ -25,8 +25,9 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
-from tvm_cascade.analysis.domain import identity_of, loads_of, substitute, uses
 from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import loads_of, substitute, uses
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
 from tvm_cascade.transform.elements import ElementPlan, Temporary
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store

@@ -13,8 +13,8 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.analysis.domain import loads_of, substitute, uses
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import loads_of, substitute, uses
 from tvm_cascade.transform.layout import Layout, contracts
 from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,

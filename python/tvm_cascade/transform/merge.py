@@ -7,7 +7,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.analysis.domain import dtype_of, identity_of
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.loop import COMBINE, as_number, cut_off, usable
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype

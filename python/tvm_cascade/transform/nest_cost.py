@@ -17,9 +17,10 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.analysis.domain import Stage, dtype_of, loads_of, uses
 from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 
 LEVELS: tuple[tuple[float, float], ...] = ((2e6, 128.0), (200e6, 27.0), (math.inf, 9.0))
 """(bytes that fit, bytes per ns) of each level of memory, nearest first."""

@@ -15,7 +15,8 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LN2, Lasting, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
 from tvm_cascade.algebra.offsets import Offsets, by_offset
-from tvm_cascade.analysis.domain import dtype_of, extreme
+from tvm_cascade.analysis.reducers import extreme
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError
 
 _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {

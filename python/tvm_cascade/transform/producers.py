@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.domain import Program, Stage, loads_of, uses
 from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import loads_of, uses
 
 
 @dataclass(frozen=True)

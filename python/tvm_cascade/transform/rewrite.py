@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from tvm import s_tir, tirx
 
-from tvm_cascade.analysis.domain import Program, Stage, dtype_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import access_of, among, sources_of
+from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import block_names
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import (

@@ -10,7 +10,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import first, second
-from tvm_cascade.analysis.domain import dtype_of, identity_of
+from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.nest import load, store
 from tvm_cascade.transform.printer import Printer
 

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.hopper.script import put, when
 from tvm_cascade.tile.state import State
 

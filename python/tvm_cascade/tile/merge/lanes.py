@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.hopper.script import bind, held
 from tvm_cascade.tile.merge.combine import Binary, Tuple
 

@@ -12,7 +12,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.offsets import Offsets
-from tvm_cascade.analysis.domain import identity_of
+from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.hopper.script import bind, held, put, registers
 from tvm_cascade.tile.merge.combine import combined

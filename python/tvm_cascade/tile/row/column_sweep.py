@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 from tvm_cascade.analysis.extent import extent_of, same_extent
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.merge.columns import ThreadStates
 from tvm_cascade.tile.row.chunk import ChunkFold

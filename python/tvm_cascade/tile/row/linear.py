@@ -16,8 +16,8 @@ import numpy as np
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.domain import dtype_of, substitute
 from tvm_cascade.analysis.extent import Extent, as_index, product
+from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.transform.printer import cast
 
 INDEX = "int64"

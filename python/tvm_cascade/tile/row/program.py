@@ -9,7 +9,7 @@ from tvm import ir
 
 from tvm_cascade.algebra.fold import Component, formula
 from tvm_cascade.algebra.reducer import PROD
-from tvm_cascade.analysis.domain import uses
+from tvm_cascade.analysis.tir import uses
 from tvm_cascade.tile.row.shape import Row, used_atoms
 from tvm_cascade.tile.steps import ElementValue, FoldTuple, Reduce, Step, StepPlanner
 from tvm_cascade.transform.scope import accumulator_dtype, component_dtype

@@ -16,11 +16,12 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.analysis.domain import Program, dtype_of, loads_of, uses, variables_of
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extent import Extent, more_than_one, product
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.row.linear import Access, Axis

@@ -11,8 +11,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.offsets import Offsets
-from tvm_cascade.analysis.domain import dtype_of
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.hopper.script import bind, when, whole
 from tvm_cascade.tile.output import Output, member_at

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from tvm import ir, sym, tirx
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
 from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.linear import Access, Axis, access_of
 

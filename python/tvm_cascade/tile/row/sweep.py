@@ -10,7 +10,7 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import loads_of
+from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.tile.hopper.script import bind, put, registers, when
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.cut import Cut

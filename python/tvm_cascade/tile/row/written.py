@@ -11,7 +11,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.domain import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.tile.hopper.script import put, registers, when
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.row.copies import as_multiple, copy_vector

@@ -1,0 +1,97 @@
+"""A PrimFunc as a list of stages: one block, one buffer, one value per point of its iteration domain.
+
+A block that reduces a tuple is several stages, one for each buffer, that share the block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import ir, s_tir, tirx
+
+from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.analysis.extent import Extent, extent_of
+from tvm_cascade.analysis.opaque import Opaque
+from tvm_cascade.analysis.statements import statements_of
+
+
+@dataclass(frozen=True)
+class Stage:
+    """buffer[indices] = value, or buffer[indices] ⊕= value over the reduction variables.
+
+    Attributes
+    ----------
+    name : the block's name.
+    buffer : what it writes.
+    block : the block itself; `nest` is the statement that holds it with its loops.
+    spatial, reduce : its iteration variables, with `extents` for each.
+    indices : where it writes, in its spatial variables.
+    value : the stored value, or the element of the reduction.
+    reducer : ⊕, None for an elementwise stage.
+    """
+
+    name: str
+    buffer: tirx.Var
+    block: s_tir.SBlock
+    nest: tirx.Stmt
+    spatial: tuple[tirx.Var, ...]
+    reduce: tuple[tirx.Var, ...]
+    extents: dict[tirx.Var, Extent]
+    indices: tuple[ir.Expr, ...]
+    value: ir.Expr
+    reducer: Reducer | None
+    init: ir.Expr | None
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is one part of a reduction of tuples."""
+        return self.reducer is not None and self.reducer.whole is not None
+
+
+@dataclass(frozen=True)
+class Program:
+    """The stages of a function, in order, and the nests that cannot be read; `params` are buffers and numbers."""
+
+    func: tirx.PrimFunc
+    root: s_tir.SBlock
+    stages: tuple[Stage, ...]
+    opaque: tuple[Opaque, ...] = ()
+
+    @property
+    def params(self) -> tuple[tirx.Var, ...]:
+        """The function's parameters, in order."""
+        return tuple(self.func.params)
+
+    @cached_property
+    def nests(self) -> tuple[tuple[Stage, ...] | Opaque, ...]:
+        """The statements of the root block, in order: the stages of each, or what it touches where it is not read."""
+        unread = {one.position: one for one in self.opaque}
+        return tuple(
+            unread.get(position) or tuple(stage for stage in self.stages if stage.nest.same_as(nest))
+            for position, nest in enumerate(statements_of(self.root))
+        )
+
+    def position(self, stage: Stage) -> int:
+        """The place of a stage's nest among all nests."""
+        return next(k for k, nest in enumerate(statements_of(self.root)) if nest.same_as(stage.nest))
+
+    def writer(self, buffer: tirx.Var) -> Stage | None:
+        """The stage that writes a buffer; None for an input, and for one that nests that are not read write."""
+        return next((stage for stage in self.stages if stage.buffer.same_as(buffer)), None)
+
+    def together(self, stage: Stage) -> tuple[Stage, ...]:
+        """The stages of the same block, in order: the parts of a tuple, or the stage alone."""
+        return tuple(other for other in self.stages if other.block.same_as(stage.block))
+
+    def is_param(self, buffer: tirx.Var) -> bool:
+        """Whether the caller passed the buffer, so that its contents are asked for."""
+        return any(buffer.same_as(param) for param in self.params)
+
+
+def is_static(program: Program) -> bool:
+    """Whether every extent is a number, of loops and of buffers: a cache may have more pages than a loop visits."""
+    buffers = [*filter(tirx.is_buffer_var, program.params), *program.root.alloc_buffers]
+    loops = [extent for stage in program.stages for extent in stage.extents.values()]
+    shapes = [extent_of(extent) for buffer in buffers for extent in buffer.ty.shape]
+    return all(isinstance(extent, int) for extent in (*loops, *shapes))

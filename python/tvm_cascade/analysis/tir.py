@@ -1,0 +1,74 @@
+"""Expressions of TensorIR: their dtype, what they read and use, substitution, simplification of indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.extent import Extent, as_index
+
+DATA_PARALLEL, REDUCTION = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
+
+
+def same(left: ir.Expr, right: ir.Expr) -> bool:
+    """Structural equality."""
+    return bool(tvm_ffi.structural_equal(left, right))
+
+
+def dtype_of(expression: ir.Expr) -> str:
+    """The dtype of a scalar expression or of a buffer's elements."""
+    ty = expression.ty
+    return str(ty.dtype)
+
+
+def loads_of(expression: ir.Expr) -> list[ir.TensorLoad]:
+    """Every buffer load in an expression, outermost first."""
+    found: list[ir.TensorLoad] = []
+    tvm_ffi.structural_walk(expression, (ir.TensorLoad, lambda load: found.append(load)), order="pre")
+    return found
+
+
+def reads_buffer(expression: ir.Expr, buffer: tirx.Var) -> bool:
+    """Whether the expression loads from the buffer."""
+    return any(load.source.same_as(buffer) for load in loads_of(expression))
+
+
+def variables_of(expression: ir.Expr) -> list[tirx.Var]:
+    """The scalar variables of an expression."""
+    found: list[tirx.Var] = []
+
+    def note(var: tirx.Var) -> None:
+        if not tirx.is_buffer_var(var) and not any(var.same_as(other) for other in found):
+            found.append(var)
+
+    tvm_ffi.structural_walk(expression, (ir.Var, note), order="pre")
+    return found
+
+
+def uses(expression: ir.Expr, variables: Sequence[tirx.Var]) -> bool:
+    """Whether any of the variables occurs in the expression."""
+    return any(var.same_as(other) for var in variables_of(expression) for other in variables)
+
+
+def substitute(expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+    """The expression with variables replaced, all at once."""
+
+    def replace(var: tirx.Var) -> ir.Expr:
+        return next((value for key, value in values.items() if key.same_as(var)), var)
+
+    return tvm_ffi.structural_map(expression, (ir.Var, replace))
+
+
+def simplify_index(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
+    """An integer expression simplified, with each variable in [0, extent).
+
+    A variable of extent 1 is kept, as if it had two values: which axis an index runs along must still be seen.
+    """
+    analyzer = tvm.sym.Analyzer()
+    for var, extent in extents.items():
+        last = as_index(max(extent, 2) if isinstance(extent, int) else extent, dtype_of(var))
+        analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), last))
+    return analyzer.simplify(expression)
