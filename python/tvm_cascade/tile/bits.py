@@ -20,8 +20,8 @@ from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
-from tvm_cascade.tile.hopper.script import bind, ptx, put, registers
 from tvm_cascade.tile.merge.lanes import ALL_LANES
 
 _BITS = 32

@@ -18,6 +18,7 @@ from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.tile.bits import KeptBits
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
+from tvm_cascade.tile.emit import bind, ptx, put, registers, whole
 from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
     DTYPE,
@@ -31,7 +32,6 @@ from tvm_cascade.tile.fragment import (
     register_index,
     write,
 )
-from tvm_cascade.tile.hopper.script import bind, ptx, put, registers, whole
 from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
 from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2

@@ -10,8 +10,8 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols
-from tvm_cascade.tile.hopper.script import put, registers
 
 COUNTER = "int32"
 """The dtype in which a state's positions are counted."""

@@ -7,7 +7,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.hopper.script import ptx, put, registers, when
+from tvm_cascade.tile.emit import ptx, put, registers, when
 
 
 class Barriers:

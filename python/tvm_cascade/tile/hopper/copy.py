@@ -7,7 +7,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.hopper.script import named, ptx
+from tvm_cascade.tile.emit import named, ptx
 from tvm_cascade.tile.operand import Operand
 
 BOX_BYTES = 128

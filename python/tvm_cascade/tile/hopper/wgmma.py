@@ -11,8 +11,8 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.emit import ptx
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.hopper.script import ptx
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
 
 _UNIT = 16

@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.hopper.script import bind, named, put, when, whole
+from tvm_cascade.tile.emit import bind, named, put, when, whole
 from tvm_cascade.tile.kernels.memory import MemoryKernel
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates

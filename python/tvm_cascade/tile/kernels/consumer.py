@@ -10,10 +10,10 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.script import bind, branches, ptx, put, registers, when
 from tvm_cascade.tile.kernels.packing import Packing
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles

@@ -10,9 +10,9 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.hopper.script import bind, ptx, registers, when, whole
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
 from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, runs_along
 from tvm_cascade.tile.output import Output, member_at

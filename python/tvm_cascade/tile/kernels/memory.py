@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.hopper.script import bind, whole
+from tvm_cascade.tile.emit import bind, whole
 from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors

@@ -18,8 +18,8 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, NEIGHBOURS, QUAD, ROWS
-from tvm_cascade.tile.hopper.script import bind, ptx, put, registers
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.steps import Accumulate

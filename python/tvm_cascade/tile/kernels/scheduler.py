@@ -19,7 +19,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.deal import NOTHING
-from tvm_cascade.tile.hopper.script import bind, put, registers, when
+from tvm_cascade.tile.emit import bind, put, registers, when
 
 
 @dataclass(frozen=True)

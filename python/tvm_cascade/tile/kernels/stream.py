@@ -24,10 +24,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.config import StreamConfig, dealt
+from tvm_cascade.tile.emit import bind, branches, named, ptx, when, whole
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.script import bind, branches, named, ptx, when, whole
 from tvm_cascade.tile.kernels.consumer import Consumer
 from tvm_cascade.tile.kernels.epilogue import Epilogue
 from tvm_cascade.tile.kernels.scheduler import Item, Scheduler

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.hopper.script import put, when
+from tvm_cascade.tile.emit import put, when
 from tvm_cascade.tile.state import State
 
 LAUNCHES = 16

@@ -14,7 +14,7 @@ from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.hopper.script import named, put, registers
+from tvm_cascade.tile.emit import named, put, registers
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.state import State
 

@@ -19,8 +19,8 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.tile.emit import bind, put
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.hopper.script import bind, put
 from tvm_cascade.tile.state import COUNTER, State
 from tvm_cascade.transform.loop import COMBINE, cut_off, usable
 

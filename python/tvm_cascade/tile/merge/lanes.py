@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.hopper.script import bind, held
+from tvm_cascade.tile.emit import bind, held
 from tvm_cascade.tile.merge.combine import Binary, Tuple
 
 ALL_LANES = 0xFFFFFFFF

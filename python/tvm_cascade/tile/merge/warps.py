@@ -8,7 +8,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.hopper.script import named, put, when
+from tvm_cascade.tile.emit import named, put, when
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.state import State
 

@@ -13,8 +13,8 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.tile.emit import bind, held, put, registers
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.hopper.script import bind, held, put, registers
 from tvm_cascade.tile.merge.combine import combined
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import COUNTER, State

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.hopper.script import bind, branches, held, named, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, held, named, put, registers, when
 from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, itemsize
 from tvm_cascade.transform.printer import cast
 

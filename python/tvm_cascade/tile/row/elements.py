@@ -11,8 +11,8 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import as_index, product
 from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.tile.emit import named, put, registers, when
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.hopper.script import named, put, registers, when
 from tvm_cascade.tile.row.copies import as_multiple, copy_shifted, copy_vector
 from tvm_cascade.tile.row.linear import (
     INDEX,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tvm import ir, sym, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.hopper.script import bind, held
+from tvm_cascade.tile.emit import bind, held
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, Access, factor, is_shifted, itemsize
 from tvm_cascade.tile.row.segment import Segment

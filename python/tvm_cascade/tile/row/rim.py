@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.hopper.script import held, whole
+from tvm_cascade.tile.emit import held, whole
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.peel import Peel

@@ -13,8 +13,8 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.script import bind, named, ptx, when
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import INDEX, Access, itemsize

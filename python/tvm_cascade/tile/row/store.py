@@ -13,8 +13,8 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import bind, when, whole
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.hopper.script import bind, when, whole
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.linear import Axis

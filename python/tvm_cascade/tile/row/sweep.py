@@ -11,7 +11,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.hopper.script import bind, put, registers, when
+from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors, Vectors

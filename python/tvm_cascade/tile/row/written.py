@@ -12,7 +12,7 @@ from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
-from tvm_cascade.tile.hopper.script import put, registers, when
+from tvm_cascade.tile.emit import put, registers, when
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.row.copies import as_multiple, copy_vector
 from tvm_cascade.tile.row.elements import Vectors, registers_of
