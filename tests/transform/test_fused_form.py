@@ -15,12 +15,12 @@ from tvm import ir, s_tir, tirx
 from tvm.script import tirx as T
 
 from tvm_cascade.bench import workloads
+from tvm_cascade.bench.temporaries import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.handoff import FUSED, SCHEDULE_RULE
 from tvm_cascade.transform.nest import ROLE
-from tvm_cascade.transform.temporaries import temporaries, temporary_bytes
 
 from ..analysis.programs import Attention, array, each, program, softmax_stages, softmax_stats, variance
 from ..golden.compare import assert_golden

@@ -14,9 +14,9 @@ from tvm.s_tir import dlight
 
 from tvm_cascade.bench import numpy_peer, torch_peer
 from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.temporaries import temporary_bytes
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
 from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.transform.temporaries import temporary_bytes
 
 Array = NDArray[Any]
 
