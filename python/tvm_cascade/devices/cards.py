@@ -1,0 +1,46 @@
+"""GPUs, a row each: what schedules and kernels are cut for. To add a card is to add its row to `CARDS`."""
+
+from __future__ import annotations
+
+from tvm_cascade.devices.device import Gpu, Instructions
+
+_KIB, _MIB = 1024, 1024 * 1024
+_PTX = frozenset({Instructions.PTX})
+
+H200 = Gpu(
+    "NVIDIA H200",
+    "sm_90a",
+    processors=132,
+    shared_bytes=228 * _KIB,
+    block_shared_bytes=227 * _KIB,
+    reserved_shared_bytes=1 * _KIB,
+    largest_cluster=8,
+    l2_bytes=50 * _MIB,
+    memory_bytes_per_second=4.8e12,
+    instructions=_PTX | {Instructions.WGMMA},
+)
+
+H100 = Gpu(
+    "NVIDIA H100 80GB HBM3",
+    "sm_90a",
+    processors=132,
+    shared_bytes=228 * _KIB,
+    block_shared_bytes=227 * _KIB,
+    reserved_shared_bytes=1 * _KIB,
+    largest_cluster=8,
+    l2_bytes=50 * _MIB,
+    memory_bytes_per_second=3.35e12,
+    instructions=_PTX | {Instructions.WGMMA},
+)
+
+ANY_CUDA = Gpu("a CUDA GPU", "", processors=132, instructions=_PTX)
+"""What every card since 2017 has; processors as of the largest."""
+
+CARDS: tuple[Gpu, ...] = (H200, H100)
+"""The cards that are known; of those of one architecture, the first stands for it."""
+
+UNKNOWN: dict[str, Gpu] = {"cuda": ANY_CUDA}
+"""By kind of target, what a card is taken for that has no row."""
+
+ANY_GPU = Gpu("a GPU", "", processors=32)
+"""A GPU of a kind that nothing is known of."""

@@ -1,0 +1,98 @@
+"""What a program is cut for: processors, threads, registers, memories and instructions of one machine, as a value.
+
+A device is handed down from where the target is known; nothing that chooses tiles, threads or kernels looks for one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import tvm
+
+
+class Instructions(Enum):
+    """A family of instructions that kernels are written in, beyond what TVM generates for every GPU."""
+
+    PTX = "PTX"
+    """Warp shuffles, asynchronous copies and named barriers of NVIDIA's virtual machine."""
+
+    WGMMA = "WGMMA"
+    """Warp-group matrix products, TMA copies and transaction barriers: Hopper's own."""
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A CPU.
+
+    Attributes
+    ----------
+    name : as LLVM calls the processor; empty where the target does not say.
+    cores : that a parallel loop is spread over.
+    vector_bytes : of one vector register.
+    vector_registers : their number.
+    l1_bytes, l2_bytes : of the caches of one core.
+    """
+
+    name: str = ""
+    cores: int = 1
+    vector_bytes: int = 16
+    vector_registers: int = 16
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 2 * 1024 * 1024
+
+    def lanes(self, dtype: str) -> int:
+        """Elements of a dtype in one vector register."""
+        return max(1, self.vector_bytes // tvm.DataType(dtype).itemsize)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU. A *processor* is a streaming multiprocessor, or a compute unit.
+
+    Attributes
+    ----------
+    name : the vendor's name of the card, as its driver reports it.
+    arch : of its code, as compilers call it.
+    processors : their number.
+    warp : threads that run in lockstep.
+    max_threads : of a block.
+    registers : 32-bit registers of a processor.
+    register_unit : a thread's registers are allocated in multiples of this.
+    shared_bytes : shared memory of a processor.
+    block_shared_bytes : that one block may ask for at launch.
+    static_shared_bytes : that one block may declare.
+    reserved_shared_bytes : that the system takes of each block's.
+    largest_cluster : blocks of a cluster that reach each other's shared memory; 1 where there are no clusters.
+    l2_bytes : of the cache that processors share.
+    memory_bytes_per_second : bandwidth of the memory on paper.
+    instructions : families that kernels may be written in.
+    schedule_threads : of the blocks that S-TIR schedules launch.
+    accumulators : registers of a thread that results may stay in there; the rest is for operands and addresses.
+    """
+
+    name: str
+    arch: str
+    processors: int
+    warp: int = 32
+    max_threads: int = 1024
+    registers: int = 64 * 1024
+    register_unit: int = 8
+    shared_bytes: int = 48 * 1024
+    block_shared_bytes: int = 48 * 1024
+    static_shared_bytes: int = 48 * 1024
+    reserved_shared_bytes: int = 0
+    largest_cluster: int = 1
+    l2_bytes: int = 4 * 1024 * 1024
+    memory_bytes_per_second: float = 0.0
+    instructions: frozenset[Instructions] = frozenset()
+    schedule_threads: int = 256
+    accumulators: int = 128
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks form clusters, and bulk copies bring their data."""
+        return self.largest_cluster > 1
+
+
+Device = Cpu | Gpu

@@ -1,0 +1,76 @@
+"""The device that a target describes: a CPU from its features, a GPU from the row of its card."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tvm
+from tvm.target import Target, codegen
+
+from tvm_cascade.devices import cards
+from tvm_cascade.devices.device import Cpu, Device, Gpu
+
+ANY_CPU = Cpu()
+"""What programs are cut for where no target is named."""
+
+_AVX512, _AVX, _SHORT = 64, 32, 16
+"""Bytes of a vector register."""
+
+
+def device_of(target: Target) -> Device:
+    """The CPU or the GPU that a target describes."""
+    if target.kind.name == "llvm":
+        return cpu_of(target)
+    return ANY_CPU if "cpu" in target.keys or target.kind.name == "c" else card_of(target)
+
+
+def cpu_of(target: Target) -> Cpu:
+    """The CPU of an LLVM target; vectors of 128 bits where its features say nothing."""
+    features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    name, cores = str(target.attrs.get("mcpu", "")), int(target.attrs.get("num-cores", 0) or 0) or 1
+    if "avx512f" in features:
+        return Cpu(name, cores, _AVX512, 32)
+    if "avx" in features:
+        return Cpu(name, cores, _AVX, 16)
+    arm = any(feature in features for feature in ("neon", "sve"))
+    return Cpu(name, cores, _SHORT, 32 if arm else 16)
+
+
+def card_of(target: Target) -> Gpu:
+    """The GPU of a target: the card that its `model` names, or the first of its architecture, or any of its kind.
+
+    A target may restrict the threads of a block, and the shared memory that one declares. A card without a row of its
+    own is asked for its processors where it is the one of this machine.
+    """
+    arch, model = _named(target, "arch") or _named(target, "mcpu"), _named(target, "model")
+    known = [card for card in cards.CARDS if card.arch in (arch, f"{arch}a")]  # Hopper reports sm_90
+    unknown = dataclasses.replace(cards.UNKNOWN.get(target.kind.name, cards.ANY_GPU), arch=arch)
+    card = next((card for card in known if card.name == model), known[0] if known else unknown)
+    if model not in ("", card.name):
+        card = _as_reported(card, target.kind.name, model)
+    return dataclasses.replace(
+        card,
+        warp=int(target.attrs.get("thread_warp_size", 0) or card.warp),
+        max_threads=int(target.attrs.get("max_num_threads", 0) or card.max_threads),
+        static_shared_bytes=min(
+            card.static_shared_bytes,
+            int(target.attrs.get("max_shared_memory_per_block", 0) or card.static_shared_bytes),
+        ),
+    )
+
+
+def _named(target: Target, attribute: str) -> str:
+    return str(target.attrs.get(attribute, "") or "")
+
+
+def _as_reported(card: Gpu, kind: str, model: str) -> Gpu:
+    """A card with what the driver says of the GPU of that name; as it was where this machine has none."""
+    device = tvm.device(kind, 0)
+    if not device.exist or str(device.device_name) != model:
+        return card
+    return dataclasses.replace(
+        card,
+        name=model,
+        processors=int(device.multi_processor_count),
+        l2_bytes=int(device.l2_cache_size_bytes or card.l2_bytes),
+    )
