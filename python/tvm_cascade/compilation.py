@@ -19,6 +19,7 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.generation import export_library, generate
 from tvm_cascade.lowering_cuda import lower_cuda
@@ -265,13 +266,13 @@ def _scheduled(
     readable = plain or (fused and not _is_scheduled(func))
     if not options.schedule or not readable:
         return func, (), None
-    func, why = round_float8(func), None
+    func, why, cpu = round_float8(func), None, cpu_of(target)
     tuned = fused and tuning.wanted
-    lowered = tuning.best(whole_tiles(func, target), target, options.vector_math) if tuned else None
+    lowered = tuning.best(whole_tiles(func, cpu), target, options.vector_math) if tuned else None
     if lowered is None:
         try:
-            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, target)))
-            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, target)
+            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, cpu)))
+            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, cpu)
             lowered = schedule.mod["main"]
         except Exception as error:  # such as: a nest that was not read writes over what others read
             lowered, why = func, AsItIs.after("our schedule does not apply", error)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.devices.read import card_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
@@ -53,7 +54,7 @@ def _lowered(
     func = round_float8(outcome.readable)
     try:
         schedule = s_tir.Schedule(private_copy(func))
-        schedule_gpu(schedule, target)
+        schedule_gpu(schedule, card_of(target))
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
     return launch_serial(schedule.mod["main"]), chosen

@@ -13,6 +13,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import s_tir, tirx
 
+from tvm_cascade.devices.read import card_of
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.float8 import round_float8
@@ -34,7 +35,7 @@ def scheduled(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function under the GPU schedule."""
     own = tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": round_float8(func)})))
     schedule = s_tir.Schedule(own)
-    schedule_gpu(schedule, TARGET)
+    schedule_gpu(schedule, card_of(TARGET))
     return launch_serial(schedule.mod["main"])
 
 

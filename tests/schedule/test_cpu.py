@@ -12,23 +12,24 @@ from tvm import s_tir, tirx
 from tvm.script import tirx as T
 from tvm.target import Target
 
+from tvm_cascade.devices.device import Cpu
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.schedule.cpu_target import Machine, machine_of
 from tvm_cascade.schedule.microkernel import register_tile
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 
 from .fused_programs import attention, overwriting, variance
 
 TARGET = Target({"kind": "llvm", "num-cores": 2})
-AVX2, AVX512 = Machine(32, 16, 2), Machine(64, 32, 2)
+AVX2, AVX512 = Cpu("", 2, 32, 16), Cpu("", 2, 64, 32)
 
 
 def scheduled(
     func: tirx.PrimFunc, schedule: Callable[..., None] = schedule_cpu, target: Target = TARGET, **options: int
 ) -> tirx.PrimFunc:
     sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func}))))
-    schedule(sch, target, **options)
+    schedule(sch, cpu_of(target), **options)
     return sch.mod["main"]
 
 
@@ -150,13 +151,13 @@ def test_no_temporary_grows_with_the_keys() -> None:
 @pytest.mark.parametrize("mcpu, lanes", [("haswell", 8), ("skylake-avx512", 16), ("x86-64", 4)])
 def test_vectors_are_as_wide_as_the_targets(mcpu: str, lanes: int) -> None:
     target = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu, "num-cores": 2})
-    assert machine_of(target).lanes("float32") == lanes
+    assert cpu_of(target).lanes("float32") == lanes
     assert lanes in vector_extents(scheduled(attention(2, 128, 256, 64, 128), target=target))
 
 
 def test_features_masked_off_a_target_are_not_used() -> None:
     target = Target({"kind": "llvm", "mcpu": "skylake-avx512", "mattr": ["-avx512f"]})
-    assert machine_of(target).vector_bytes == 32
+    assert cpu_of(target).vector_bytes == 32
 
 
 def test_row_folds_are_vectors_over_contiguous_data() -> None:
@@ -178,12 +179,10 @@ def test_scheduling_leaves_the_callers_function_as_it_was() -> None:
     assert func.script() == before
 
 
-@pytest.mark.parametrize("machine, budget", [(AVX2, 16), (AVX512, 32)])
+@pytest.mark.parametrize("cpu, budget", [(AVX2, 16), (AVX512, 32)])
 @pytest.mark.parametrize("lanes, rows", [(64, 64), (64, 128), (16, 256), (80, 16), (20, 64), (64, 1), (7, 30)])
-def test_a_register_tile_fits_the_registers_and_divides_the_lanes(
-    machine: Machine, budget: int, lanes: int, rows: int
-) -> None:
-    width, vectors, tall = register_tile(lanes, rows, machine, "float32")
+def test_a_register_tile_fits_the_registers_and_divides_the_lanes(cpu: Cpu, budget: int, lanes: int, rows: int) -> None:
+    width, vectors, tall = register_tile(lanes, rows, cpu, "float32")
     operand = vectors if tall > 1 else 0
     assert vectors * tall + operand + 1 <= budget
     assert lanes % (width * vectors) == 0
@@ -258,7 +257,7 @@ def test_an_unfused_contraction_is_right(shape: tuple[int, int, int]) -> None:
 
 def test_an_unfused_contraction_packs_what_is_not_contiguous_and_uses_vectors() -> None:
     func = scheduled(product_unfused(64, 64, 64), schedule_unfused_cpu)
-    assert machine_of(TARGET).lanes("float32") in vector_extents(func)
+    assert cpu_of(TARGET).lanes("float32") in vector_extents(func)
     blocks: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, blocks.append))
     assert sum(len(block.alloc_buffers) for block in blocks) >= 1, "y is copied into panels"

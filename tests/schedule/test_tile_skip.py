@@ -16,6 +16,7 @@ from tvm import ir, s_tir, sym, te, tirx
 from tvm.ir import Expr
 from tvm.target import Target
 
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
@@ -63,7 +64,7 @@ def scheduled(func: tirx.PrimFunc, segments: int = 1) -> tirx.PrimFunc:
     outcome = fuse_function(func, FuseOptions(force=True, tile=TILE, segments=segments))
     assert outcome.fused, [str(d.reason) for d in outcome.decisions]
     sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": outcome.func}))))
-    schedule_cpu(sch, EIGHT_LANES, ROWS)
+    schedule_cpu(sch, cpu_of(EIGHT_LANES), ROWS)
     return sch.mod["main"]
 
 

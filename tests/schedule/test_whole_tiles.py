@@ -16,6 +16,7 @@ from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.compilation import compile_unfused, host_target
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.loop_guards import hoist_guards
@@ -162,7 +163,7 @@ def test_rows_are_cut_into_blocks_of_whole_vectors(length: int) -> None:
 
 def test_lengths_that_are_whole_stay_as_they_are() -> None:
     func = fused(64, 512)
-    assert whole_tiles(func, TARGET) is func
+    assert whole_tiles(func, cpu_of(TARGET)) is func
 
 
 def test_temporaries_hold_one_tile_of_keys_at_any_length() -> None:
@@ -231,11 +232,11 @@ def test_a_product_on_its_own_is_right_at_any_shape(shape: tuple[int, int, int])
 
 def test_a_product_on_its_own_fills_vectors_and_blocks() -> None:
     func = product(577, 577, 24)
-    whole = whole_products(func, TARGET)
+    whole = whole_products(func, cpu_of(TARGET))
     extents = {int(e) for b in whole.body.block.alloc_buffers for e in b.ty.shape}
     assert any(extent % 16 == 0 and 577 < extent < 600 for extent in extents)
     plain = product(64, 64, 64)
-    assert whole_products(plain, TARGET) is plain
+    assert whole_products(plain, cpu_of(TARGET)) is plain
 
 
 @T.prim_func(s_tir=True)
@@ -265,6 +266,8 @@ def test_a_guard_ends_the_loop_that_it_speaks_of() -> None:
 
 def test_copies_of_operands_say_so() -> None:
     copies = [
-        block for block in blocks(whole_tiles(fused(77, 521), TARGET)) if block.annotations.get(ROLE) == "operand"
+        block
+        for block in blocks(whole_tiles(fused(77, 521), cpu_of(TARGET)))
+        if block.annotations.get(ROLE) == "operand"
     ]
     assert sorted(block.name_hint for block in copies) == ["k_whole", "q_whole"], "what is weighed is read where it is"

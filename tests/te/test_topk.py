@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tvm
 from tvm import s_tir, te, tirx
-from tvm.target import Target
 
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
@@ -167,6 +167,6 @@ def test_a_router_is_one_loop_and_right_under_the_cpu_schedule(name: str) -> Non
     outcome = fuse_function(func, FuseOptions(force=True))
     assert [decision.reason.code for decision in outcome.decisions] == ["fold"]
     sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": outcome.func}))))
-    schedule_cpu(sch, Target({"kind": "llvm", "num-cores": 2}))
+    schedule_cpu(sch, Cpu(cores=2))
     found = run(build(sch.mod["main"]), outcome.func, given)
     assert_close(found, func, given, run(build(func), func, given), job.shape["experts"])

@@ -11,6 +11,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.transform.nest import ROLE
@@ -58,7 +59,7 @@ def test_the_cpu_schedule_leaves_tuples_right(name: str) -> None:
     target = Target({"kind": "llvm", "num-cores": 2})
     func = unfused(name).fuse(tile=8)
     sch = s_tir.Schedule(tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func}))))
-    schedule_cpu(sch, target)
+    schedule_cpu(sch, cpu_of(target))
     for kind in ("normal", "ties"):
         given = drawn(name, kind)
         assert_close(

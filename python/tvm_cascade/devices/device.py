@@ -67,7 +67,7 @@ class Gpu:
     l2_bytes : of the cache that processors share.
     memory_bytes_per_second : bandwidth of the memory on paper.
     instructions : families that kernels may be written in.
-    schedule_threads : of the blocks that S-TIR schedules launch.
+    schedule_threads : of the blocks that S-TIR schedules launch, where so many are allowed.
     accumulators : registers of a thread that results may stay in there; the rest is for operands and addresses.
     """
 
@@ -88,6 +88,11 @@ class Gpu:
     instructions: frozenset[Instructions] = frozenset()
     schedule_threads: int = 256
     accumulators: int = 128
+
+    @property
+    def threads(self) -> int:
+        """Of the blocks that S-TIR schedules launch here."""
+        return min(self.schedule_threads, self.max_threads)
 
     @property
     def has_clusters(self) -> bool:

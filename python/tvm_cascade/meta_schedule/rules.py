@@ -12,6 +12,7 @@ import tvm_ffi
 from tvm import s_tir
 from tvm.target import Target, codegen
 
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
 from tvm_cascade.schedule.private_copy import private_copy
 
@@ -32,11 +33,11 @@ def schedule_cpu(sch: s_tir.Schedule, _anchor: s_tir.schedule.SBlockRV) -> list[
     list of Schedule
         One for each choice of rows that makes a difference.
     """
-    target = _target_of(sch)
+    cpu = cpu_of(_target_of(sch))
     designs: list[s_tir.Schedule] = []
     for most_rows in MOST_ROWS:
         design = _private_copy(sch)
-        apply_schedule(design, target, most_rows)
+        apply_schedule(design, cpu, most_rows)
         if not any(tvm_ffi.structural_equal(design.mod, other.mod) for other in designs):
             designs.append(design)
     return designs

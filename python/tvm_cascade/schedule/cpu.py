@@ -9,10 +9,8 @@ parallel for block of rows:
 from __future__ import annotations
 
 from tvm import s_tir
-from tvm.target import Target
 
-from tvm_cascade.analysis.tir import variables_of
-from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.cpu_tiling import TiledLoop, loops_after_tiling, tile_rows
 from tvm_cascade.schedule.dot import find_dot, schedule_dot, split_dot
 from tvm_cascade.schedule.microkernel import (
@@ -31,45 +29,43 @@ from tvm_cascade.schedule.unfused import schedule_alone
 __all__ = ["schedule_cpu"]
 
 
-def schedule_cpu(sch: s_tir.Schedule, target: Target, most_rows: int = CONTRACTED_ROWS) -> None:
+def schedule_cpu(sch: s_tir.Schedule, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> None:
     """Schedules a fused function for a CPU, in place.
 
     Parameters
     ----------
     sch : over a module whose "main" function came from the rewrite. It should own its module: TVM's Schedule may write
         into the very function that it was given.
-    target : an LLVM target; its features give the width and number of vector registers.
+    cpu : whose vectors, registers and cores loops are cut for.
     most_rows : rows of a block, which one task works on, at most.
     """
-    machine, deferred = machine_of(target), Deferred()
+    deferred = Deferred()
     func = sch.mod["main"]
     loops = read_fused_loops(func)
     handled: set[str] = set()
     for loop in loops:
         handled |= {plan.name for plan in (*loop.before, *loop.blocks, *loop.after)}
-        rows = plan_rows(loop, machine, most_rows)
+        rows = plan_rows(loop, cpu, most_rows)
         if rows is None:
             for plan in (*loop.before, *loop.blocks, *loop.after):
-                schedule_alone(sch, machine, deferred, plan, loop.outer if plan in loop.blocks else 0)
+                schedule_alone(sch, cpu, deferred, plan, loop.outer if plan in loop.blocks else 0)
         else:
-            _LoopSchedule(sch, machine, deferred, loop, rows).run()
+            _LoopSchedule(sch, cpu, deferred, loop, rows).run()
     for plan in plan_alone(func):
         if plan.name not in handled:
-            schedule_alone(sch, machine, deferred, plan, 0)
+            schedule_alone(sch, cpu, deferred, plan, 0)
     deferred.apply(sch)
 
 
 class _LoopSchedule:
     """One fused loop with shared rows."""
 
-    def __init__(
-        self, sch: s_tir.Schedule, machine: Machine, deferred: Deferred, loop: FusedLoop, rows: RowPlan
-    ) -> None:
-        self.sch, self.machine, self.deferred, self.loop, self.rows = sch, machine, deferred, loop, rows
+    def __init__(self, sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, loop: FusedLoop, rows: RowPlan) -> None:
+        self.sch, self.cpu, self.deferred, self.loop, self.rows = sch, cpu, deferred, loop, rows
 
     def run(self) -> None:
         sch, row = self.sch, self.rows.row
-        dot = find_dot(self.loop, self.machine, set(self.rows.contractions))
+        dot = find_dot(self.loop, self.cpu, set(self.rows.contractions))
         partial = None if dot is None else split_dot(self._whole_nest(dot))
         tiled = tile_rows(sch, self.loop, row, self.rows.block)
         finishers = [sch.get_sblock(plan.name) for plan in self.loop.after]
@@ -90,7 +86,7 @@ class _LoopSchedule:
         for plan, block in zip(self.loop.after, finishers, strict=True):
             own = [a for a in plan.own if a not in self.loop.rows]
             inner = sch.get_loops(block)[-len(own) :] if own else []
-            schedule_fold(Nest(sch, self.machine, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
+            schedule_fold(Nest(sch, self.cpu, self.deferred, plan, block, dict(zip(own, inner, strict=True))))
         self.deferred.parallel.append(tiled.tasks)
         # Where a tuple is combined in place, TVM's storage planner loses its buffers in a loop that was taken apart.
         tuples = any(len(plan.stores) > 1 and plan.role == "partial" for plan in self.loop.blocks)
@@ -104,13 +100,13 @@ class _LoopSchedule:
         plan = next(plan for plan in self.loop.blocks if plan.name == name)
         block = self.sch.get_sblock(name)
         loops = dict(zip(plan.own, self.sch.get_loops(block)[self.loop.outer :], strict=True))
-        return Nest(self.sch, self.machine, self.deferred, plan, block, loops)
+        return Nest(self.sch, self.cpu, self.deferred, plan, block, loops)
 
     def _nest(self, plan: BlockPlan) -> Nest:
         panel = self.rows.panel if plan.name in self.rows.in_panels else 0
         loops = loops_after_tiling(self.sch, plan, self.loop, self.rows.row)
         block = self.sch.get_sblock(plan.name)
-        return Nest(self.sch, self.machine, self.deferred, plan, block, loops, self.rows.row, panel)
+        return Nest(self.sch, self.cpu, self.deferred, plan, block, loops, self.rows.row, panel)
 
     def _bring(self, plan: BlockPlan, tiled: TiledLoop) -> None:
         """Copies an operand where the loop needs it: once for a block of rows, or for each tile."""
@@ -119,7 +115,7 @@ class _LoopSchedule:
         block = self.sch.get_sblock(plan.name)
         self.sch.compute_at(block, tiled.tasks if once else tiled.tile, preserve_unit_loops=True)
         loops = dict(zip(plan.own, self.sch.get_loops(block)[-len(plan.own) :], strict=True))
-        schedule_fold(Nest(self.sch, self.machine, self.deferred, plan, block, loops))
+        schedule_fold(Nest(self.sch, self.cpu, self.deferred, plan, block, loops))
 
     def _pack(self, nest: Nest, contraction: Contraction, tiled: TiledLoop) -> None:
         for access in contraction.packed:
@@ -138,11 +134,13 @@ class _LoopSchedule:
 
     def _panel_of(self, nest: Nest, contraction: Contraction) -> int:
         rows = nest.extent(contraction.broadcast)
-        width, vectors, _ = register_tile(nest.extent(contraction.lanes), rows, self.machine, nest.dtype)
+        width, vectors, _ = register_tile(nest.extent(contraction.lanes), rows, self.cpu, nest.dtype)
         return width * vectors
 
     @staticmethod
     def _same_in_all_tiles(plan: BlockPlan, access: Access) -> bool:
+        from tvm_cascade.analysis.tir import variables_of
+
         own = list(plan.variables.values())
         return all(any(v.same_as(o) for o in own) for index in access.indices for v in variables_of(index))
 

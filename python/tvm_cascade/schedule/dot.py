@@ -8,7 +8,7 @@ last.
 from __future__ import annotations
 
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import FusedLoop
 
@@ -16,7 +16,7 @@ POSITIONS = 8
 """Dot products that run at once: as many as two pipelined multiply-adders keep busy."""
 
 
-def find_dot(loop: FusedLoop, machine: Machine, contractions: set[str]) -> str | None:
+def find_dot(loop: FusedLoop, cpu: Cpu, contractions: set[str]) -> str | None:
     """The producer that is a dot product, by name. TVM factors only the first nest of a loop."""
     plan = loop.blocks[0]
     if plan.role != "producer" or plan.name in contractions or len(plan.reduce) != 1 or len(plan.stores) != 1:
@@ -27,14 +27,14 @@ def find_dot(loop: FusedLoop, machine: Machine, contractions: set[str]) -> str |
     contiguous = all(plan.step(access, axis) in (0, 1) for access in plan.loads)
     if reduction is None or reduction[0].name != "sum" or not contiguous or inside is None or inside in loop.rows:
         return None
-    lanes = machine.lanes(str(plan.stores[0].buffer.ty.dtype))
+    lanes = cpu.lanes(str(plan.stores[0].buffer.ty.dtype))
     return plan.name if power_of_two_divisor(plan.extents[axis], lanes) > 1 else None
 
 
 def split_dot(nest: Nest) -> Block:
     """Factors the lanes out of a dot product, before its rows are cut; gives the block of partial sums."""
     (axis,) = nest.plan.reduce
-    width = power_of_two_divisor(nest.extent(axis), nest.machine.lanes(nest.dtype))
+    width = power_of_two_divisor(nest.extent(axis), nest.cpu.lanes(nest.dtype))
     _, lane = nest.sch.split(nest.loops[axis], [None, width])
     return nest.sch.rfactor(lane, len(nest.plan.stores[0].indices))
 

@@ -10,13 +10,12 @@ A fused loop that no block of threads has room for, and every nest outside of fu
 from __future__ import annotations
 
 from tvm import s_tir, tirx
-from tvm.target import Target
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.cpu_tiling import loops_after_tiling, tile_rows
 from tvm_cascade.schedule.gpu_alone import schedule_kernel_alone
 from tvm_cascade.schedule.gpu_plan import KernelPlan, family_of, is_any, plan_kernel, readers_outside
 from tvm_cascade.schedule.gpu_product import Rectangle, schedule_product, staged_loads, take_rectangle
-from tvm_cascade.schedule.gpu_target import Gpu, gpu_of
 from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.roles import BlockPlan, FusedLoop, plan_alone, read_fused_loops
@@ -24,7 +23,7 @@ from tvm_cascade.schedule.roles import BlockPlan, FusedLoop, plan_alone, read_fu
 __all__ = ["schedule_gpu"]
 
 
-def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
+def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
     """Schedules a function for a CUDA GPU, in place; it may hold fused loops or none.
 
     Nests that could not be read, and those whose iterations depend on each other, are left alone:
@@ -34,9 +33,9 @@ def schedule_gpu(sch: s_tir.Schedule, target: Target) -> None:
     ----------
     sch : over a module whose "main" function came from the rewrite, or is a program of plain nests. It should own its
         module: TVM's Schedule may write into the very function that it was given.
-    target : a CUDA target.
+    gpu : whose threads, registers and shared memory nests are cut for.
     """
-    gpu, late = gpu_of(target), Late()
+    late = Late()
     func = sch.mod["main"]
     alone = {plan.name: (plan, 0) for plan in plan_alone(func)}
     for loop in read_fused_loops(func):
@@ -58,7 +57,7 @@ class _Kernel:
 
     def __init__(self, sch: s_tir.Schedule, gpu: Gpu, late: Late, loop: FusedLoop, plan: KernelPlan) -> None:
         self.sch, self.gpu, self.late, self.loop, self.plan = sch, gpu, late, loop, plan
-        self.room = gpu.shared_bytes - plan.shared
+        self.room = gpu.static_shared_bytes - plan.shared
         self.nests = (*loop.blocks, *plan.after)
         self.inside = [store.buffer for nest in self.nests for store in nest.stores]
         self.order: dict[frozenset[int], tuple[int, ...]] = {}

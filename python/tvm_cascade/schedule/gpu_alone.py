@@ -5,8 +5,8 @@ from __future__ import annotations
 from tvm import s_tir
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
-from tvm_cascade.schedule.gpu_target import Gpu
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.roles import BlockPlan
@@ -104,5 +104,5 @@ def _schedule_sides(
     sch.bind(fused(sch, [*others, below, right]), "blockIdx.x")
     rectangle = take_rectangle(sch, threads, late, rows, [columns], reduced)
     most = {row: _SIDE, column: _SIDE}
-    staged = [access for access, _ in staged_loads(plan, [], gpu.shared_bytes, most)]
+    staged = [access for access, _ in staged_loads(plan, [], gpu.static_shared_bytes, most)]
     schedule_product(sch, threads, late, plan, block, rectangle, reduced, staged, held=False)

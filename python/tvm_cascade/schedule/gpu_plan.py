@@ -17,7 +17,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.schedule.gpu_target import Gpu
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_threads import Threads
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop, read_nests
@@ -79,7 +79,7 @@ def plan_kernel(func: tirx.PrimFunc, loop: FusedLoop, gpu: Gpu) -> KernelPlan | 
     rows = _most_rows(loop, gpu)
     while True:
         plan = _with_rows(loop, gpu, rows, after, params)
-        if plan.shared <= gpu.shared_bytes and _registers(plan, loop) <= gpu.accumulators:
+        if plan.shared <= gpu.static_shared_bytes and _registers(plan, loop) <= gpu.accumulators:
             return plan if _state_is_held(plan, loop) else None
         if rows == 1:
             return None
@@ -127,7 +127,7 @@ def _most_rows(loop: FusedLoop, gpu: Gpu) -> int:
         most = gpu.threads // gpu.warp if _longest(loop) <= SHORT_FOLD else 1
         rows = power_of_two_divisor(extent, most)
     total = product(loop.blocks[0].extents[a] for a in loop.rows)
-    while rows > gpu.threads // gpu.warp and isinstance(total, int) and total < gpu.multiprocessors * rows:
+    while rows > gpu.threads // gpu.warp and isinstance(total, int) and total < gpu.processors * rows:
         rows //= 2
     return rows
 

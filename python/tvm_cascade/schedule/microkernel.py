@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.analysis.reducers import split_reduction
-from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
 from tvm_cascade.schedule.roles import Access, BlockPlan
 
@@ -91,7 +91,7 @@ def find_contraction(
     return Contraction(lanes, max(others, key=length), tuple(first))
 
 
-def register_tile(lanes: int, rows: int, machine: Machine, dtype: str, whole: bool = False) -> tuple[int, int, int]:
+def register_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = False) -> tuple[int, int, int]:
     """Lanes of a vector, vectors and rows of the register tile for an output of `lanes` × `rows`.
 
     The cost of a step over k is that of its multiply-adds or of its loads, or the latency of a multiply-add.
@@ -100,24 +100,22 @@ def register_tile(lanes: int, rows: int, machine: Machine, dtype: str, whole: bo
     ----------
     whole : whether the tile's rows have to divide those of the output; else the last tile may be smaller.
     """
-    return _cheapest_tile(lanes, rows, machine, dtype, whole)[1]
+    return _cheapest_tile(lanes, rows, cpu, dtype, whole)[1]
 
 
-def tile_cycles(lanes: int, rows: int, machine: Machine, dtype: str) -> float:
+def tile_cycles(lanes: int, rows: int, cpu: Cpu, dtype: str) -> float:
     """Cycles of one step over k on an output of `lanes` × `rows`, in register tiles that divide the rows."""
-    return _cheapest_tile(lanes, rows, machine, dtype, whole=True)[0]
+    return _cheapest_tile(lanes, rows, cpu, dtype, whole=True)[0]
 
 
 @cache
-def _cheapest_tile(
-    lanes: int, rows: int, machine: Machine, dtype: str, whole: bool
-) -> tuple[float, tuple[int, int, int]]:
-    width = power_of_two_divisor(lanes, machine.lanes(dtype))
+def _cheapest_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool) -> tuple[float, tuple[int, int, int]]:
+    width = power_of_two_divisor(lanes, cpu.lanes(dtype))
     best: tuple[float, tuple[int, int, int]] | None = None
-    for vectors in (v for v in range(1, machine.registers) if (lanes // width) % v == 0):
-        for tall in range(1, min(rows, machine.registers) + 1):
+    for vectors in (v for v in range(1, cpu.vector_registers) if (lanes // width) % v == 0):
+        for tall in range(1, min(rows, cpu.vector_registers) + 1):
             operand = vectors if tall > 1 else 0  # a vector used only once comes straight from memory
-            if vectors * tall + operand + 1 > machine.registers:
+            if vectors * tall + operand + 1 > cpu.vector_registers:
                 break
             if rows % tall and (whole or -(-rows // tall) > MAX_UNROLLED_TILES):
                 continue
@@ -167,7 +165,7 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
         panels = [outer]
     if contraction.lanes == nest.row and nest.panel:
         wide = nest.panel
-    tile = register_tile(wide, height, nest.machine, nest.dtype)
+    tile = register_tile(wide, height, nest.cpu, nest.dtype)
     before = _others(nest, contraction)
     _tile_registers(nest, contraction, tile, _Order(before, panels, rows, _reduced(nest)), height)
 
@@ -186,7 +184,7 @@ def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
     tasks = [*_others(nest, contraction), block]
     # A tile is copied out whole, also past the end of its block: rows there are another task's.
     whole = not far and height < extent
-    tile = register_tile(nest.extent(contraction.lanes), height, nest.machine, nest.dtype, whole)
+    tile = register_tile(nest.extent(contraction.lanes), height, nest.cpu, nest.dtype, whole)
     _tile_registers(nest, contraction, tile, _Order([*tasks, *far], [], rows, near), height, tuple(far))
     nest.go_parallel(tasks)
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from tvm import s_tir, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, extent_of
-from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.roles import Access, BlockPlan
 
 PARTITION_HINT = "pragma_loop_partition_hint"
@@ -63,7 +63,7 @@ class Nest:
     """
 
     sch: s_tir.Schedule
-    machine: Machine
+    cpu: Cpu
     deferred: Deferred
     plan: BlockPlan
     block: Block

@@ -33,7 +33,7 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
     if axis is None:
         return None
     sideways = axis == nest.row
-    most = nest.machine.lanes(nest.dtype) * (1 if sideways else MAX_VECTORS)
+    most = nest.cpu.lanes(nest.dtype) * (1 if sideways else MAX_VECTORS)
     width = power_of_two_divisor(nest.extent(axis), most)
     if width == 1:
         return None

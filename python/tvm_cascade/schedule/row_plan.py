@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product
-from tvm_cascade.schedule.cpu_target import Machine
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
 from tvm_cascade.schedule.nest_schedule import known_divisor
 from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
@@ -44,7 +44,7 @@ class RowPlan:
     in_panels: frozenset[str] = frozenset()
 
 
-def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROWS) -> RowPlan | None:
+def plan_rows(loop: FusedLoop, cpu: Cpu, most_rows: int = CONTRACTED_ROWS) -> RowPlan | None:
     """The plan for a loop, of blocks of at most that many rows; None where its blocks share no row."""
     if not loop.rows:
         return None
@@ -52,7 +52,7 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     if not all(isinstance(e, int) for b in loop.blocks for a, e in b.extents.items() if a not in loop.rows):
         return RowPlan(loop.rows[-1], 1)
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
-    widest = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
+    widest = max(cpu.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
     multiple = known_divisor(_extent(loop, row), 2 * widest)
     if not isinstance(_extent(loop, row), int) and multiple < 2 * widest:
         return RowPlan(loop.rows[-1], 1)  # row by row, since no number of rows is known to divide
@@ -62,10 +62,10 @@ def plan_rows(loop: FusedLoop, machine: Machine, most_rows: int = CONTRACTED_ROW
     if not contractions and not streams:
         return RowPlan(row, 1)
     multiple = multiple if laid_out else 1
-    block = _block_of(loop, row, machine, multiple, most_rows)
+    block = _block_of(loop, row, cpu, multiple, most_rows)
     if not laid_out:
         return RowPlan(row, block, 0, contractions)
-    panel = _panel(loop, row, block, contractions, machine, multiple)
+    panel = _panel(loop, row, block, contractions, cpu, multiple)
     buffers = [plan.stores[0].buffer for plan in loop.blocks if plan.name in laid_out]
     touching = frozenset(
         plan.name
@@ -140,7 +140,7 @@ def _contractions(loop: FusedLoop, row: int, sideways: bool) -> dict[str, Contra
     return found
 
 
-def whole_rows(loop: FusedLoop, row: int, machine: Machine, lanes: int) -> Extent:
+def whole_rows(loop: FusedLoop, row: int, cpu: Cpu, lanes: int) -> Extent:
     """Rows rounded up to blocks of whole vectors, of the size at which rows past the end and copies cost least.
 
     No more rows than one vector has stay as they are.
@@ -150,31 +150,29 @@ def whole_rows(loop: FusedLoop, row: int, machine: Machine, lanes: int) -> Exten
         return ceil_div(rows, 2 * lanes) * (2 * lanes)
     if rows <= lanes:
         return rows
-    most = max(_most_rows(loop, row, machine, 2 * CONTRACTED_ROWS), 2 * lanes)
+    most = max(_most_rows(loop, row, cpu, 2 * CONTRACTED_ROWS), 2 * lanes)
     sizes = [size for size in range(lanes, most + 1, lanes) if ceil_div(rows, size) * size >= 2 * lanes]
     return min((ceil_div(rows, b) * b * (b + COPYING_ROWS[loop.guarded]) / b, ceil_div(rows, b) * b) for b in sizes)[1]
 
 
-def _most_rows(loop: FusedLoop, row: int, machine: Machine, most_rows: int) -> int:
+def _most_rows(loop: FusedLoop, row: int, cpu: Cpu, most_rows: int) -> int:
     """Rows of a block at most, so that there is work for every thread."""
     rows = product(_extent(loop, axis) for axis in (row, *(other for other in loop.rows if other != row)))
-    return min(most_rows, ceil_div(rows, 2 * machine.threads)) if isinstance(rows, int) else most_rows
+    return min(most_rows, ceil_div(rows, 2 * cpu.cores)) if isinstance(rows, int) else most_rows
 
 
-def _block_of(loop: FusedLoop, row: int, machine: Machine, multiple: int, most_rows: int) -> int:
+def _block_of(loop: FusedLoop, row: int, cpu: Cpu, multiple: int, most_rows: int) -> int:
     """Rows per block: a divisor, so that no block is guarded; whole vectors; longer where operands are copied."""
     extent = _extent(loop, row)
     if not isinstance(extent, int):
         return known_divisor(extent, most_rows)
     longest = 2 * most_rows if loop.before else most_rows
-    most = _most_rows(loop, row, machine, longest)
+    most = _most_rows(loop, row, cpu, longest)
     fitting = [b for b in range(multiple, min(extent, 2 * longest) + 1, multiple) if extent % b == 0]
     return max((b for b in fitting if b <= most), default=min(fitting))
 
 
-def _panel(
-    loop: FusedLoop, row: int, block: int, contractions: dict[str, Contraction], machine: Machine, default: int
-) -> int:
+def _panel(loop: FusedLoop, row: int, block: int, contractions: dict[str, Contraction], cpu: Cpu, default: int) -> int:
     """Rows side by side: the lanes of a producer's register tile, so that each tile fills one panel."""
     for plan in loop.blocks:
         contraction = contractions.get(plan.name)
@@ -182,6 +180,6 @@ def _panel(
             dtype = str(plan.stores[0].buffer.ty.dtype)
             positions = plan.extents[contraction.broadcast]
             assert isinstance(positions, int)
-            width, vectors, _ = register_tile(block, positions, machine, dtype)
+            width, vectors, _ = register_tile(block, positions, cpu, dtype)
             return width * vectors
     return default

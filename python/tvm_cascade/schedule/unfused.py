@@ -7,10 +7,9 @@ packed where need be; reductions of contiguous rows are split into lanes.
 from __future__ import annotations
 
 from tvm import s_tir
-from tvm.target import Target
 
 from tvm_cascade.analysis.reducers import split_reduction, started_at
-from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
 from tvm_cascade.schedule.packing import lay_out, pack_operand
@@ -20,25 +19,25 @@ from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 __all__ = ["schedule_unfused_cpu"]
 
 
-def schedule_unfused_cpu(sch: s_tir.Schedule, target: Target) -> None:
+def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> None:
     """Schedules an unfused function for a CPU, block by block, in place.
 
     Parameters
     ----------
     sch : over a module whose "main" function holds plain nests. It should own its module.
-    target : an LLVM target; its features give the width and number of vector registers.
+    cpu : whose vectors, registers and cores loops are cut for.
     """
-    machine, deferred = machine_of(target), Deferred()
+    deferred = Deferred()
     for plan in plan_alone(sch.mod["main"]):
-        schedule_alone(sch, machine, deferred, plan, 0)
+        schedule_alone(sch, cpu, deferred, plan, 0)
     deferred.apply(sch)
 
 
-def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
+def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: BlockPlan, outer: int) -> None:
     """Schedules one block's nest below `outer` loops that it shares with others; it stays serial where it must."""
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
-    nest = Nest(sch, machine, deferred, plan, block, loops, alone=True)
+    nest = Nest(sch, cpu, deferred, plan, block, loops, alone=True)
     if not plan.stores or not loops or not plan.independent:
         return
     contraction = find_contraction(plan) if plan.is_static else None
@@ -46,7 +45,7 @@ def schedule_alone(sch: s_tir.Schedule, machine: Machine, deferred: Deferred, pl
         for access in contraction.packed:
             dim = packed_dim(plan, access, contraction.lanes)
             assert dim is not None
-            panel = 2 * machine.lanes(nest.dtype)
+            panel = 2 * cpu.lanes(nest.dtype)
             if (copy := operand_copy(sch.mod["main"], access.buffer)) is not None:
                 lay_out(sch, sch.get_sblock(copy), access, dim, panel)
             else:
@@ -84,7 +83,7 @@ def _schedule_row_reduction(nest: Nest) -> None:
     """Splits a reduction along contiguous data into lanes: partial results first, then one per row."""
     sch, plan = nest.sch, nest.plan
     axis = plan.own[-1]
-    width = power_of_two_divisor(nest.extent(axis), nest.machine.lanes(nest.dtype) * MAX_VECTORS)
+    width = power_of_two_divisor(nest.extent(axis), nest.cpu.lanes(nest.dtype) * MAX_VECTORS)
     spatial = len(plan.spatial)
     if width == 1:
         nest.go_parallel([nest.loops[a] for a in plan.spatial])

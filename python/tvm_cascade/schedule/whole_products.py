@@ -13,12 +13,11 @@ from functools import partial
 
 import tvm_ffi
 from tvm import s_tir, tirx
-from tvm.target import Target
 
 from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.analysis.statements import block_names, replaced
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction, row_block, tile_cycles
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.padding import (
@@ -45,32 +44,31 @@ BLOCK_ROWS = 8
 """Rows whose time a block takes beyond that of its own: it reads the whole other operand."""
 
 
-def whole_products(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def whole_products(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """The unfused function with whole register tiles in its products; the very one where that changes nothing.
 
     Parameters
     ----------
     func : plain nests, not scheduled.
-    target : an LLVM target; lanes are rounded up to its vectors.
+    cpu : to whose vectors lanes are rounded up.
     """
-    machine = machine_of(target)
     plans = plan_alone(func)
-    products = {plan.name: (plan, wide) for plan in plans if (wide := _rounded(plan, machine))}
+    products = {plan.name: (plan, wide) for plan in plans if (wide := _rounded(plan, cpu))}
     return _Wider(func, products, _writers(func, plans, products)).rewritten() if products else func
 
 
-def _rounded(plan: BlockPlan, machine: Machine) -> dict[int, int]:
+def _rounded(plan: BlockPlan, cpu: Cpu) -> dict[int, int]:
     """The axes of a product that are rounded up, with their extents."""
     contraction = find_contraction(plan) if plan.is_static and not plan.role else None
     if contraction is None or plan.extents[contraction.broadcast] == 1:
         return {}
     written = [plan.axis_at(index) for index in plan.stores[0].indices]
-    lanes = machine.lanes(str(plan.stores[0].buffer.ty.dtype))
+    lanes = cpu.lanes(str(plan.stores[0].buffer.ty.dtype))
     wide, rows = int(plan.extents[contraction.lanes]), int(plan.extents[contraction.broadcast])
     if wide < lanes or contraction.lanes not in written or contraction.broadcast not in written:
         return {}
     whole = -(-wide // lanes) * lanes
-    blocks = _Blocks(rows, whole, machine, str(plan.stores[0].buffer.ty.dtype))
+    blocks = _Blocks(rows, whole, cpu, str(plan.stores[0].buffer.ty.dtype))
     rounded = {contraction.lanes: whole, contraction.broadcast: blocks.rounded()}
     gains = {
         contraction.lanes: lanes / power_of_two_divisor(wide, lanes) * wide / whole,
@@ -85,7 +83,7 @@ class _Blocks:
 
     rows: int
     lanes: int
-    machine: Machine
+    cpu: Cpu
     dtype: str
 
     def rounded(self) -> int:
@@ -95,8 +93,8 @@ class _Blocks:
 
     def cycles(self, size: int) -> float:
         """What a step over k takes in blocks of so many rows."""
-        most = tile_cycles(self.lanes, MOST_ROWS, self.machine, self.dtype) / MOST_ROWS
-        block = tile_cycles(self.lanes, size, self.machine, self.dtype) + BLOCK_ROWS * most
+        most = tile_cycles(self.lanes, MOST_ROWS, self.cpu, self.dtype) / MOST_ROWS
+        block = tile_cycles(self.lanes, size, self.cpu, self.dtype) + BLOCK_ROWS * most
         return -(-self.rows // size) * block
 
 

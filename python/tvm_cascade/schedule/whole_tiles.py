@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
-from tvm.target import Target
 
 from tvm_cascade.analysis.extent import Extent, as_index, more_than_one, same_extent
 from tvm_cascade.analysis.statements import replaced
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
-from tvm_cascade.schedule.cpu_target import Machine, machine_of
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
@@ -39,23 +38,22 @@ from tvm_cascade.schedule.row_plan import contracted_row, whole_rows
 __all__ = ["whole_tiles"]
 
 
-def whole_tiles(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
     """The fused function with whole tiles wherever a contraction runs over rows; the very one where nothing changes.
 
     Parameters
     ----------
     func : as the rewrite made it, not scheduled.
-    target : an LLVM target; rows are rounded up to its vectors.
+    cpu : to whose vectors rows are rounded up.
     """
-    machine = machine_of(target)
     for number in range(len(read_fused_loops(func))):
         loop = read_fused_loops(func)[number]
-        if loop.rows and (wider := _wider(func, loop, machine)) is not None:
+        if loop.rows and (wider := _wider(func, loop, cpu)) is not None:
             func = wider.rewritten()
     return func
 
 
-def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | None:
+def _wider(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> _Wider | None:
     """What is to be done about a loop; None where it contracts nothing over rows, or is whole already."""
     row = contracted_row(loop)
     outside = frozenset(loop.rows) - {row}
@@ -67,8 +65,8 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, machine: Machine) -> _Wider | N
     )
     rows = loop.blocks[0].extents[row]
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
-    lanes = max(machine.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
-    whole = whole_rows(loop, row, machine, lanes)
+    lanes = max(cpu.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
+    whole = whole_rows(loop, row, cpu, lanes)
     written = [store.buffer for plan in loop.blocks for store in plan.stores]
     if not products or not more_than_one(rows) or any(b.same_as(p) for b in written for p in func.params):
         return None

@@ -22,6 +22,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
@@ -94,7 +95,7 @@ def _wrong(case: Case, func: tirx.PrimFunc, fused: tirx.PrimFunc) -> str:
 def scheduled(fused: tirx.PrimFunc) -> tirx.PrimFunc:
     """The fused function under our CPU schedule."""
     schedule = s_tir.Schedule(private_copy(fused))
-    schedule_cpu(schedule, host_target())
+    schedule_cpu(schedule, cpu_of(host_target()))
     return schedule.mod["main"]
 
 
