@@ -19,8 +19,9 @@ MAX_FUNCTION_LINES = 60
 
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade.
 BASE = {"errors", "options", "devices"}
-ANALYSIS = BASE | {"algebra"}
-TRANSFORM = ANALYSIS | {"analysis"}
+STEPS = BASE | {"algebra"}
+ANALYSIS = STEPS
+TRANSFORM = ANALYSIS | {"analysis", "steps"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
@@ -48,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "_versions": {"errors"},
     "native": {"errors"},
     "algebra": {"errors"},
+    "steps": STEPS,
     "analysis": ANALYSIS,
     "transform": TRANSFORM,
     "schedule": LOWERING,

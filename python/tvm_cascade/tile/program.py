@@ -22,6 +22,7 @@ from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
 from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.algebra.sum_law import NARROW_RANGE
+from tvm_cascade.steps.shifts import update_order
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
@@ -32,7 +33,6 @@ from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import PARTIAL, Accumulate, ElementValue, Reduce, RowValue, Step, StepPlanner
 from tvm_cascade.transform.dead_tiles import dead_positions
-from tvm_cascade.transform.shifts import update_order
 
 LARGEST_SCALED = 2.0e38
 """Elements up to this may be multiplied by log₂e in float32."""

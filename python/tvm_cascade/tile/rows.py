@@ -16,6 +16,8 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
+from tvm_cascade.steps.move import destination, displacement
+from tvm_cascade.steps.program import move_of
 from tvm_cascade.tile.bits import KeptBits
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
 from tvm_cascade.tile.emit import bind, ptx, put, registers, whole
@@ -37,8 +39,9 @@ from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
-from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
+from tvm_cascade.transform.loop import COMBINE
 from tvm_cascade.transform.printer import cast
+from tvm_cascade.transform.values import TirValues
 
 
 @dataclass(frozen=True)
@@ -302,12 +305,13 @@ class RowFold:
             self.set(step.component, r, COMBINE[step.reducer.name](shifted, gained))
 
     def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
+        move, kind = move_of(reference, self.program.decay.get(reference.symbol)), TirValues(DTYPE)
         for r in ROWS:
             stay = self.values[reference.moved][r]
             value = write(reference.value, self._row(r, tile, before=False))
-            new = T.Bind(next_reference(reference, value, stay, tirx.const(first, "bool"), DTYPE))
+            new = T.Bind(destination(move, value, stay, tirx.const(first, "bool"), kind))
             old = T.Bind(new if first else stay)
-            self.set(reference.step, r, cut_off(new - old, self.program.decay.get(reference.symbol), DTYPE))
+            self.set(reference.step, r, displacement(move, new, old, kind))
             self.set(reference.moved, r, new)
 
     def _element(self, step: ElementValue, tile: ir.Expr) -> None:

@@ -18,11 +18,11 @@ import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold, Reference, formula
 from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.steps.shifts import plan_shifts, update_order
 from tvm_cascade.tile.operand import dtypes_text
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import plan_elements
-from tvm_cascade.transform.shifts import plan_shifts, update_order
 
 PARTIAL = sp.Symbol("p", real=True)
 """What a reduction over a tile gives, before its outer map."""
@@ -140,7 +140,7 @@ class StepPlanner:
         self.fold, self.components = fold, components
         plan = plan_elements(fold.components, [], dims)
         self.temporaries, self.lifts = list(plan.temporaries), plan.lifts
-        self.shifts = plan_shifts(fold, dims)
+        self.shifts = plan_shifts(fold)
         self.across: set[sp.Symbol] = set()
         self.steps: list[Step] = []
 

@@ -9,6 +9,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import uses, variables_of
+from tvm_cascade.steps.program import Scale, StepProgram
 
 
 class Dims:
@@ -47,6 +48,12 @@ class Dims:
     def _sorted(self, expressions: list[sp.Expr]) -> tuple[tirx.Var, ...]:
         found = [v for e in expressions for s in e.free_symbols for v in self._known.get(s, ())]
         return tuple(v for v in self.order if _in(v, found))
+
+    def define_scales(self, program: StepProgram) -> None:
+        """Takes in the factors of shifts."""
+        for step in program.steps:
+            if isinstance(step, Scale):
+                self.define(step.symbol, self.of(step.expression), varies=False)
 
     def define(self, symbol: sp.Symbol, dims: tuple[tirx.Var, ...], varies: bool) -> None:
         """Takes in a symbol of the rewrite."""

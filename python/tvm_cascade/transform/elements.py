@@ -24,33 +24,20 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import Condition, Round
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.expression import Atom
+from tvm_cascade.steps.program import Element
 from tvm_cascade.transform.dims import Dims
 
 _COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)
 
 
 @dataclass(frozen=True)
-class Temporary:
-    """A value per position of one tile.
-
-    Attributes
-    ----------
-    symbol : what stands for it in the lifts.
-    expression : how it is computed, in atoms, references and earlier temporaries.
-    """
-
-    symbol: sp.Symbol
-    expression: sp.Expr
-
-
-@dataclass(frozen=True)
 class ElementPlan:
     """Temporaries in order of computation, and each lift in terms of them."""
 
-    temporaries: tuple[Temporary, ...]
+    temporaries: tuple[Element, ...]
     lifts: dict[sp.Symbol, sp.Expr]
 
-    def that_read(self, temporary: Temporary) -> set[sp.Symbol]:
+    def that_read(self, temporary: Element) -> set[sp.Symbol]:
         """The temporary's symbol and those of all temporaries that are computed from it."""
         found = {temporary.symbol}
         for later in self.temporaries:
@@ -85,7 +72,7 @@ class _Plan:
     def __init__(self, lifts: dict[sp.Symbol, sp.Expr], dims: Dims, computed: set[sp.Symbol]) -> None:
         self.lifts, self.dims, self.computed = lifts, dims, computed
         self.own_dims = {symbol: len(dims.of(lift)) for symbol, lift in lifts.items()}
-        self.temporaries: list[Temporary] = []
+        self.temporaries: list[Element] = []
 
     def uses(self, part: sp.Expr) -> int:
         return sum(lift.has(part) for lift in self.lifts.values())
@@ -138,7 +125,7 @@ class _Plan:
         self._replace(atom.symbol, symbol)
 
     def _replace(self, expression: sp.Expr, symbol: sp.Symbol) -> None:
-        self.temporaries.append(Temporary(symbol, expression))
+        self.temporaries.append(Element(symbol, expression))
         self.dims.define(symbol, self.dims.of(expression), self.dims.varies(expression))
         self.lifts = {s: replaced(lift, expression, symbol) for s, lift in self.lifts.items()}
 

@@ -22,21 +22,22 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
+from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import loads_of, substitute, uses
+from tvm_cascade.steps.move import departure, destination, displacement
+from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, DeadPositions, greatest, unsettled
-from tvm_cascade.transform.elements import ElementPlan, Temporary
+from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
-from tvm_cascade.transform.shifts import ShiftPlan, update_order
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
 
 COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
     "sum": prim.Add,
@@ -51,12 +52,6 @@ COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
 GATHERED_LANES = 8
 """Lanes of a tile that are combined one after the other; vectors of them are combined before."""
 
-VANISHING_EXPONENT = {"float32": 256.0, "float64": 2048.0}
-"""exp of minus this is zero even times the largest number of the dtype."""
-
-SMALLEST_SCALE = {"float32": 1e-37, "float64": 1e-300}
-"""Scales below this have no finite reciprocal."""
-
 
 class LoopEmitter:
     """Emits one group's fused loop. `run` gives the statement; the buffers are in `slots`."""
@@ -66,45 +61,48 @@ class LoopEmitter:
         slots: Slots,
         nests: NestBuilder,
         elements: ElementPlan,
-        shifts: ShiftPlan,
+        program: StepProgram,
         producers: list[Producer],
         dead: DeadPositions | None = None,
     ) -> None:
-        self.slots, self.nests, self.elements, self.shifts, self.producers = slots, nests, elements, shifts, producers
+        self.slots, self.nests, self.elements, self.program, self.producers = slots, nests, elements, program, producers
         self.group, self.tiling, self.fold = slots.group, slots.tiling, slots.group.fold
         self.statements: list[tirx.Stmt] = []
         self.tile_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_tile", nests.dtype)
         self.segment_loop = tirx.Var(f"{self.group.frame.axis[-1].name}_segment", nests.dtype)
+        self.components = {component.symbol: component for component in self.fold.components}
         self.emitted: set[sp.Symbol] = set()
+        self.gathers: list[tirx.Stmt] = []
         self.dead = dead if more_than_one(slots.tiling.tiles) else None
 
     def run(self) -> tirx.Stmt:
         """The loop over tiles, with everything that it needs allocated."""
         for producer in self.producers:
             self._producer(producer)
-        units = self.fold.units
-        while units:
-            unit = units.pop(0)
-            if isinstance(unit, Reference):
-                self._reference(unit)
-                continue
-            run = [unit]
-            while units and isinstance(units[0], tuple):
-                run.append(units[0])
-                units.pop(0)
-            tuples = [unit for unit in run if unit[0].parts]
-            components = [component for unit in run for component in unit if not component.parts]
-            # Passes over the tile come first and together, so that a schedule can make them one.
-            gathers = [self._partial(component) for component in components]
-            self.statements += [gather for gather in gathers if gather is not None]
-            for unit in tuples:
-                self._tuple_partial(unit)
-            for together in update_order(components, self.shifts.shifts):
-                self._update(together)
-            for unit in tuples:
-                self._tuple_update(unit)
+        for step in self.program.steps:
+            self._step(step)
         body: tirx.Stmt = self.nests.loop(self.tile_loop, self.tiling.tiles, sequence(self.statements))
         return body if not self.tiling.segmented else self.nests.loop(self.segment_loop, self.tiling.segments, body)
+
+    def _step(self, step: Step) -> None:
+        """Emits one step. Passes over the tile come before what gathers their lanes: a schedule may join them."""
+        if isinstance(step, Reduce):
+            self._partial(step)
+            return
+        if isinstance(step, Element):
+            self._temporary(step)
+            return
+        self.statements += self.gathers
+        self.gathers = []
+        if isinstance(step, Tuple):
+            self._tuple_partial(step)
+            self._tuple_update(step)
+        elif isinstance(step, Combine):
+            self._update([self.components[symbol] for symbol in step.components])
+        elif isinstance(step, Move):
+            self._reference(step)
+        elif isinstance(step, Scale):
+            self._coefficient(step)
 
     def _outer(self, carries: bool) -> tuple[list[Iter], Iter]:
         """The segment iterator, if any, and the tile iterator: a reduction axis where state is carried."""
@@ -165,14 +163,7 @@ class LoopEmitter:
 
         self.statements.append(self.nests.nest(name, role, iters, body, None if reducer is None else init))
 
-    def _temporaries(self, expression: sp.Expr) -> None:
-        """Emits the temporaries that an expression reads, if they are not there yet."""
-        for temporary in self.elements.temporaries:
-            if temporary.symbol in expression.free_symbols and temporary.symbol not in self.emitted:
-                self._temporaries(temporary.expression)
-                self._temporary(temporary)
-
-    def _temporary(self, temporary: Temporary) -> None:
+    def _temporary(self, temporary: Element) -> None:
         dims, dtype = self.slots.dims.of(temporary.symbol), self._dtype_of(temporary)
         segment, tile = self._outer(carries=False)
         iters = [
@@ -190,17 +181,16 @@ class LoopEmitter:
         self._nest(str(temporary.symbol), "element", iters, body)
         self.emitted.add(temporary.symbol)
 
-    def _dtype_of(self, temporary: Temporary) -> str:
+    def _dtype_of(self, temporary: Element) -> str:
         """The widest dtype of the components that a temporary serves."""
         symbols = self.elements.that_read(temporary)
         served = [c for c in self.fold.components if self.elements.lifts[c.symbol].has(*symbols)]
         dtypes = {component_dtype(self.group, c) for c in served}
         return "float64" if "float64" in dtypes else "float32" if "float32" in dtypes or not dtypes else min(dtypes)
 
-    def _partial(self, component: Component) -> tirx.Stmt | None:
-        """Emits a component's pass over the tile; where that is in lanes, returns the nest that gathers them."""
-        lift = self.elements.lifts[component.symbol]
-        self._temporaries(lift)
+    def _partial(self, step: Reduce) -> None:
+        """Emits a component's pass over the tile; where that is in lanes, the nest that gathers them waits."""
+        component, lift = self.components[step.component], step.lift
         own, dtype = self.slots.dims.of(lift), component_dtype(self.group, component)
         slot = self.slots.allocate(
             ("tile", component.symbol), f"{self._label(component)}_tile", own, dtype, per_tile=True
@@ -208,7 +198,8 @@ class LoopEmitter:
         segment, tile = self._outer(carries=False)
         rows = [*segment, *self.slots.iters(own), tile]
         if self._in_lanes(lift, own):
-            return self._lanes(component, lift, slot, rows, dtype)
+            self.gathers.append(self._lanes(component, lift, slot, rows, dtype))
+            return
         iters = [*rows, Iter(INSIDE, self.group.frame.axis[-1].name, self.tiling.tile, reduce=True)]
         self._nest(
             f"{self._label(component)}_tile",
@@ -218,7 +209,6 @@ class LoopEmitter:
             slot,
             component.reducer,
         )
-        return None
 
     def _reduce(
         self, component: Component, lift: sp.Expr, slot: Slot, dtype: str, at: Values, extra: list[ir.Expr]
@@ -314,7 +304,7 @@ class LoopEmitter:
         for c in together:
             dtype = component_dtype(self.group, c)
             self.slots.allocate(c.symbol, self._label(c), self.slots.dims.of(c.symbol), dtype)
-            if c.symbol in self.shifts.remembered:
+            if c.symbol in self.program.remembered:
                 self.slots.allocate(("old", c.symbol), f"{self._label(c)}_old", self.slots.dims.of(c.symbol), dtype)
         segment, tile = self._outer(carries=True)
 
@@ -325,7 +315,7 @@ class LoopEmitter:
             for c in together:
                 value = self._shifted(c, at, {o.symbol for o in together})
                 values.append(COMBINE[c.reducer.name](value, self.slots.read(("tile", c.symbol), at)))
-                if c.symbol in self.shifts.remembered:
+                if c.symbol in self.program.remembered:
                     old = self.slots.table[("old", c.symbol)]
                     statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))
             for k, c in enumerate(together):
@@ -340,7 +330,7 @@ class LoopEmitter:
         def init(at: Values) -> list[tirx.Stmt]:
             # TVM's storage planner takes a store that is the same in all tiles, once tiles are unrolled, for one
             # statement, and plans its buffer twice; what depends on the first tile is never the same.
-            remembered = [c for c in together if c.symbol in self.shifts.remembered]
+            remembered = [c for c in together if c.symbol in self.program.remembered]
             return [self._start(c, c.symbol, at) for c in together] + [
                 self._start(c, ("old", c.symbol), at) for c in remembered
             ]
@@ -371,12 +361,12 @@ class LoopEmitter:
 
         return notes
 
-    def _tuple_partial(self, unit: tuple[Component, ...]) -> None:
+    def _tuple_partial(self, step: Tuple) -> None:
         """Emits a tuple's pass over the tile, one position after another."""
-        lifts = {c.symbol: self.elements.lifts[c.symbol] for c in unit}
+        unit = tuple(self.components[symbol] for symbol in step.components)
+        lifts = dict(zip(step.components, step.lifts, strict=True))
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
-            self._temporaries(lifts[c.symbol])
             dtype = component_dtype(self.group, c)
             self.slots.allocate(("tile", c.symbol), f"{self._label(c)}_tile", rows, dtype, per_tile=True)
         segment, tile = self._outer(carries=False)
@@ -398,8 +388,9 @@ class LoopEmitter:
         name = f"{self._label(unit[0])}_tile"
         self.statements.append(self.nests.nest(name, "partial", iters, body, init))
 
-    def _tuple_update(self, unit: tuple[Component, ...]) -> None:
+    def _tuple_update(self, step: Tuple) -> None:
         """state = state ∘ partial, where the tile holds any position."""
+        unit = tuple(self.components[symbol] for symbol in step.components)
         rows = self.slots.dims.of(unit[0].symbol)
         for c in unit:
             self.slots.allocate(c.symbol, self._label(c), rows, component_dtype(self.group, c))
@@ -433,9 +424,11 @@ class LoopEmitter:
     def _shifted(self, component: Component, at: Values, together: set[sp.Symbol]) -> ir.Expr:
         """The component's value moved to the new references; other components as they were before their update."""
         dtype = component_dtype(self.group, component)
-        shift = self.shifts.shifts[component.symbol]
+        shift = self.program.shifts[component.symbol]
         old = {
-            s: self.slots.read(("old", s), at) for s in shift.free_symbols & self.shifts.remembered if s not in together
+            s: self.slots.read(("old", s), at)
+            for s in shift.free_symbols & self.program.remembered
+            if s not in together
         }
         return Scope(self.slots, at, {**old, **self._counts(at, dtype, after=False)}).printer(dtype)(shift)
 
@@ -444,74 +437,68 @@ class LoopEmitter:
         dtype = counting_dtype(dtype)
         return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: as_number(self.tiling.length, dtype)}
 
-    def _reference(self, reference: Reference) -> None:
-        dims, dtype = self.slots.dims.of(reference.symbol), self._reference_dtype()
-        name = str(reference.symbol)
-        self.slots.allocate(reference.moved, name, dims, dtype)
-        self.slots.allocate(reference.step, f"{name}_step", dims, dtype)
-        if reference.symbol in self.shifts.remembered:
-            self.slots.allocate(reference.symbol, f"{name}_old", dims, dtype)
-        coefficients = [c for c in self.shifts.coefficients if c.home == reference.symbol]
+    def _reference(self, step: Move) -> None:
+        dims, dtype = self.slots.dims.of(step.reference), self._reference_dtype()
+        name = str(step.reference)
+        self.slots.allocate(step.moved, name, dims, dtype)
+        self.slots.allocate(step.step, f"{name}_step", dims, dtype)
+        if step.reference in self.program.remembered:
+            self.slots.allocate(("old", step.reference), f"{name}_old", dims, dtype)
         segment, tile = self._outer(carries=True)
-        current = self.slots.table[reference.moved]
+        current = self.slots.table[step.moved]
 
         def body(at: Values) -> list[tirx.Stmt]:
-            return self._move(reference, at, dtype)
+            return self._move(step, at, dtype)
 
         def init(at: Values) -> list[tirx.Stmt]:
-            return [store(current.buffer, tirx.const(int(reference.scale), dtype), self.slots.indices(current, at))]
+            return [store(current.buffer, tirx.const(step.start, dtype), self.slots.indices(current, at))]
 
         self.statements.append(
             self.nests.nest(name, "reference", [*segment, *self.slots.iters(dims), tile], body, init)
         )
         # After its first move the reference is read at its new value by lifts.
-        self.slots.table.setdefault(reference.symbol, current)
-        for coefficient in coefficients:
-            self._coefficient(reference, coefficient.symbol, coefficient.expression, dtype)
-        if self.slots.table[reference.symbol] is not current:
-            self.slots.table[("old", reference.symbol)] = self.slots.table[reference.symbol]
-            self.slots.table[reference.symbol] = current
+        self.slots.table[step.reference] = current
 
-    def _move(self, reference: Reference, at: Values, dtype: str) -> list[tirx.Stmt]:
-        current = self.slots.table[reference.moved]
+    def _move(self, step: Move, at: Values, dtype: str) -> list[tirx.Stmt]:
+        kind, current = TirValues(dtype), self.slots.table[step.moved]
         where = self.slots.indices(current, at)
         value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(
-            _with_length(reference.value, self.tiling.length)
+            _with_length(step.value, self.tiling.length)
         )
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
-        new, old = (tirx.Var(f"{reference.symbol}_{suffix}", dtype) for suffix in ("new", "old"))
+        new, old = (tirx.Var(f"{step.reference}_{suffix}", dtype) for suffix in ("new", "old"))
         stay = load(current.buffer, where)
-        value = next_reference(reference, value, stay, first, dtype)
-        # The first tile moves nothing: its state is the identity, and its step is zero by definition.
-        statements: list[tirx.Stmt] = [tirx.Bind(new, value), tirx.Bind(old, tirx.Select(first, new, stay))]
-        step = self.slots.table[reference.step]
-        moved = cut_off(prim.Sub(new, old), self.shifts.decay.get(reference.symbol), dtype)
-        statements.append(store(step.buffer, moved, where))
-        if reference.symbol in self.slots.table:
-            statements.append(store(self.slots.table[reference.symbol].buffer, old, where))
+        statements: list[tirx.Stmt] = [
+            tirx.Bind(new, destination(step, value, stay, first, kind)),
+            tirx.Bind(old, departure(new, stay, first, kind)),
+            store(self.slots.table[step.step].buffer, displacement(step, new, old, kind), where),
+        ]
+        if ("old", step.reference) in self.slots.table:
+            statements.append(store(self.slots.table["old", step.reference].buffer, old, where))
         statements.append(store(current.buffer, new, where))
         return statements
 
-    def _coefficient(self, reference: Reference, symbol: sp.Symbol, expression: sp.Expr, dtype: str) -> None:
-        dims = self.slots.dims.of(symbol)
+    def _coefficient(self, step: Scale) -> None:
+        dims, dtype = self.slots.dims.of(step.symbol), self._reference_dtype()
         segment, tile = self._outer(carries=True)
-        slot = self.slots.allocate(symbol, str(symbol), dims, dtype)
+        slot = self.slots.allocate(step.symbol, str(step.symbol), dims, dtype)
+        steps = {move.step for move in self.program.moves if move.reference == step.reference}
 
         def body(at: Values) -> list[tirx.Stmt]:
             # Said of the tile itself, so that a loop over tiles may be taken apart (`schedule.partition`).
             first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
-            step = tirx.Select(first, tirx.const(0, dtype), self.slots.read(reference.step, at))
-            moved_before = [s for s in expression.free_symbols if ("old", s) in self.slots.table]
+            moves = {s: tirx.Select(first, tirx.const(0, dtype), self.slots.read(s, at)) for s in steps}
+            moved_before = [s for s in step.expression.free_symbols if ("old", s) in self.slots.table]
             old = {s: self.slots.read(("old", s), at) for s in moved_before}
-            known = {**old, reference.step: step, **self._counts(at, dtype, after=False)}
-            value = Scope(self.slots, at, known).printer(dtype)(expression)
+            known = {**old, **moves, **self._counts(at, dtype, after=False)}
+            value = Scope(self.slots, at, known).printer(dtype)(step.expression)
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(slot.buffer, tirx.const(1, dtype), self.slots.indices(slot, at))]
 
         self.statements.append(
-            self.nests.nest(str(symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
+            self.nests.nest(str(step.symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
         )
 
     def _reference_dtype(self) -> str:
@@ -522,33 +509,6 @@ class LoopEmitter:
         """A component is called after its result; further ones are numbered."""
         name = str(component.symbol)
         return name.removesuffix("_0") if name == f"{component.owner}_0" else name
-
-
-def next_reference(reference: Reference, value: ir.Expr, stay: ir.Expr, first: ir.Expr, dtype: str) -> ir.Expr:
-    """Where a reference goes: to `value`, unless that cannot be used or is near enough to where it stands, `stay`."""
-    if reference.guarded:
-        value = tirx.Select(usable(value, dtype, reference.scale), value, stay)
-    if reference.move is Move.LAZY:
-        near = tirx.LE(tirx.abs(prim.Sub(value, stay)), tirx.const(LAZY_DISTANCE, dtype))
-        value = tirx.Select(tirx.And(tirx.Not(first), near), stay, value)
-    return value
-
-
-def cut_off(step: ir.Expr, rate: float | None, dtype: str) -> ir.Expr:
-    """A step that stands under exp(±rate·step) alone, kept where that is no further from zero than it need be."""
-    if rate is None:
-        return step
-    furthest = VANISHING_EXPONENT[dtype] / rate
-    return tirx.max(tirx.min(step, tirx.const(furthest, dtype)), tirx.const(-furthest, dtype))
-
-
-def usable(value: ir.Expr, dtype: str, scale: bool) -> ir.Expr:
-    """The condition that a reference may move to a value: finite, and for a scale not so small that 1/value is not.
-
-    The dtype's own lowest and highest number are none: they stand for ∓∞ where an extremum has met no position.
-    """
-    finite = tirx.LT(tirx.abs(value), tirx.max_value(dtype))
-    return tirx.And(finite, tirx.GE(tirx.abs(value), tirx.const(SMALLEST_SCALE[dtype], dtype))) if scale else finite
 
 
 def as_number(length: Extent, dtype: str) -> ir.Expr:

@@ -6,14 +6,16 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.transform.loop import COMBINE, as_number, cut_off, usable
+from tvm_cascade.steps.move import destination, displacement, may_stay
+from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
+from tvm_cascade.transform.loop import COMBINE, as_number
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
 from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.values import TirValues
 
 Table = dict[object, Slot]
 
@@ -21,22 +23,26 @@ Table = dict[object, Slot]
 class MergeEmitter:
     """Emits one nest per component and reference; afterwards `slots.table` holds the merged state."""
 
-    def __init__(self, slots: Slots, nests: NestBuilder, decay: dict[sp.Symbol, float]) -> None:
-        self.slots, self.nests, self.fold = slots, nests, slots.group.fold
-        self.decay = decay
+    def __init__(self, slots: Slots, nests: NestBuilder, program: StepProgram) -> None:
+        self.slots, self.nests, self.program = slots, nests, program
+        self.components = {component.symbol: component for component in slots.group.fold.components}
         self.partial: Table = dict(slots.table)
         self.merged: Table = {}
+        self.moves: list[Move] = []
+        self.scales: dict[sp.Symbol, sp.Expr] = {}
         self.statements: list[tirx.Stmt] = []
 
     def run(self) -> list[tirx.Stmt]:
-        """The nests, in the order of the fold's steps."""
-        for unit in self.fold.units:
-            if isinstance(unit, Reference):
-                self._reference(unit)
-            elif unit[0].parts:
-                self._tuple(unit)
-            else:
-                self._component(unit[0])
+        """The nests, in the order of the program's steps."""
+        for step in self.program.merge:
+            if isinstance(step, Move):
+                self._reference(step)
+            elif isinstance(step, Scale):
+                self.scales[step.symbol] = step.expression
+            elif isinstance(step, Tuple):
+                self._tuple(step)
+            elif isinstance(step, Shift):
+                self._component(step)
         self.slots.table = {**self.partial, **self.merged}
         return self.statements
 
@@ -46,27 +52,33 @@ class MergeEmitter:
         self.slots.table[key] = self.partial[key]
         return slot
 
-    def _component(self, component: Component) -> None:
-        dims, dtype = self.slots.dims.of(component.symbol), component_dtype(self.slots.group, component)
-        slot = self._allocate(component.symbol, f"{component.symbol}_merged", dims, dtype)
-        iters = [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+    def _over_segments(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
+        return [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+
+    def _component(self, step: Shift) -> None:
+        """⊕ over segments of what each shifts to the merged references."""
+        component, shift = self.components[step.component], step.expression.xreplace(self.scales)
+        dims, dtype = self.slots.dims.of(step.component), component_dtype(self.slots.group, component)
+        slot = self._allocate(step.component, f"{step.component}_merged", dims, dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
-            moved = Scope(self.slots, at, self._moves(at, dtype)).printer(dtype)(component.shift)
+            moved = Scope(self.slots, at, self._moved(at, dtype)).printer(dtype)(shift)
             return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), moved), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
 
-        self.statements.append(self.nests.nest(f"{component.symbol}_merged", "merge", iters, body, init))
+        iters = self._over_segments(dims)
+        self.statements.append(self.nests.nest(f"{step.component}_merged", "merge", iters, body, init))
 
-    def _tuple(self, unit: tuple[Component, ...]) -> None:
+    def _tuple(self, step: Tuple) -> None:
+        unit = tuple(self.components[symbol] for symbol in step.components)
         dims, group = self.slots.dims.of(unit[0].symbol), self.slots.group
         slots = {
             c.symbol: self._allocate(c.symbol, f"{c.symbol}_merged", dims, component_dtype(group, c)) for c in unit
         }
-        iters = [*self.slots.iters(dims), Iter(SEGMENT, "segment", self.slots.tiling.segments, reduce=True)]
+        iters = self._over_segments(dims)
 
         def cells(at: Values) -> dict[sp.Symbol, Cell]:
             return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
@@ -78,39 +90,67 @@ class MergeEmitter:
         name = f"{unit[0].symbol}_merged"
         self.statements.append(self.nests.nest(name, "merge", iters, body, lambda at: started(unit, cells(at))))
 
-    def _moves(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
+    def _moved(self, at: Values, dtype: str) -> dict[sp.Symbol, ir.Expr]:
         """From each segment's own references to the merged ones."""
         values: dict[sp.Symbol, ir.Expr] = {
             COUNT: self.slots.tiling.segment_count(at).astype(counting_dtype(dtype)),
             LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype)),
         }
-        for reference in self.fold.references:
-            if reference.symbol in self.merged:
-                final = self.merged[reference.symbol]
-                new = load(final.buffer, self.slots.indices(final, at))
-                values[reference.moved] = new
-                step = ir.prim.Sub(new, self.slots.read(reference.symbol, at))
-                values[reference.step] = cut_off(step, self.decay.get(reference.symbol), dtype_of(final.buffer))
+        for move in self.moves:
+            final = self.merged[move.reference]
+            values[move.moved] = new = load(final.buffer, self.slots.indices(final, at))
+            kind = TirValues(dtype_of(final.buffer))
+            values[move.step] = displacement(move, new, self.slots.read(move.reference, at), kind)
         return values
 
-    def _reference(self, reference: Reference) -> None:
-        dims = self.slots.dims.of(reference.symbol)
-        dtype = str(self.partial[reference.symbol].buffer.ty.dtype)
-        slot = self._allocate(reference.symbol, f"{reference.symbol}_merged", dims, dtype)
+    def _reference(self, step: Move) -> None:
+        """Where the merged state stands; the components before it are merged already."""
+        dims = self.slots.dims.of(step.reference)
+        dtype = str(self.partial[step.reference].buffer.ty.dtype)
+        standing = self._standing(step, dims, dtype) if may_stay(step) else None
+        slot = self._allocate(step.reference, f"{step.reference}_merged", dims, dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
             state = {
-                s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != reference.symbol
+                s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != step.reference
             }
             length = self.slots.tiling.length
-            folded = reference.value.subs(COUNT, LENGTH)
+            folded = step.value.subs(COUNT, LENGTH)
             if isinstance(length, int):
                 folded = folded.subs(LENGTH, sp.Integer(length))
             value = Scope(self.slots, at, {**state, LENGTH: as_number(length, dtype)}).printer(dtype)(folded)
-            if reference.guarded:
-                # The first segment has a position, so its own reference is one at which its state has numbers.
-                first = self.slots.read(reference.symbol, {**at, SEGMENT: tirx.const(0, "int32")})
-                value = tirx.Select(usable(value, dtype, reference.scale), value, first)
+            if standing is not None:
+                stay, empty = self._stay(step, load(standing.buffer, self.slots.indices(standing, at)), dtype)
+                value = destination(step, value, stay, empty, TirValues(dtype))
             return [store(slot.buffer, value, self.slots.indices(slot, at))]
 
-        self.statements.append(self.nests.nest(f"{reference.symbol}_merged", "merge", self.slots.iters(dims), body))
+        self.moves.append(step)
+        self.statements.append(self.nests.nest(f"{step.reference}_merged", "merge", self.slots.iters(dims), body))
+
+    def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
+        """The least of where segments with positions stand."""
+        slot = self.slots.allocate(
+            ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
+        )
+        none = tirx.max_value(dtype)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            where = self.slots.indices(slot, at)
+            empty = tirx.LE(self.slots.tiling.segment_count(at), 0)
+            own = tirx.Select(empty, none, self.slots.read(step.reference, at))
+            return [store(slot.buffer, tirx.min(load(slot.buffer, where), own), where)]
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [store(slot.buffer, none, self.slots.indices(slot, at))]
+
+        iters = self._over_segments(dims)
+        self.statements.append(self.nests.nest(f"{step.reference}_standing", "merge", iters, body, init))
+        return slot
+
+    def _stay(self, step: Move, standing: ir.Expr, dtype: str) -> tuple[ir.Expr, ir.Expr | bool]:
+        """Where the merged state stands before it moves, and whether no segment has a position."""
+        length = self.slots.tiling.length
+        if isinstance(length, int):
+            return standing, False
+        empty = tirx.LE(length, 0)
+        return tirx.Select(empty, tirx.const(step.start, dtype), standing), empty

@@ -13,6 +13,7 @@ from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.steps.program import program_of
 from tvm_cascade.transform.assemble import (
     Piece,
     Use,
@@ -30,7 +31,6 @@ from tvm_cascade.transform.loop import LoopEmitter
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import NestBuilder
 from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype
-from tvm_cascade.transform.shifts import plan_shifts
 
 
 def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx.PrimFunc:
@@ -75,12 +75,13 @@ def _group_piece(
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
-    shifts = plan_shifts(group.fold, dims)
+    steps = program_of(group.fold, elements.temporaries, elements.lifts)
+    dims.define_scales(steps)
     statements: list[tirx.Stmt] = []
     if group.fold.units:  # results that are numbers carry nothing
-        statements.append(LoopEmitter(slots, nests, elements, shifts, plan.producers, layout.dead).run())
+        statements.append(LoopEmitter(slots, nests, elements, steps, plan.producers, layout.dead).run())
         if slots.tiling.segmented:
-            statements += MergeEmitter(slots, nests, shifts.decay).run()
+            statements += MergeEmitter(slots, nests, steps).run()
     finish = FinishEmitter(slots, nests, set(asked))
     statements += finish.run()
     stages = [member.stage for member in plan.group.members]

@@ -19,10 +19,13 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.steps.move import destination, displacement, may_stay
+from tvm_cascade.steps.program import move_of
 from tvm_cascade.tile.emit import bind, put
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.state import COUNTER, State
-from tvm_cascade.transform.loop import COMBINE, cut_off, usable
+from tvm_cascade.transform.loop import COMBINE
+from tvm_cascade.transform.values import TirValues
 
 Binary = Callable[[ir.Expr, ir.Expr], ir.Expr]
 Tuple = dict[sp.Symbol, ir.Expr]
@@ -94,14 +97,16 @@ class _Merge:
         own: dict[sp.Symbol, ir.Expr] = {reference.symbol: start, reference.moved: start}
         symbols = Symbols(own, self._known(self.merged), self.merged.symbols())
         value = TilePrinter(symbols, self.dtype, {})(reference.value)
-        if reference.guarded:
+        move, kind = move_of(reference, self.decay.get(reference.symbol)), TirValues(self.dtype)
+        if may_stay(move):
             value = bind("target", value)
-            value = tirx.Select(usable(value, self.dtype, reference.scale), value, self._standing(reference, start))
+            value = destination(move, value, self._standing(reference, start), self.merged.empty, kind)
         array = self.merged.references[reference.symbol]
         put(array, 0, value)
-        step = array[0] - self.state.references[reference.symbol][0]
         self.moved[reference.moved] = array[0]
-        self.moved[reference.step] = bind("step", cut_off(step, self.decay.get(reference.symbol), self.dtype))
+        self.moved[reference.step] = bind(
+            "step", displacement(move, array[0], self.state.references[reference.symbol][0], kind)
+        )
 
     def _standing(self, reference: Reference, start: ir.Expr) -> ir.Expr:
         """Where one of the holders stands that has positions: its state has numbers there."""

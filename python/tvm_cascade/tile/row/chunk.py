@@ -13,13 +13,16 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.steps.move import destination, displacement
+from tvm_cascade.steps.program import move_of
 from tvm_cascade.tile.emit import bind, held, put, registers
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import combined
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import COUNTER, State
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, FoldTuple, Move, Reduce, RowValue, Step
-from tvm_cascade.transform.loop import COMBINE, cut_off, next_reference
+from tvm_cascade.transform.loop import COMBINE
+from tvm_cascade.transform.values import TirValues
 
 _CHAINS = 4
 """Independent chains that a reduction over a chunk runs in."""
@@ -188,8 +191,9 @@ class ChunkFold:
         stay = array[0]
         value = bind("target", self._write(reference.value, self._row()))
         first = self._first()
-        new = bind("moved", next_reference(reference, value, stay, first, self.dtype))
-        step = cut_off(new - stay, self.program.decay.get(reference.symbol), self.dtype)
+        move, kind = move_of(reference, self.program.decay.get(reference.symbol)), TirValues(self.dtype)
+        new = bind("moved", destination(move, value, stay, first, kind))
+        step = displacement(move, new, stay, kind)
         step = tirx.Select(first, tirx.const(0, self.dtype), step)
         self._set(self.values, reference.step, str(reference.step), step)
         if self.chunk.first is not False and reference.symbol in self.old:

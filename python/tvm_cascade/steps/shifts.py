@@ -9,7 +9,6 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Rescaled
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.work import terms_of_exponentials
-from tvm_cascade.transform.dims import Dims
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class ShiftPlan:
     decay: dict[sp.Symbol, float]
 
 
-def plan_shifts(fold: Fold, dims: Dims) -> ShiftPlan:
+def plan_shifts(fold: Fold) -> ShiftPlan:
     """Takes the coefficients out of a fold's shifts."""
     shifts = {c.symbol: c.shift for c in fold.components}
     of_references = {s for r in fold.references for s in (r.symbol, r.moved, r.step)}
@@ -60,7 +59,6 @@ def plan_shifts(fold: Fold, dims: Dims) -> ShiftPlan:
             continue
         symbol = sp.Symbol(f"scale_{homes[-1].symbol}_{len(coefficients)}", real=True)
         coefficients.append(Coefficient(symbol, function, homes[-1].symbol))
-        dims.define(symbol, dims.of(function), varies=False)
         shifts = {key: shift.xreplace({function: symbol}) for key, shift in shifts.items()}
     return ShiftPlan(shifts, tuple(coefficients), frozenset(_remembered(fold, shifts, coefficients)), _decays(fold))
 

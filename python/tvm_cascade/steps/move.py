@@ -1,0 +1,70 @@
+"""Where a reference goes, for every kind of value: high precision, arrays, TIR.
+
+    c′ = value          of the components combined so far
+       | stay           where the move is guarded and the value unusable: not finite, or a scale without a reciprocal
+       | stay           where it is lazy, the state is not empty, and the value is near enough
+    Δ  = c′ − stay      0 for an empty state, which stands wherever it moves to
+
+*stay* is where the state stands; of several, the least of where those with positions stand, so that merging is
+commutative; the start where all are empty. A state is *empty* when it has folded no position: it holds the identity of
+every ⊕, and shifting it changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from tvm_cascade.algebra.gauge import LAZY_DISTANCE
+from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.steps.program import Move
+
+Value = TypeVar("Value")
+
+
+class Kind(Protocol[Value]):
+    """What the rule asks of a kind of value; conditions are of a type of its own."""
+
+    def usable(self, value: Value, scale: bool) -> Any:
+        """Whether a reference may stand there: finite, and a scale has a finite reciprocal."""
+
+    def near(self, value: Value, other: Value, distance: int) -> Any:
+        """Whether |value − other| ≤ distance."""
+
+    def but_not(self, condition: Any, excluded: Any) -> Any:
+        """The first condition without the second."""
+
+    def choose(self, condition: Any, value: Value, otherwise: Value) -> Value:
+        """One of two values."""
+
+    def difference(self, new: Value, old: Value, decay: float | None) -> Value:
+        """new − old; under a decay exp(±k·Δ), no further from zero than where that vanishes."""
+
+
+def may_stay(move: Move) -> bool:
+    """Whether where the state stands has a say in where the reference goes."""
+    return move.guarded or move.rule is Rule.LAZY
+
+
+def destination(move: Move, value: Value, stay: Value, empty: Any, kind: Kind[Value]) -> Value:
+    """c′: where a reference goes that would move to `value` and stands at `stay`.
+
+    Parameters
+    ----------
+    empty : the condition that no position was folded in before.
+    """
+    if move.guarded:
+        value = kind.choose(kind.usable(value, move.scale), value, stay)
+    if move.rule is Rule.LAZY:
+        near = kind.near(value, stay, LAZY_DISTANCE)
+        value = kind.choose(kind.but_not(near, empty), stay, value)
+    return value
+
+
+def departure(new: Value, stay: Value, empty: Any, kind: Kind[Value]) -> Value:
+    """c: where a reference moves from; an empty state stands wherever it moves to."""
+    return kind.choose(empty, new, stay)
+
+
+def displacement(move: Move, new: Value, old: Value, kind: Kind[Value]) -> Value:
+    """Δ of the move from `old` to `new`."""
+    return kind.difference(new, old, move.decay)

@@ -1,0 +1,58 @@
+"""TIR as a kind of value for the moves of references, in one dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+from tvm.ir import prim
+
+VANISHING_EXPONENT = {"float32": 256.0, "float64": 2048.0}
+"""exp of minus this is zero even times the largest number of the dtype."""
+
+SMALLEST_SCALE = {"float32": 1e-37, "float64": 1e-300}
+"""Scales below this have no finite reciprocal."""
+
+
+@dataclass(frozen=True)
+class TirValues:
+    """See `steps.move.Kind`; conditions are TIR, or known when the program is written."""
+
+    dtype: str
+
+    def constant(self, value: float) -> ir.Expr:
+        """A number of the dtype."""
+        return tirx.const(value, self.dtype)
+
+    def usable(self, value: ir.Expr, scale: bool) -> ir.Expr:
+        """Whether a reference may stand there: finite, and a scale has a finite reciprocal.
+
+        The dtype's own lowest and highest number are not: they are what an extremum of no position is.
+        """
+        finite = tirx.LT(tirx.abs(value), tirx.max_value(self.dtype))
+        smallest = self.constant(SMALLEST_SCALE[self.dtype])
+        return tirx.And(finite, tirx.GE(tirx.abs(value), smallest)) if scale else finite
+
+    def near(self, value: ir.Expr, other: ir.Expr, distance: int) -> ir.Expr:
+        """Whether |value − other| ≤ distance."""
+        return tirx.LE(tirx.abs(prim.Sub(value, other)), self.constant(distance))
+
+    def but_not(self, condition: ir.Expr, excluded: ir.Expr | bool) -> ir.Expr:
+        """The first condition without the second."""
+        if isinstance(excluded, bool):
+            return tirx.const(False, "bool") if excluded else condition
+        return tirx.And(tirx.Not(excluded), condition)
+
+    def choose(self, condition: ir.Expr | bool, value: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
+        """One of two values."""
+        if isinstance(condition, bool):
+            return value if condition else otherwise
+        return tirx.Select(condition, value, otherwise)
+
+    def difference(self, new: ir.Expr, old: ir.Expr, decay: float | None) -> ir.Expr:
+        """new − old; under a decay exp(±k·Δ), no further from zero than where that vanishes."""
+        step = prim.Sub(new, old)
+        if decay is None:
+            return step
+        furthest = VANISHING_EXPONENT[self.dtype] / decay
+        return tirx.max(tirx.min(step, self.constant(furthest)), self.constant(-furthest))
