@@ -20,8 +20,9 @@ MAX_FUNCTION_LINES = 60
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade.
 BASE = {"errors", "options", "devices"}
 STEPS = BASE | {"algebra"}
-ANALYSIS = STEPS
-TRANSFORM = ANALYSIS | {"analysis", "steps"}
+PROOF = STEPS | {"steps"}
+ANALYSIS = PROOF | {"proof"}
+TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
@@ -50,6 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "native": {"errors"},
     "algebra": {"errors"},
     "steps": STEPS,
+    "proof": PROOF,
     "analysis": ANALYSIS,
     "transform": TRANSFORM,
     "schedule": LOWERING,

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tvm_cascade import te
     from tvm_cascade.accuracy.numerics import numerics
     from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
-    from tvm_cascade.algebra.derive import derive
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
     from tvm_cascade.compilation import compile, compile_unfused
     from tvm_cascade.compiled import Compiled
     from tvm_cascade.options import FuseOptions
+    from tvm_cascade.proof.derive import derive
     from tvm_cascade.report.explain import explain
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
@@ -78,7 +78,7 @@ _HOMES = {
     "FuseOptions": "tvm_cascade.options",
     "compile": "tvm_cascade.compilation",
     "compile_unfused": "tvm_cascade.compilation",
-    "derive": "tvm_cascade.algebra.derive",
+    "derive": "tvm_cascade.proof.derive",
     "explain": "tvm_cascade.report.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",

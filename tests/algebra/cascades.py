@@ -9,7 +9,6 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, Round, element, result, truth
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import (
     AND,
@@ -27,6 +26,7 @@ from tvm_cascade.algebra.reducer import (
     second,
 )
 from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.proof.derive import derive
 
 EPSILON = sp.Rational(1, 100_000)
 HALF = sp.Symbol("float16")

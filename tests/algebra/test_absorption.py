@@ -6,9 +6,9 @@ import sympy as sp
 
 from tvm_cascade.algebra.absorption import Absorbing, Relation, absorbing
 from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.proof.derive import derive
 
 X, V = element("x v")
 M, T, A = result("m t a")

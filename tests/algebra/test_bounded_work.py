@@ -7,7 +7,6 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, element, result
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.rank import full_rank
 from tvm_cascade.algebra.reached import Earlier
@@ -16,6 +15,7 @@ from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import determinant
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.algebra.work import simplified
+from tvm_cascade.proof.derive import derive
 
 x, v, w, r = (*element("x v w"), element("r", positive=True))
 keep = element("keep", nonnegative=True)

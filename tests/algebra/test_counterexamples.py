@@ -9,10 +9,10 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.counterexample import Counterexample
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.rounding import FORMATS, round_to
 from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.proof.derive import derive
 
 from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, m, o, s, t, w, x
 

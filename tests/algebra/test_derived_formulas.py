@@ -6,9 +6,9 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Lasting, Settled
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.proof.derive import derive
 
 from ..golden.compare import assert_golden
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, fold_of, m, o, s, t, x

@@ -9,9 +9,10 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import POSITION, Cascade, is_truth
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.testing.numeric_fold import Numbers, NumericFold, definition
+from tvm_cascade.proof.definition import definition
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.testing.numeric_fold import Numbers, NumericFold
 
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, exp, fold_of, m, r, s, t, x
 

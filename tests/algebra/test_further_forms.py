@@ -11,12 +11,14 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade, Round, truth
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.proof.definition import definition
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.steps.arithmetic import Digits
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
-from tvm_cascade.testing.numeric_fold import Arithmetic, NumericFold, definition
+from tvm_cascade.testing.numeric_fold import NumericFold
 
 from .cascades import HALF, MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, log, m, o, r, s, sqrt, t, v, w, x, y
 
@@ -92,7 +94,7 @@ def test_a_total_that_drifts_does_not_cancel_later() -> None:
     assert isinstance(fold, Fold)
     rows = [{x: 8.0 - k} for k in range(17)]
     exact = definition(source, rows)[d]
-    assert NumericFold(fold, len(rows), Arithmetic()).split(rows, [5, 11])[d] == pytest.approx(exact, rel=1e-15)
+    assert NumericFold(fold, len(rows)).split(rows, [5, 11])[d] == pytest.approx(exact, rel=1e-15)
 
 
 def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
@@ -100,7 +102,7 @@ def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
     assert isinstance(fold, Fold)
     rows = [{x: mpmath.mpf(0)}] * 4
     with mpmath.workdps(30):
-        numeric = NumericFold(fold, 4, Arithmetic(30))
+        numeric = NumericFold(fold, 4, Digits())
         assert numeric.scattered(rows, random.Random(0))[o] == 0
 
 

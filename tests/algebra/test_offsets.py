@@ -6,10 +6,10 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.proof.derive import derive
 
 x, y = element("x y")
 m, n, t, s, q = result("m n t s q")

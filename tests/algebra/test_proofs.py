@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.algebra.prove import prove
 from tvm_cascade.algebra.reducer import first, second
 from tvm_cascade.errors import CascadeError, FoldError
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.proof.prove import prove
 
 from .cascades import FUSABLE, MAXIMUM, SUM_EXP, WELFORD, cascade, fold_of, m, selected, t, x
 

@@ -8,10 +8,10 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Lasting, Reduction, element, result, truth
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.proof.derive import derive
 
 x, y, w = element("x y w")
 weight = sp.Symbol("weight", real=True)

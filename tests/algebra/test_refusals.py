@@ -9,11 +9,11 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade, Reduction, Round
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.verdict import CODES, Refusal, Verdict
 from tvm_cascade.errors import InputError
+from tvm_cascade.proof.derive import derive
 
 from .cascades import (
     EPSILON,

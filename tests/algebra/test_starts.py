@@ -9,10 +9,11 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result, truth
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Reducer
-from tvm_cascade.testing.numeric_fold import NumericFold, definition
+from tvm_cascade.proof.definition import definition
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.testing.numeric_fold import NumericFold
 
 from .cascades import FUSABLE
 from .test_folds_on_numbers import LENGTH, SPLITS, rows_of

@@ -10,11 +10,10 @@ import pytest
 import sympy as sp
 from sympy.core.cache import clear_cache
 
-import tvm_cascade.algebra.derive as derivation
 import tvm_cascade.analysis.extract as extract
+import tvm_cascade.proof.derive as derivation
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result, truth
 from tvm_cascade.algebra.constants import NamedConstants
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS, _derived, derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
@@ -23,6 +22,7 @@ from tvm_cascade.algebra.work import WORK, ExhaustedError, Work, budget, expande
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
+from tvm_cascade.proof.derive import RESCALABLE_CASTS, _derived, derive
 from tvm_cascade.testing.fuzz.grammar import draw
 
 from .cascades import FUSABLE

@@ -9,13 +9,13 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from tvm_cascade.algebra.cascade import Cascade
-from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.analysis import extract
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.proof.derive import remembered
 
 from .programs import (
     LENGTH,

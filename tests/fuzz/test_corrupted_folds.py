@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.prove import OBLIGATIONS, UndefinedError, UnverifiedError, prove
 from tvm_cascade.errors import FoldError
+from tvm_cascade.proof.prove import OBLIGATIONS, UndefinedError, UnverifiedError, prove
 
 from ..algebra.cascades import FUSABLE, fold_of
 from .corruptions import CORRUPTIONS

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.prove import prove
 from tvm_cascade.errors import FoldError
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.proof.prove import prove
 from tvm_cascade.testing.fuzz.grammar import draw
 
 

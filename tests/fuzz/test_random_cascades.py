@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.prove import prove
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
 from tvm_cascade.algebra.verdict import CODES, Refusal
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.proof.prove import prove
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 ELEMENTS = (element("x"), element("y"), element("r", positive=True))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS
 from tvm_cascade.analysis.extract import find_cascades, lone_reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.proof.derive import RESCALABLE_CASTS
 from tvm_cascade.tile.build import Kernel, build_kernel
 from tvm_cascade.tile.config import StreamConfig
 

@@ -13,11 +13,11 @@ import pytest
 from tvm import te
 
 import tvm_cascade
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.proof.derive import RESCALABLE_CASTS
 from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit

@@ -1,19 +1,22 @@
-"""A fold run on numbers of one dtype, tile by tile, as the fused loop runs it; and held at given references at once."""
+"""A fold run on arrays of one dtype, tile by tile, as the fused loop runs it; and held at given references at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
-from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import LAZY_DISTANCE, Move
-from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
+from tvm_cascade.algebra.cascade import LENGTH, Round
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer
 from tvm_cascade.algebra.sampling import as_function
+from tvm_cascade.steps.arithmetic import Arithmetic, Compiled
+from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
+from tvm_cascade.steps.program import program_of
 
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]
@@ -28,8 +31,72 @@ _REDUCERS: dict[str, np.ufunc] = {
 }
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Positions: a value for each of them, or one for all, by symbol."""
+
+    values: Mapping[sp.Symbol, Array]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def cut(self, start: int, stop: int) -> Columns:
+        """Some of the positions."""
+        return Columns({s: v[start:stop] if v.ndim else v for s, v in self.values.items()}, stop - start)
+
+
+class Arrays(Arithmetic):
+    """NumPy's numbers of one dtype, roundings of programs included; positions are `Columns`."""
+
+    def __init__(self, dtype: type[np.floating[Any]]) -> None:
+        super().__init__()
+        self.dtype = dtype
+        bounds = np.finfo(dtype)
+        self.extremes = {LOWEST: bounds.min, HIGHEST: bounds.max}
+
+    def compiled(self, expression: sp.Expr) -> Compiled:
+        """An expression as a function."""
+        plain, roundings = _with_roundings(expression)
+        symbols = sorted(plain.free_symbols, key=str)
+        return symbols, as_function(symbols, plain, [roundings, "numpy"])
+
+    def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Any]) -> Any:
+        """The value of an expression."""
+        symbols, function = self.function(expression)
+        with np.errstate(all="ignore"):
+            found = function(*(self.extremes[s] if s in self.extremes else at[s] for s in symbols))
+            return np.asarray(found).astype(self.dtype)
+
+    def number(self, value: Any) -> Any:
+        """A number of this arithmetic."""
+        return self.dtype(value)
+
+    def finite(self, value: Any) -> bool:
+        """Whether a number is neither NaN nor infinite."""
+        return bool(np.isfinite(value))
+
+    def combine(self, reducer: Reducer, left: Any, right: Any) -> Any:
+        """left ⊕ right."""
+        return _REDUCERS[reducer.name](left, right)
+
+    def lifts(self, lift: sp.Expr, positions: Columns, scope: Values) -> Array:
+        """A lift at every position."""
+        return np.broadcast_to(self.value(lift, {**scope, **positions.values}), (len(positions),))
+
+    def extended(
+        self, positions: Columns, symbol: sp.Symbol, element: sp.Expr, scope: Mapping[sp.Symbol, Any]
+    ) -> Columns:
+        """Positions with one more value each."""
+        return Columns({**positions.values, symbol: self.lifts(element, positions, scope)}, len(positions))
+
+    def total(self, reducer: Reducer, values: Iterable[Any]) -> Any:
+        """⊕ of at least one value."""
+        return _REDUCERS[reducer.name].reduce(np.asarray(values), dtype=self.dtype)
+
+
 class FoldOnData:
-    """Evaluates a fold's formulas in one dtype.
+    """Evaluates a fold's step program in one dtype.
 
     Parameters
     ----------
@@ -40,71 +107,28 @@ class FoldOnData:
     """
 
     def __init__(self, fold: Fold, dtype: type[np.floating[Any]], elements: Mapping[sp.Symbol, Array], length: int):
-        self.fold, self.dtype, self.length = fold, dtype, length
-        self.elements = {symbol: np.asarray(value).astype(dtype) for symbol, value in elements.items()}
-        self._compiled: dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., Any]]] = {}
-
-    def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Any]) -> Any:
-        """An expression where its symbols have the given values; n and N are of the dtype too."""
-        if expression not in self._compiled:
-            plain, roundings = _with_roundings(expression)
-            symbols = sorted(plain.free_symbols, key=str)
-            self._compiled[expression] = symbols, as_function(symbols, plain, [roundings, "numpy"])
-        symbols, function = self._compiled[expression]
-        bounds = np.finfo(self.dtype)
-        known = {LENGTH: self.dtype(self.length), LOWEST: bounds.min, HIGHEST: bounds.max, **at}
-        with np.errstate(all="ignore"):
-            return np.asarray(function(*(known[s] for s in symbols))).astype(self.dtype)
+        arithmetic = Arrays(dtype)
+        values = {symbol: np.asarray(value).astype(dtype) for symbol, value in elements.items()}
+        self.positions = Columns(values, length)
+        known = {symbol: value for symbol, value in values.items() if not value.ndim}
+        self.steps = NumericSteps(program_of(fold), arithmetic, {**known, LENGTH: arithmetic.number(length)})
 
     def run(self, tile: int) -> Values:
         """The state after all tiles of `tile` positions."""
-        state: Values = {}
-        for start in range(0, self.length, tile):
-            state = self._tile(state, start, min(start + tile, self.length))
-        return state
-
-    def _tile(self, before: Values, start: int, stop: int) -> Values:
-        rows = {s: v[start:stop] if v.ndim else v for s, v in self.elements.items()}
-        state: Values = {}
-        moves: Values = {}
-        for step in self.fold.steps:
-            if isinstance(step, Reference):
-                new = self._moved(step, {**rows, **state, COUNT: self.dtype(stop)}, before)
-                moves |= {step.moved: new, step.step: new - before.get(step.symbol, new)}
-                state[step.symbol] = new
-            else:
-                partial = self._over(step, {**rows, **state}, stop - start)
-                if before:
-                    scope = {**rows, **before, **moves, COUNT: self.dtype(start)}
-                    partial = _REDUCERS[step.reducer.name](self.value(step.shift, scope), partial)
-                state[step.symbol] = partial
-        return state
-
-    def _moved(self, reference: Reference, scope: Values, before: Values) -> Any:
-        value = self.value(reference.value, scope)
-        usable = np.isfinite(value) and not (reference.scale and value == 0)
-        held = before.get(reference.symbol)
-        if usable and reference.move is Move.LAZY and held is not None and abs(value - held) <= LAZY_DISTANCE:
-            return held
-        return value if usable or not reference.guarded else before.get(reference.symbol, self.dtype(reference.scale))
-
-    def _over(self, component: Component, scope: Values, count: int) -> Any:
-        lifts = np.broadcast_to(self.value(component.lift, scope), (count,))
-        return _REDUCERS[component.reducer.name].reduce(lifts, dtype=self.dtype)
+        state = EMPTY
+        for start in range(0, len(self.positions), tile):
+            stop = min(start + tile, len(self.positions))
+            state = self.steps.fold_in(state, self.positions.cut(start, stop))
+        return state.values
 
     def held(self, references: Values) -> Values:
         """The components of all rows at given references, without any move."""
-        at = {symbol: np.asarray(value).astype(self.dtype) for symbol, value in references.items()}
-        return at | {c.symbol: self._over(c, {**self.elements, **at}, self.length) for c in self.fold.components}
+        at = {symbol: self.steps.arithmetic.number(value) for symbol, value in references.items()}
+        return at | self.steps.over(self.steps.program.steps, self.positions, at)
 
     def finish(self, state: Values) -> Values:
         """The results of a state that has folded everything."""
-        results: Values = {}
-        for result, expression in self.fold.finish.items():
-            results[result] = self.value(
-                expression, {**self.elements, **state, **results, COUNT: self.dtype(self.length)}
-            )
-        return results
+        return self.steps.finish(State(len(self.positions), state))
 
 
 def _with_roundings(expression: sp.Expr) -> tuple[sp.Expr, dict[str, Callable[[Array], Array]]]:

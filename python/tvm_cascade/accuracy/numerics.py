@@ -19,7 +19,6 @@ from tvm_cascade.accuracy.losses import Loss, losses
 from tvm_cascade.accuracy.ranking import ranking_of
 from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.accuracy.table import InputRow, Numerics
-from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
@@ -29,6 +28,7 @@ from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.proof.derive import remembered
 from tvm_cascade.report.explain import functions_of
 from tvm_cascade.targets import resolve_target
 from tvm_cascade.transform.fuse_function import fuse_function

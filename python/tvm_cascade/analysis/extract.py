@@ -11,7 +11,6 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, choice, unlike
-from tvm_cascade.algebra.derive import RESCALABLE_CASTS, remembered
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -25,6 +24,7 @@ from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
+from tvm_cascade.proof.derive import RESCALABLE_CASTS, remembered
 
 
 @dataclass(frozen=True)

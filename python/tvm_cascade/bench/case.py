@@ -11,11 +11,11 @@ import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
-from tvm_cascade.algebra.derive import remembered
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.proof.derive import remembered
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Array = NDArray[Any]

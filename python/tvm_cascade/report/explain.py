@@ -15,11 +15,11 @@ from tvm.target import Target
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
-from tvm_cascade.algebra.prove import OBLIGATIONS
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
 from tvm_cascade.targets import resolve_target
 from tvm_cascade.tile.build import Kernel

@@ -21,6 +21,7 @@ from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
 Number = Any
+Numbers = dict[sp.Symbol, Number]
 Compiled = tuple[list[sp.Symbol], Callable[..., Number]]
 
 NO_VALUE = (TypeError, ValueError, ArithmeticError)
@@ -82,11 +83,11 @@ class Arithmetic(ABC):
         at = {first(k): v for k, v in enumerate(left)} | {second(k): v for k, v in enumerate(right)}
         return tuple(self.value(expression, at) for expression in reducer.combined)
 
-    def lifts(self, lift: sp.Expr, positions: Any, scope: Mapping[sp.Symbol, Number]) -> Iterable[Number]:
+    def lifts(self, lift: sp.Expr, positions: Any, scope: Numbers) -> Iterable[Number]:
         """A lift at every position."""
         return [self.value(lift, {**scope, **row}) for row in positions]
 
-    def extended(self, positions: Any, symbol: sp.Symbol, element: sp.Expr, scope: Mapping[sp.Symbol, Number]) -> Any:
+    def extended(self, positions: Any, symbol: sp.Symbol, element: sp.Expr, scope: Numbers) -> Any:
         """Positions with one more value each."""
         return [{**row, symbol: self.value(element, {**scope, **row})} for row in positions]
 

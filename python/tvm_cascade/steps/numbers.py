@@ -13,12 +13,9 @@ from typing import Any
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT
-from tvm_cascade.steps.arithmetic import NO_VALUE, Arithmetic
+from tvm_cascade.steps.arithmetic import NO_VALUE, Arithmetic, Number, Numbers
 from tvm_cascade.steps.move import destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Shift, Step, StepProgram, Tuple
-
-Number = Any
-Numbers = dict[sp.Symbol, Number]
 
 
 @dataclass(frozen=True)

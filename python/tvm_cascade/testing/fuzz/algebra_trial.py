@@ -1,6 +1,6 @@
 """A trial of the algebra: the fold that `derive` gives against the cascade's definition, on numbers at high precision.
 
-The evaluation shares nothing with `algebra.prove` but ⊕ itself: other points, other lengths, other splits, empty
+The step program is interpreted as by `proof.prove`, on other points, other lengths and other splits, with empty
 segments. What differs counts as wrong at digits that span every value on the way; until then it is evaluated again at
 more of them.
 """
@@ -14,11 +14,13 @@ import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.proof.definition import definition
+from tvm_cascade.proof.derive import derive
+from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Number, Numbers
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.trial import Record, first_line
-from tvm_cascade.testing.numeric_fold import Arithmetic, Number, Numbers, NumericFold, definition
+from tvm_cascade.testing.numeric_fold import NumericFold
 
 DIGITS = 50
 MOST_DIGITS = 20_000
@@ -27,8 +29,6 @@ TOLERANCE = mpmath.mpf(10) ** -20
 LENGTHS = (1, 2, 3, 5, 8, 11)
 SPLITS = 2
 ATTEMPTS = 6
-
-_NO_VALUE = (ArithmeticError, ValueError, TypeError)
 
 
 def algebra_trial(case: Case) -> Record:
@@ -78,8 +78,9 @@ def _settled_mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, spli
     """
     digits = DIGITS
     while digits <= MOST_DIGITS:
-        arithmetic = Arithmetic(digits)
-        mismatch = _mismatch(fold, rows, parameters, arithmetic, splits)
+        arithmetic = Digits()
+        with mpmath.workdps(digits):
+            mismatch = _mismatch(fold, rows, parameters, arithmetic, splits)
         needed = DIGITS + 2 * arithmetic.span  # twice: a product of two values has it twice
         if not mismatch or needed <= digits:
             return mismatch
@@ -91,15 +92,14 @@ class _Undefined(Exception):
     """The definition has no finite real value on the data."""
 
 
-def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, arithmetic: Arithmetic, seed: int) -> str:
-    with mpmath.workdps(arithmetic.digits):
-        try:
-            expected = definition(fold.cascade, rows, arithmetic, parameters)
-        except _NO_VALUE as error:
-            raise _Undefined from error
-        if not all(mpmath.isfinite(value) for value in expected.values()):
-            raise _Undefined
-        return _compared(NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
+def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, arithmetic: Digits, seed: int) -> str:
+    try:
+        expected = definition(fold.cascade, rows, arithmetic, parameters)
+    except NO_VALUE as error:
+        raise _Undefined from error
+    if not all(mpmath.isfinite(value) for value in expected.values()):
+        raise _Undefined
+    return _compared(NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
 
 
 def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, source: random.Random) -> str:
@@ -109,7 +109,7 @@ def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, sour
             found = numeric.scattered(rows, source)
         except OverflowError as error:
             raise _Undefined from error
-        except _NO_VALUE as error:
+        except NO_VALUE as error:
             return f"no value where the definition has one: {first_line(error)}"
         for result, value in expected.items():
             if not abs(found[result] - value) <= TOLERANCE * scale:

@@ -1,0 +1,64 @@
+"""The results of a cascade as it is written, in an arithmetic of choice: one pass over the rows for each reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
+from tvm_cascade.algebra.reducer import Selection
+from tvm_cascade.steps.arithmetic import Arithmetic, Float64
+
+Number = Any
+Numbers = dict[sp.Symbol, Number]
+Row = tuple[Number, ...]
+
+
+def definition(
+    cascade: Cascade,
+    rows: Sequence[Mapping[sp.Symbol, Number]],
+    arithmetic: Arithmetic | None = None,
+    known: Mapping[sp.Symbol, Number] = {},
+) -> Numbers:
+    """The results of a cascade over rows.
+
+    Parameters
+    ----------
+    arithmetic : float64 where none is given.
+    known : parameters.
+
+    Raises
+    ------
+    ArithmeticError, ValueError, TypeError
+        Where there is no real value, or none that can be computed with.
+    """
+    arithmetic, results = arithmetic or Float64(), dict[sp.Symbol, Number]()
+    for block in cascade.blocks:
+        parts = sorted(block, key=lambda reduction: reduction.reducer.part)
+        scope = {**known, **results, LENGTH: arithmetic.number(len(rows))}
+        tuples = list(zip(*(arithmetic.lifts(part.element, rows, scope) for part in parts), strict=True))
+        total = _total(parts, tuples, arithmetic)
+        results |= {part.result: number for part, number in zip(parts, total, strict=True)}
+    return results
+
+
+def _total(parts: Sequence[Reduction], tuples: Sequence[Row], arithmetic: Arithmetic) -> Sequence[Number]:
+    reducer = parts[0].reducer
+    if reducer.whole is None:
+        values = [arithmetic.number(reducer.identity), *(number for (number,) in tuples)]
+        return [arithmetic.total(reducer, values)]
+    if reducer.whole.selection is None:
+        whole = reducer.whole
+        return reduce(lambda left, right: arithmetic.combine_tuples(whole, left, right), tuples)
+    return _best(reducer.whole.selection, tuples, arithmetic)
+
+
+def _best(selection: Selection, tuples: Sequence[Row], arithmetic: Arithmetic) -> list[Number]:
+    """The best tuples by key and then by index, one after the other, as one long tuple."""
+    sign, way = -1 if selection.largest else 1, 1 if selection.lower else -1
+    ranked = sorted((row[: selection.per_rank] for row in tuples), key=lambda row: (sign * row[0], way * row[1]))
+    best = [number for row in ranked[: selection.count] for number in row]
+    return best + [arithmetic.value(absent, {}) for absent in selection.absent[len(best) :]]
