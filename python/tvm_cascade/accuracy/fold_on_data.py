@@ -21,15 +21,6 @@ from tvm_cascade.steps.program import program_of
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]
 
-_REDUCERS: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.minimum,
-    "or": np.maximum,
-}
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -78,21 +69,19 @@ class Arrays(Arithmetic):
 
     def combine(self, reducer: Reducer, left: Any, right: Any) -> Any:
         """left ⊕ right."""
-        return _REDUCERS[reducer.name](left, right)
+        return self.dtype(getattr(np, reducer.numpy)(left, right))
 
     def lifts(self, lift: sp.Expr, positions: Columns, scope: Values) -> Array:
         """A lift at every position."""
         return np.broadcast_to(self.value(lift, {**scope, **positions.values}), (len(positions),))
 
-    def extended(
-        self, positions: Columns, symbol: sp.Symbol, element: sp.Expr, scope: Mapping[sp.Symbol, Any]
-    ) -> Columns:
+    def extended(self, positions: Columns, symbol: sp.Symbol, element: sp.Expr, scope: Values) -> Columns:
         """Positions with one more value each."""
         return Columns({**positions.values, symbol: self.lifts(element, positions, scope)}, len(positions))
 
     def total(self, reducer: Reducer, values: Iterable[Any]) -> Any:
         """⊕ of at least one value."""
-        return _REDUCERS[reducer.name].reduce(np.asarray(values), dtype=self.dtype)
+        return self.dtype(getattr(np, reducer.numpy).reduce(np.asarray(values)))
 
 
 class FoldOnData:

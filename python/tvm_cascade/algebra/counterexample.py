@@ -23,7 +23,7 @@ from tvm_cascade.algebra.cascade import LENGTH, POSITION, Round
 from tvm_cascade.algebra.envelope import Envelope
 from tvm_cascade.algebra.rank import FullRank, full_rank
 from tvm_cascade.algebra.reached import NO_VALUE, REST, Earlier, Point, Reached
-from tvm_cascade.algebra.reducer import Reducer
+from tvm_cascade.algebra.reducer import PROD, Reducer
 from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
 
@@ -101,7 +101,7 @@ def counterexample(code: str, question: Question) -> Counterexample | None:
 def rank_grows(question: Question) -> Counterexample | None:
     """Values at which the element, or the logarithm of one that is multiplied, is a matrix of too high a rank."""
     function, size = strip_rounding(question.over_results), RANK_LIMIT + 1
-    product = question.reducer.name == "prod"
+    product = question.reducer is PROD
     found = full_rank(sp.log(sp.Abs(function)) if product else function, question.earlier, size)
     return None if found is None else rank_of(found, question)
 
@@ -114,7 +114,7 @@ def rank_of(found: FullRank, question: Question) -> Counterexample:
     at += tuple((question.name(d), tuple(float(column[d]) for column in found.columns)) for d in read)
     at += _parameters(found.data[0])
     given = " and ".join(f"{name} = {_listed(values)}" for name, values in at)
-    what = "log of the element" if question.reducer.name == "prod" else "element"
+    what = "log of the element" if question.reducer is PROD else "element"
     claim = f"at {given} the {what} is a matrix of rank {size}: no {size - 1} sums determine the result"
     return _with_data(claim, at, (float(size), float(RANK_LIMIT)), found, question.earlier)
 

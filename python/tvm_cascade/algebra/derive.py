@@ -93,7 +93,7 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     apart, quotients = taken_apart(reduction, derivation)
     held, used = derivation.take_in(apart)
     if used:
-        total = LAWS[reduction.reducer.name](derivation, apart, held, used)
+        total = LAWS[reduction.reducer.law](derivation, apart, held, used)
     else:
         total = derivation.component(reduction, reduction.reducer, held)
     return where_real(derivation, reduction, quotients, total)

@@ -43,7 +43,7 @@ from enum import Enum
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction, Rescaled, WholePower
-from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
 from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.work import expanded, simplified
@@ -337,7 +337,7 @@ def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Exp
 def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
     reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
     if reducer.whole is None:
-        return {SUM: LENGTH * element, PROD: element**LENGTH}.get(reducer, element)
+        return reducer.repeated(element, LENGTH)
     start = k - reducer.part
     block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
     selection = reducer.whole.selection

@@ -1,4 +1,4 @@
-"""The laws, by reducer: what a reduction that reads earlier results adds to the state."""
+"""The laws: what a reduction that reads earlier results adds to the state, by the law that its reducer names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
 from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.product_law import product_law
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.sum_law import sum_law
 
 Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
@@ -22,11 +21,16 @@ def logical_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, use
     raise derivation.refuse(reduction, "logical_dependence", held)
 
 
+def no_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """Nothing is known of how ⊕ passes through a map."""
+    raise derivation.refuse(reduction, "reducer_dependence", held)
+
+
 LAWS: dict[str, Law] = {
-    SUM.name: sum_law,
-    PROD.name: product_law,
-    MAX.name: order_law,
-    MIN.name: order_law,
-    AND.name: logical_law,
-    OR.name: logical_law,
+    "sum": sum_law,
+    "product": product_law,
+    "order": order_law,
+    "predicate": logical_law,
+    "none": no_law,
 }
+"""Keys are what a `Reducer.law` may be."""

@@ -21,7 +21,7 @@ from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction, is_truth
 from tvm_cascade.algebra.monoid import evaluator_of
-from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS
+from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
@@ -247,10 +247,8 @@ def _reduced(block: tuple[Reduction, ...], lifted: list[list[Any]], repeated: in
     """Each part of the block over the rows, of which the last is repeated."""
     reducer = block[0].reducer
     if reducer.whole is None:
-        total = functools.reduce(ON_NUMBERS[reducer.name], lifted[0])
-        if reducer.name == "sum":
-            return (total + (repeated - 1) * lifted[0][-1],)
-        return (total * lifted[0][-1] ** (repeated - 1) if reducer.name == "prod" else total,)
+        total = functools.reduce(reducer.on_numbers, lifted[0])
+        return (reducer.on_numbers(total, reducer.repeated(lifted[0][-1], repeated - 1)),)
     in_order = sorted(range(len(block)), key=lambda k: block[k].reducer.part)
     tuples = list(zip(*(lifted[k] for k in in_order), strict=True))
     if repeated > LONGEST:

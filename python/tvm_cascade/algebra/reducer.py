@@ -1,7 +1,8 @@
-"""Reducers: the commutative monoids ⊕ that a reduction may use, as data; on numbers, and on tuples of them."""
+"""Reducers: the commutative monoids ⊕ that a reduction may use, one record each; on numbers, and on tuples of them."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -12,7 +13,9 @@ import sympy as sp
 
 @dataclass(frozen=True)
 class Reducer:
-    """A commutative monoid on the extended reals.
+    """A commutative monoid on the extended reals: all that any part of the compiler knows of it.
+
+    NumPy and TensorIR are not known here, so what ⊕ is called there is a name.
 
     Attributes
     ----------
@@ -20,7 +23,16 @@ class Reducer:
     sign, latex : how a reduction with it is written.
     combine : the operation ⊕ on two expressions.
     identity : its neutral element, exactly; a program uses the dtype's own lowest or highest value for ∓∞.
+    on_numbers : ⊕ on two numbers of any one arithmetic: Python's, or mpmath's.
+    repeated : (a, n) ↦ a ⊕ … ⊕ a of n times a.
+    numpy : ⊕ on arrays, a ufunc of NumPy; it may give truth values as bool.
+    tir : ⊕ in TensorIR, a node of `tvm.ir.prim` or an operator; the first is what is emitted, all are recognised.
+    inverse : the node of TensorIR that takes its second argument out again: a ⊕ b ⊖ b = a.
+    law : by which it takes in elements that read earlier results, a key of `laws.LAWS`.
     ordered : ⊕ selects one of its arguments by order (max, min).
+    logical : on truth values, the numbers 0 and 1; `tir` is it on bool alone.
+    keeps_sign : positive elements give a positive result (of at least one element).
+    across_threads : TVM reduces with it across the threads of a block.
     whole, part : the reducer of tuples that this is one part of, and which; None for a reducer of numbers.
     infinite : a program starts it at an infinite identity itself, ∓∞, not at the dtype's own lowest or highest value.
     """
@@ -30,20 +42,25 @@ class Reducer:
     latex: str
     combine: Callable[[sp.Expr, sp.Expr], sp.Expr]
     identity: sp.Expr
+    on_numbers: Callable[[Any, Any], Any]
+    repeated: Callable[[Any, Any], Any]
+    numpy: str = ""
+    tir: tuple[str, ...] = ()
+    inverse: str | None = None
+    law: str = "none"
     ordered: bool = False
+    logical: bool = False
+    keeps_sign: bool = False
+    across_threads: bool = False
     whole: TupleReducer | None = None
     part: int = 0
     infinite: bool = False
 
     @property
-    def keeps_sign(self) -> bool:
-        """Whether positive elements give a positive result (of at least one element)."""
-        return self.name in ("sum", "prod", "max", "min")
-
-    @property
     def neutral(self) -> sp.Expr:
         """The identity as a program has it: the dtype's own lowest or highest value for most infinite ones."""
-        return self.identity if self.infinite else {-sp.oo: LOWEST, sp.oo: HIGHEST}.get(self.identity, self.identity)
+        exact = self.infinite or self.whole is not None
+        return self.identity if exact else {-sp.oo: LOWEST, sp.oo: HIGHEST}.get(self.identity, self.identity)
 
     @property
     def plain(self) -> Reducer:
@@ -130,7 +147,8 @@ class TupleReducer:
     def of(self, part: int) -> Reducer:
         """The reducer of one part, which cannot be combined by itself."""
         name = f"{self.name}[{part}]"
-        return Reducer(name, name, name, _inseparable, self.identity[part], whole=self, part=part)
+        apart = (_inseparable, self.identity[part], _inseparable, _inseparable)
+        return Reducer(name, name, name, *apart, whole=self, part=part)
 
     def combine(self, left: Sequence[sp.Expr], right: Sequence[sp.Expr]) -> tuple[sp.Expr, ...]:
         """left ∘ right."""
@@ -143,26 +161,101 @@ class TupleReducer:
         return frozenset(k for k in range(self.width) if symbols & {first(k), second(k)})
 
 
-def _inseparable(_left: sp.Expr, _right: sp.Expr) -> sp.Expr:
+def _inseparable(_left: Any, _right: Any) -> Any:
     raise TypeError("a part of a tuple is combined with the others: use Reducer.whole")
 
 
-SUM = Reducer("sum", "Σ", r"\sum", lambda a, b: a + b, sp.Integer(0))
-PROD = Reducer("prod", "Π", r"\prod", lambda a, b: a * b, sp.Integer(1))
-MAX = Reducer("max", "max", r"\max", lambda a, b: sp.Max(a, b), -sp.oo, ordered=True)
-MIN = Reducer("min", "min", r"\min", lambda a, b: sp.Min(a, b), sp.oo, ordered=True)
+def _idempotent(value: Any, _count: Any) -> Any:
+    return value
+
+
+SUM = Reducer(
+    "sum",
+    "Σ",
+    r"\sum",
+    combine=operator.add,
+    identity=sp.Integer(0),
+    on_numbers=operator.add,
+    repeated=operator.mul,
+    numpy="add",
+    tir=("Add",),
+    inverse="Sub",
+    law="sum",
+    keeps_sign=True,
+    across_threads=True,
+)
+PROD = Reducer(
+    "prod",
+    "Π",
+    r"\prod",
+    combine=operator.mul,
+    identity=sp.Integer(1),
+    on_numbers=operator.mul,
+    repeated=operator.pow,
+    numpy="multiply",
+    tir=("Mul",),
+    inverse="Div",
+    law="product",
+    keeps_sign=True,
+    across_threads=True,
+)
+MAX = Reducer(
+    "max",
+    "max",
+    r"\max",
+    combine=sp.Max,
+    identity=-sp.oo,
+    on_numbers=max,
+    repeated=_idempotent,
+    numpy="maximum",
+    tir=("Max",),
+    law="order",
+    ordered=True,
+    keeps_sign=True,
+    across_threads=True,
+)
+MIN = Reducer(
+    "min",
+    "min",
+    r"\min",
+    combine=sp.Min,
+    identity=sp.oo,
+    on_numbers=min,
+    repeated=_idempotent,
+    numpy="minimum",
+    tir=("Min",),
+    law="order",
+    ordered=True,
+    keeps_sign=True,
+    across_threads=True,
+)
 # Truth values are the numbers 0 and 1, on which conjunction is min and disjunction is max.
-AND = Reducer("and", "∧", r"\bigwedge", lambda a, b: sp.Min(a, b), sp.Integer(1))
-OR = Reducer("or", "∨", r"\bigvee", lambda a, b: sp.Max(a, b), sp.Integer(0))
+AND = Reducer(
+    "and",
+    "∧",
+    r"\bigwedge",
+    combine=sp.Min,
+    identity=sp.Integer(1),
+    on_numbers=min,
+    repeated=_idempotent,
+    numpy="minimum",
+    tir=("And", "BitwiseAnd", "bitwise_and"),
+    law="predicate",
+    logical=True,
+)
+OR = Reducer(
+    "or",
+    "∨",
+    r"\bigvee",
+    combine=sp.Max,
+    identity=sp.Integer(0),
+    on_numbers=max,
+    repeated=_idempotent,
+    numpy="maximum",
+    tir=("Or", "BitwiseOr", "bitwise_or"),
+    law="predicate",
+    logical=True,
+)
 
 REDUCERS: dict[str, Reducer] = {reducer.name: reducer for reducer in (SUM, PROD, MAX, MIN, AND, OR)}
-
-ON_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": lambda a, b: a + b,
-    "prod": lambda a, b: a * b,
-    "max": max,
-    "min": min,
-    "and": min,
-    "or": max,
-}
-"""⊕ on numbers of any one arithmetic: Python's, or mpmath's."""
+"""All reducers by name: a row here is all that it takes to add one."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.reducer import REDUCERS
 
 
 class Verdict(str, Enum):
@@ -98,6 +99,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "a product passes only through factors: Π G(x)·H(d) = (Π G(x))·H(d)^N",
         "make the dependence on the earlier result a factor",
     ),
+    "reducer_dependence": (
+        Verdict.UNKNOWN,
+        "no law is known by which this reducer takes elements that read an earlier result",
+        "reduce the part that does not depend on the earlier result, and apply the rest afterwards",
+    ),
     "rank_limit": (Verdict.UNKNOWN, "the state would need more components than the limit", "split the reduction"),
     "separation_unknown": (
         Verdict.UNKNOWN,
@@ -106,7 +112,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "reducer": (
         Verdict.UNKNOWN,
-        "the reducer is not one of sum, prod, max, min, and, or, nor one of tuples whose combine can be read",
+        f"the reducer is not one of {', '.join(REDUCERS)}, nor one of tuples whose combine can be read",
         "use one of those reducers, or write the combine of a tuple with arithmetic, comparisons and selections",
     ),
     "intrinsic": (

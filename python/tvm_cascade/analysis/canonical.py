@@ -11,7 +11,7 @@ What is in this form already, or cannot be brought into it, stays as it is.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -19,14 +19,14 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS, Reducer
+from tvm_cascade.algebra.reducer import Reducer
 from tvm_cascade.analysis.bindings import plainly_bound
 from tvm_cascade.analysis.declared import undeclared
 from tvm_cascade.analysis.extent import as_index, extent_of
 from tvm_cascade.analysis.fills import filled_first
 from tvm_cascade.analysis.guards import without_predicates
 from tvm_cascade.analysis.layouts import is_laid_out, over_its_buffer, rows_of
-from tvm_cascade.analysis.reducers import identity_of, split_reduction, starts_at_identity
+from tvm_cascade.analysis.reducers import combiner_of, identity_of, split_reduction, starts_at_identity
 from tvm_cascade.analysis.scratch import Scratch
 from tvm_cascade.analysis.starts import started
 from tvm_cascade.analysis.statements import (
@@ -44,7 +44,7 @@ from tvm_cascade.analysis.statements import (
 )
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, same, substitute, uses
 from tvm_cascade.analysis.unread import carried
-from tvm_cascade.analysis.update import COMBINERS, Update, single_store, split_update
+from tvm_cascade.analysis.update import Update, single_store, split_update
 
 
 def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -169,9 +169,9 @@ class _Canonical:
     def _reduction(
         self, nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore, start: ir.Expr, update: Update
     ) -> list[tirx.Stmt]:
-        assert update.name is not None
+        assert update.reducer is not None
         assert update.element is not None
-        reducer, combine = REDUCERS[update.name], COMBINERS[update.name]
+        reducer, combine = update.reducer, combiner_of(update.reducer)
         plain = isinstance(block.body, tirx.BufferStore) and split_reduction(store) is not None
         reduced = [iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION]
         begins = starts_at_identity(reducer, start)
@@ -198,7 +198,7 @@ class _Canonical:
         block: s_tir.SBlock,
         store: tirx.BufferStore,
         start: ir.Expr,
-        combine: type,
+        combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
         element: ir.Expr,
     ) -> list[tirx.Stmt]:
         """A reduction into a buffer over its own rows, and a nest that stores the results where they belong."""

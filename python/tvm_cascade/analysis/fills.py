@@ -16,6 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import Extent, extent_of, same_extent
+from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.analysis.statements import (
     hands_over,
     mentions,
@@ -27,7 +28,7 @@ from tvm_cascade.analysis.statements import (
     with_block,
 )
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, loads_of, reads_buffer, substitute
-from tvm_cascade.analysis.update import COMBINERS, single_store, split_update
+from tvm_cascade.analysis.update import single_store, split_update
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
     starts = _start_at(fill, later)
     own = tirx.BufferLoad(later.store.buffer, list(later.store.indices))
     update = split_update(later.store.value, own, starts)
-    if starts is None or update is None or update.element is None or update.name is None:
+    if starts is None or update is None or update.element is None or update.reducer is None:
         return None
     if any(reads_buffer(e, later.store.buffer) for e in (update.element, *later.store.indices)):
         return None
@@ -115,7 +116,7 @@ def _joined(fill: _Store, later: _Store) -> tirx.Stmt | None:
     if not all(isinstance(extent, int) and extent > 0 for extent in map(later.extents.__getitem__, reduced)):
         return None
     if not reduced:
-        value = COMBINERS[update.name](starts, update.element)
+        value = combiner_of(update.reducer)(starts, update.element)
         body = replaced(later.block, tirx.BufferStore(later.store.buffer, value, indices), None)
         return renewed(with_block(later.nest, later.block, body))
     iters = [

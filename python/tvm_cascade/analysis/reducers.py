@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -12,34 +11,32 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Reducer
 from tvm_cascade.analysis.tir import dtype_of, reads_buffer, same
 
-_COMBINERS: tuple[tuple[Any, str], ...] = (
-    (prim.Add, "sum"),
-    (prim.Mul, "prod"),
-    (prim.Max, "max"),
-    (prim.Min, "min"),
-    (prim.And, "and"),
-    (prim.Or, "or"),
-)
-_COMBINING_CALLS = {"bitwise_and": "and", "bitwise_or": "or"}
+
+def combiner_of(reducer: Reducer) -> Callable[[ir.Expr, ir.Expr], ir.Expr]:
+    """⊕ as what makes a node of TensorIR of two expressions."""
+    return getattr(prim, reducer.tir[0])
+
+
+def applied_reducer(value: ir.Expr) -> tuple[Reducer, ir.Expr, ir.Expr] | None:
+    """(⊕, a, b) where an expression is a ⊕ b; None for anything else."""
+    call = isinstance(value, ir.Call) and isinstance(value.op, ir.Op)
+    name = value.op.name.split(".")[-1] if call else type(value).__name__
+    for reducer in REDUCERS.values():
+        if name in reducer.tir and (not reducer.logical or dtype_of(value) == "bool"):
+            a, b = value.args if call else (value.a, value.b)
+            return reducer, a, b
+    return None
 
 
 def split_reduction(store: tirx.BufferStore) -> tuple[Reducer, ir.Expr] | None:
     """(⊕, e) of `buffer[i] = buffer[i] ⊕ e`, in either order; None for anything else."""
-    value = store.value
-    name: str | None = None
-    sides: tuple[ir.Expr, ...] = ()
-    for kind, reducer in _COMBINERS:
-        if isinstance(value, kind):
-            name, sides = reducer, (value.a, value.b)
-    if isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and dtype_of(value) == "bool":
-        name = _COMBINING_CALLS.get(value.op.name.split(".")[-1])
-        sides = tuple(value.args)
-    if name is None:
+    if (applied := applied_reducer(store.value)) is None:
         return None
+    reducer, a, b = applied
     own = tirx.BufferLoad(store.buffer, list(store.indices))
-    for mine, element in ((sides[0], sides[1]), (sides[1], sides[0])):
+    for mine, element in ((a, b), (b, a)):
         if same(mine, own) and not reads_buffer(element, store.buffer):
-            return REDUCERS[name], element
+            return reducer, element
     return None
 
 
@@ -76,16 +73,6 @@ def identity_of(reducer: Reducer, dtype: str) -> ir.Expr:
 
     For those that a program starts at an infinity, it is that.
     """
-    if reducer.whole is not None or reducer.infinite:
-        bound = extreme(reducer.identity, dtype)
-        plain = float(reducer.identity) if bound is None and dtype.startswith(("float", "bfloat")) else None
-        return bound if bound is not None else tirx.const(int(reducer.identity) if plain is None else plain, dtype)
-    table: dict[str, Callable[[], ir.Expr]] = {
-        "sum": lambda: tirx.const(0, dtype),
-        "prod": lambda: tirx.const(1, dtype),
-        "max": lambda: tirx.min_value(dtype),
-        "min": lambda: tirx.max_value(dtype),
-        "and": lambda: tirx.const(True, dtype),
-        "or": lambda: tirx.const(False, dtype),
-    }
-    return table[reducer.name]()
+    if (bound := extreme(reducer.neutral, dtype)) is not None:
+        return bound
+    return tirx.const((float if dtype.startswith(("float", "bfloat")) else int)(reducer.neutral), dtype)

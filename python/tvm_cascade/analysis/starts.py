@@ -14,13 +14,12 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.analysis.expression import selection_of
 from tvm_cascade.analysis.extent import extent_of
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.statements import realized_block, renewed, replaced, why_not_plain, with_block
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, reads_buffer, same, substitute, uses
-from tvm_cascade.analysis.update import COMBINERS, single_store, split_update
+from tvm_cascade.analysis.update import single_store, split_update
 
 
 def started(nest: tirx.Stmt) -> tirx.Stmt:
@@ -84,15 +83,15 @@ def _by_value(block: s_tir.SBlock) -> Parts | None:
     if starts or condition is None or not _is_first(condition, reduced) or reads_buffer(chosen, store.buffer):
         return None
     update = split_update(other, own)
-    if update is None or update.name is None or update.element is None:
+    if update is None or update.reducer is None or update.element is None:
         return None
     element = update.element
     if reads_buffer(element, store.buffer):
         return None
     element = element if same(chosen, element) else tirx.if_then_else(condition, chosen, element)
-    reducer = REDUCERS[update.name]
+    reducer = update.reducer
     identity = identity_of(reducer.from_infinity if reducer.ordered else reducer, dtype_of(store.buffer))
-    body = tirx.BufferStore(store.buffer, COMBINERS[update.name](own, element), indices)
+    body = tirx.BufferStore(store.buffer, combiner_of(reducer)(own, element), indices)
     return _init(store, identity, reduced), body, reduced
 
 

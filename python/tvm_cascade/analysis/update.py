@@ -11,29 +11,20 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.algebra.reducer import MAX, MIN, REDUCERS, Reducer
 from tvm_cascade.analysis.expression import selection_of
-from tvm_cascade.analysis.reducers import identity_of, started_at
+from tvm_cascade.analysis.reducers import applied_reducer, combiner_of, identity_of, started_at
 from tvm_cascade.analysis.tir import dtype_of, reads_buffer, same, substitute
 
-COMBINERS: dict[str, type] = {
-    "sum": prim.Add,
-    "prod": prim.Mul,
-    "max": prim.Max,
-    "min": prim.Min,
-    "and": prim.And,
-    "or": prim.Or,
-}
-_INVERSES: dict[type, str] = {prim.Sub: "sum", prim.Div: "prod"}
-_GREATER = {prim.GT: "max", prim.GE: "max", prim.LT: "min", prim.LE: "min"}
+_GREATER = {prim.GT: MAX, prim.GE: MAX, prim.LT: MIN, prim.LE: MIN}
 """What select(a > b, a, b) is, for each comparison."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """acc ⊕ element; `name` and `element` are None where the value is acc itself."""
+    """acc ⊕ element; `reducer` and `element` are None where the value is acc itself."""
 
-    name: str | None
+    reducer: Reducer | None
     element: ir.Expr | None
 
 
@@ -83,21 +74,21 @@ def split_update(value: ir.Expr, own: ir.TensorLoad, start: ir.Expr | None = Non
         return Update(None, None)
     if parts := selection_of(value):
         return _split_selection(value, parts, own, start)
-    kind = type(value)
-    name = next((n for n, combiner in COMBINERS.items() if kind is combiner), _INVERSES.get(kind))
-    if name is None:
+    inverse = next((r for r in REDUCERS.values() if r.inverse == type(value).__name__), None)
+    applied = applied_reducer(value) if inverse is None else (inverse, value.a, value.b)
+    if applied is None:
         return None
-    if _reads(value.a, own) == _reads(value.b, own) or (kind in _INVERSES and _reads(value.b, own)):
+    reducer, a, b = applied
+    if _reads(a, own) == _reads(b, own) or (inverse is not None and _reads(b, own)):
         return None
-    held, other = (value.a, value.b) if _reads(value.a, own) else (value.b, value.a)
+    held, other = (a, b) if _reads(a, own) else (b, a)
     inner = split_update(held, own, start)
-    if inner is None or inner.name not in (None, name):
+    if inner is None or inner.reducer not in (None, reducer):
         return None
-    if inner.element is None:
-        element = other if kind not in _INVERSES else kind(identity_of(REDUCERS[name], dtype_of(other)), other)
-    else:
-        element = kind(inner.element, other)
-    return Update(name, element)
+    combine = combiner_of(reducer) if inverse is None else type(value)
+    if inner.element is not None:
+        return Update(reducer, combine(inner.element, other))
+    return Update(reducer, other if inverse is None else combine(identity_of(reducer, dtype_of(other)), other))
 
 
 def _reads(expression: ir.Expr, own: ir.TensorLoad) -> bool:
@@ -113,25 +104,25 @@ def _split_selection(
     both = split_update(chosen, own, start), split_update(other, own, start)
     if both[0] is None or both[1] is None:
         return None
-    names = {update.name for update in both if update is not None} - {None}
-    if len(names) != 1:
+    reducers = {update.reducer for update in both if update is not None} - {None}
+    if len(reducers) != 1:
         return None
-    (name,) = names
-    assert name is not None
-    neutral = identity_of(started_at(REDUCERS[name], start), dtype_of(own))
+    (reducer,) = reducers
+    assert reducer is not None
+    neutral = identity_of(started_at(reducer, start), dtype_of(own))
     elements = [neutral if u is None or u.element is None else u.element for u in both]
     select = prim.Select if isinstance(value, prim.Select) else tirx.if_then_else
-    return Update(name, select(condition, *elements))
+    return Update(reducer, select(condition, *elements))
 
 
 def _split_comparison(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, own: ir.TensorLoad) -> Update | None:
     """select(e > acc, e, acc) and its seven like."""
-    name = _GREATER.get(type(condition))
-    if name is None:
+    reducer = _GREATER.get(type(condition))
+    if reducer is None:
         return None
     if same(condition.a, other) and same(condition.b, chosen):
-        name = "min" if name == "max" else "max"
+        reducer = MIN if reducer is MAX else MAX
     elif not (same(condition.a, chosen) and same(condition.b, other)):
         return None
     element = other if same(chosen, own) else chosen
-    return None if _reads(element, own) else Update(name, element)
+    return None if _reads(element, own) else Update(reducer, element)

@@ -318,7 +318,7 @@ class _Draw:
 
     def _rows(self, attempt: int, low: float, reach: float) -> list[Values]:
         cascade, source = self.fold.cascade, self.source
-        logical = any(r.reducer.name in ("and", "or") for r in cascade.reductions)
+        logical = any(r.reducer.logical for r in cascade.reductions)
         truth = self.odds if logical else MASK_ODDS[attempt]
         rows = [{e: _number(e, source, truth, low, reach) for e in cascade.elements} for _ in range(self.length)]
         if low < 0:

@@ -12,7 +12,6 @@ from tvm_cascade.analysis.tir import same
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.roles import BlockPlan
 
-_CROSSING_REDUCERS = frozenset({"sum", "prod", "max", "min"})
 _CROSSING_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
 _UNROLLED = 64
 
@@ -74,7 +73,7 @@ def crosses(sch: s_tir.Schedule, plan: BlockPlan, block: Block) -> bool:
         return False
     reduction = split_reduction(plan.stores[0])
     dtype = str(plan.stores[0].buffer.ty.dtype)
-    if reduction is None or reduction[0].name not in _CROSSING_REDUCERS or dtype not in _CROSSING_DTYPES:
+    if reduction is None or not reduction[0].across_threads or dtype not in _CROSSING_DTYPES:
         return False
     return same(init.value, identity_of(reduction[0], dtype))
 

@@ -16,7 +16,7 @@ import mpmath
 import numpy as np
 import sympy as sp
 
-from tvm_cascade.algebra.reducer import EXTREMES, ON_NUMBERS, Reducer, TupleReducer, first, second
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer, TupleReducer, first, second
 from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
@@ -74,7 +74,7 @@ class Arithmetic(ABC):
 
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
         """left ⊕ right."""
-        return ON_NUMBERS[reducer.name](left, right)
+        return reducer.on_numbers(left, right)
 
     def combine_tuples(
         self, reducer: TupleReducer, left: Sequence[Number], right: Sequence[Number]

@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
 from tvm_cascade.steps.move import destination, displacement
 from tvm_cascade.steps.program import move_of
@@ -39,7 +39,6 @@ from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
-from tvm_cascade.transform.loop import COMBINE
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.values import TirValues
 
@@ -245,14 +244,14 @@ class RowFold:
             if isinstance(step, Combine) and self.program.held and step.component != self.program.held.extreme:
                 for r in ROWS:
                     own, gained = self.values[step.component][r], self.values[_partial(step.component)][r]
-                    self.set(step.component, r, COMBINE[step.reducer.name](own, gained))
+                    self.set(step.component, r, combiner_of(step.reducer)(own, gained))
 
     def across_lanes(self) -> None:
         """Every lane gets the whole of what each kept a part of."""
         for component in self.program.stream.row_components:
             if component.symbol not in self.program.across_lanes:
                 for r in ROWS:
-                    whole = exchanged(self.values[component.symbol][r], COMBINE[component.reducer.name], QUAD)
+                    whole = exchanged(self.values[component.symbol][r], combiner_of(component.reducer), QUAD)
                     self.set(component.symbol, r, whole)
 
     def weight(self, symbol: sp.Symbol, ragged: ir.Expr | None, j: ir.Expr, r: int, e: int) -> ir.Expr:
@@ -278,7 +277,7 @@ class RowFold:
                     emit(j, r, e)
 
     def _reduce(self, step: Reduce, tile: ir.Expr, guarded: bool) -> None:
-        combine = COMBINE[step.reducer.name]
+        combine = combiner_of(step.reducer)
         parts = self._array(sp.Symbol("parts"), len(ROWS) * len(NEIGHBOURS))
         for k in range(len(ROWS) * len(NEIGHBOURS)):
             put(parts, k, identity_of(step.reducer, DTYPE))
@@ -302,7 +301,7 @@ class RowFold:
         for r in ROWS:
             shifted = write(step.shift, self._before(step.component, r, tile))
             gained = self.values[_partial(step.component)][r]
-            self.set(step.component, r, COMBINE[step.reducer.name](shifted, gained))
+            self.set(step.component, r, combiner_of(step.reducer)(shifted, gained))
 
     def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
         move, kind = move_of(reference, self.program.decay.get(reference.symbol)), TirValues(DTYPE)

@@ -7,9 +7,9 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.transform.loop import COMBINE, as_number
+from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, value_at
@@ -68,7 +68,7 @@ def _from_its_start(member: Member, expression: sp.Expr, value: ir.Expr) -> ir.E
     reducer = member.stage.reducer
     if reducer is None or not reducer.ordered or expression.is_Symbol:
         return value
-    return COMBINE[reducer.name](identity_of(reducer, dtype_of(member.stage.buffer)), value)
+    return combiner_of(reducer)(identity_of(reducer, dtype_of(member.stage.buffer)), value)
 
 
 def _name(member: Member) -> str:

@@ -19,13 +19,12 @@ from collections.abc import Callable
 
 import sympy as sp
 from tvm import ir, tirx
-from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer
 from tvm_cascade.analysis.extent import Extent, more_than_one
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import loads_of, substitute, uses
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Step, StepProgram, Tuple
@@ -38,16 +37,6 @@ from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, cou
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, combined, started
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
-
-COMBINE: dict[str, Callable[[ir.Expr, ir.Expr], ir.Expr]] = {
-    "sum": prim.Add,
-    "prod": prim.Mul,
-    "max": prim.Max,
-    "min": prim.Min,
-    "and": prim.And,
-    "or": prim.Or,
-}
-
 
 GATHERED_LANES = 8
 """Lanes of a tile that are combined one after the other; vectors of them are combined before."""
@@ -139,7 +128,7 @@ class LoopEmitter:
             return [
                 store(
                     slot.buffer,
-                    COMBINE[stage.reducer.name](load(slot.buffer, where), self._guarded(element, zero, at)),
+                    combiner_of(stage.reducer)(load(slot.buffer, where), self._guarded(element, zero, at)),
                     where,
                 )
             ]
@@ -216,7 +205,7 @@ class LoopEmitter:
         value = Scope(self.slots, at).printer(dtype)(lift)
         guarded = self._guarded(value, identity_of(component.reducer, dtype), at)
         where = [*self.slots.indices(slot, at), *extra]
-        return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), guarded), where)]
+        return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), guarded), where)]
 
     def _in_lanes(self, lift: sp.Expr, own: tuple[tirx.Var, ...]) -> bool:
         """Whether the partial of a tile is kept in lanes: a value per row, of data contiguous along the axis.
@@ -270,7 +259,7 @@ class LoopEmitter:
         def gather(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
             value = load(narrow.buffer, [*self.slots.indices(narrow, at), at[LANE]])
-            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), value), where)]
+            return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), value), where)]
 
         self._nest(
             f"{name}_tile", "partial", [*rows, Iter(LANE, "lane", left, reduce=True)], gather, slot, component.reducer
@@ -288,7 +277,7 @@ class LoopEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             where = [*self.slots.indices(narrow, at), at[LANE]]
             value = load(wide.buffer, [*self.slots.indices(wide, at), at[STRIP] * left + at[LANE]])
-            return [store(narrow.buffer, COMBINE[component.reducer.name](load(narrow.buffer, where), value), where)]
+            return [store(narrow.buffer, combiner_of(component.reducer)(load(narrow.buffer, where), value), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
             where = [*self.slots.indices(narrow, at), at[LANE]]
@@ -314,7 +303,7 @@ class LoopEmitter:
             mutual = len(together) > 1
             for c in together:
                 value = self._shifted(c, at, {o.symbol for o in together})
-                values.append(COMBINE[c.reducer.name](value, self.slots.read(("tile", c.symbol), at)))
+                values.append(combiner_of(c.reducer)(value, self.slots.read(("tile", c.symbol), at)))
                 if c.symbol in self.program.remembered:
                     old = self.slots.table[("old", c.symbol)]
                     statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))

@@ -6,11 +6,11 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
-from tvm_cascade.transform.loop import COMBINE, as_number
+from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
@@ -64,7 +64,7 @@ class MergeEmitter:
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
             moved = Scope(self.slots, at, self._moved(at, dtype)).printer(dtype)(shift)
-            return [store(slot.buffer, COMBINE[component.reducer.name](load(slot.buffer, where), moved), where)]
+            return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), moved), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
             return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]

@@ -13,7 +13,6 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.offsets import Offsets
-from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
@@ -214,7 +213,7 @@ def component_dtype(group: Group, component: Component) -> str:
     member = group.member_of(component.owner)
     own = dtype_of(member.stage.buffer)
     is_result = group.fold.finish.get(component.owner) == component.symbol
-    if own == "bool" and component.reducer not in (AND, OR):  # what a truth value compares
+    if own == "bool" and not component.reducer.logical:  # what a truth value compares
         own = widest_float(dtype_of(other.stage.buffer) for other in group.members)
     exact = component.reducer.ordered and is_result and own != "bfloat16"  # which TVM cannot keep in a temporary
     return own if exact else accumulator_dtype(own)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.testing.fuzz.case import INPUTS, Case, Step
 from tvm_cascade.testing.fuzz.term import LENGTH_TERM, Term, apply, as_term
 
@@ -282,7 +283,7 @@ class _Draw:
         return self._part(slot, 0) if slot in ELEMENT_PARTS else self._quantity(slot, 0)
 
     def _extremum(self) -> tuple[Term, Term]:
-        extrema = [k for k, step in enumerate(self.steps) if step.reducer in ("max", "min")]
+        extrema = [k for k, step in enumerate(self.steps) if REDUCERS[step.reducer].ordered]
         if not extrema:
             return self._part("e", 0), self._quantity("d", 0)
         chosen = self.source.choice(extrema)

@@ -9,20 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import te, tirx
 
+from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
 from tvm_cascade.testing.fuzz.case import Case, Input
 from tvm_cascade.testing.fuzz.term import COMPARED, OPERATIONS, Term, to_program
 
 Array = NDArray[Any]
-
-COMBINE = {
-    "sum": te.sum,
-    "max": te.max,
-    "min": te.min,
-    "prod": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="product"),
-    "and": te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype), name="conjunction"),
-    "or": te.comm_reducer(lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype), name="disjunction"),
-}
 
 _DATA_SCALE = {"real": 0.5, "positive": 0.25}
 
@@ -118,9 +111,13 @@ class _Writer:
         if position in case.staged and (part := _costliest(element)) is not None:
             stages[part] = self._stage(f"part{position}", part)
         axis = te.reduce_axis((0, case.length), "l")
+        reducer = REDUCERS[step.reducer]
+        over = te.comm_reducer(
+            lambda a, b: combiner_of(reducer)(a, b), lambda dtype: identity_of(reducer, dtype), name=reducer.name
+        )
 
         def body(*at: Any) -> Any:
-            return COMBINE[step.reducer](self._written(element, (*at, axis), free, stages), axis=axis)
+            return over(self._written(element, (*at, axis), free, stages), axis=axis)
 
         shape = (*case.rows, *((case.free,) if free else ()))
         self.results.append(te.compute(shape, lambda *at: body(*at), name=f"d{position}"))

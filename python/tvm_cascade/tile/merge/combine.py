@@ -19,12 +19,12 @@ from tvm.ir import prim
 from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Reference
 from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import move_of
 from tvm_cascade.tile.emit import bind, put
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.state import COUNTER, State
-from tvm_cascade.transform.loop import COMBINE
 from tvm_cascade.transform.values import TirValues
 
 Binary = Callable[[ir.Expr, ir.Expr], ir.Expr]
@@ -120,7 +120,7 @@ class _Merge:
             symbols = Symbols(self.moved, self._known(self.state), self.state.symbols())
             shifted = TilePrinter(symbols, self.state.dtypes[component.symbol], {})(component.shift)
             own = tirx.Select(self.state.empty, self.state.identity(component), shifted)
-        whole = self.exchange.whole(own, COMBINE[component.reducer.name])
+        whole = self.exchange.whole(own, combiner_of(component.reducer))
         put(self.merged.components[component.symbol], 0, whole)
 
     def _tuple(self, unit: tuple[Component, ...]) -> None:

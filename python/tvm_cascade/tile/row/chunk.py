@@ -12,7 +12,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.offsets import Offsets
-from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.steps.move import destination, displacement
 from tvm_cascade.steps.program import move_of
 from tvm_cascade.tile.emit import bind, held, put, registers
@@ -21,7 +21,6 @@ from tvm_cascade.tile.merge.combine import combined
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import COUNTER, State
 from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, FoldTuple, Move, Reduce, RowValue, Step
-from tvm_cascade.transform.loop import COMBINE
 from tvm_cascade.transform.values import TirValues
 
 _CHAINS = 4
@@ -136,14 +135,14 @@ class ChunkFold:
                     if self.chunk.exists is not None:
                         lift = tirx.Select(self.chunk.exists(k), lift, identity_of(step.reducer, dtype))
                     part = parts[step.component]
-                    put(part, k % chains, COMBINE[step.reducer.name](part[k % chains], lift))
+                    put(part, k % chains, combiner_of(step.reducer)(part[k % chains], lift))
                 elif isinstance(step, FoldTuple):
                     self._fold_tuple(step, symbols, conditions, k)
 
         self.chunk.each(one)
         for step in steps:
             if isinstance(step, Reduce):
-                part, combine = parts[step.component], COMBINE[step.reducer.name]
+                part, combine = parts[step.component], combiner_of(step.reducer)
                 whole = part[0]
                 for j in range(1, chains):
                     whole = combine(whole, part[j])
@@ -184,7 +183,7 @@ class ChunkFold:
             return
         old = {s: (lambda a=a: a[0]) for s, a in self.old.items() if s != step.component}
         shifted = self._write(step.shift, Symbols(old, self._moves()), dtype)
-        put(array, 0, COMBINE[step.reducer.name](shifted, partial))
+        put(array, 0, combiner_of(step.reducer)(shifted, partial))
 
     def _move(self, reference: Reference) -> None:
         array = self.state.references[reference.symbol]
