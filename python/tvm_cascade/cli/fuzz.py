@@ -13,6 +13,7 @@ from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.errors import InputError
 from tvm_cascade.proof.derive import derive
 from tvm_cascade.targets import core_count
+from tvm_cascade.testing.fuzz import ledger
 from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.summary import findings, summary
@@ -28,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", type=Path, metavar="FILE", help="JSON lines, one a trial: where to go on from")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="start no further trial after this time")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one case: what it is, its verdicts, its mismatch")
+    parser.add_argument("--ledger", type=Path, metavar="FILE", help="replay a file of verdicts: which entries differ")
+    parser.add_argument("--record", metavar="SEEDS", help="enter seeds, as 0-9999,84019250, into the ledger instead")
+    parser.add_argument("--sample", type=int, metavar="N", help="replay so many entries of the ledger, evenly spread")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,6 +46,10 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.state, "--state")
     if args.replay is not None:
         return _replay(args.replay)
+    if args.ledger is not None:
+        return _record(args) if args.record is not None else _replay_ledger(args)
+    if args.record is not None or args.sample is not None:
+        raise InputError("--ledger FILE beside --record and --sample", "none", "fuzz")
     if not (args.algebra or args.programs or args.gpu) and args.state is None:
         raise InputError("a number of trials", "none", "fuzz", "pass --algebra 1000 --programs 100, say")
     state = State(args.state)
@@ -67,6 +75,38 @@ def _replay(seed: int) -> int:
         verdict = f"{record.verdict} {record.code}".strip()
         print(f"{record.kind}: {record.finding or 'ok'}; {verdict}" + (f"; {record.detail}" if record.detail else ""))
     return 1 if findings(records) else 0
+
+
+def _record(args: argparse.Namespace) -> int:
+    """Enter verdicts into a ledger; what it says of other seeds stays."""
+    check_writable(args.ledger, "--ledger")
+    seeds = ledger.seeds_of(args.record)
+    kept = ledger.read(args.ledger) if args.ledger.exists() else {}
+    ledger.write(args.ledger, kept | _derived(seeds, args))
+    print(f"{len(seeds)} entries written to {args.ledger}")
+    return 0
+
+
+def _replay_ledger(args: argparse.Namespace) -> int:
+    """Tell which entries of a ledger differ; returns 1 where some do."""
+    expected = ledger.read(args.ledger)
+    if args.sample is not None:
+        if args.sample < 1:
+            raise InputError("1 or more", str(args.sample), "--sample")
+        expected = ledger.sample(expected, args.sample)
+    changes = ledger.changes(expected, _derived(list(expected), args))
+    print("\n".join([*map(str, changes), f"{len(changes)} of {len(expected)} entries differ"]))
+    return 1 if changes else 0
+
+
+def _derived(seeds: list[int], args: argparse.Namespace) -> ledger.Ledger:
+    state = State(args.state)
+    try:
+        progress = _Progress()
+        with waiting(lambda: progress.told):
+            return ledger.derived(seeds, args.jobs, state, progress)
+    finally:
+        state.close()
 
 
 class _Progress:

@@ -128,10 +128,12 @@ def run_trial(task: Task) -> Record:
     from tvm_cascade.testing.fuzz.algebra_trial import algebra_trial
     from tvm_cascade.testing.fuzz.gpu_trial import gpu_trial
     from tvm_cascade.testing.fuzz.grammar import draw
+    from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
     from tvm_cascade.testing.fuzz.program_trial import program_trial
 
     kind, seed = task
-    return {"algebra": algebra_trial, "program": program_trial, "gpu": gpu_trial}[kind](draw(seed))
+    trials = {"algebra": algebra_trial, "program": program_trial, "gpu": gpu_trial, "ledger": ledger_trial}
+    return trials[kind](draw(seed))
 
 
 def work(tasks: Connection) -> None:

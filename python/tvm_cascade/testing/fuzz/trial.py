@@ -12,7 +12,7 @@ class Record:
 
     Attributes
     ----------
-    kind : "algebra", "program" or "gpu".
+    kind : "algebra", "program", "gpu" or "ledger".
     seed : of its case.
     verdict : of the derivation or of the pass: fused, refused, unknown.
     code : the reason's code; of the first reduction that was not fused, where there is one.
