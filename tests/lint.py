@@ -1,0 +1,318 @@
+"""The linter of the code base: which part may import which, how long files and functions are, what tests may say.
+
+`python tests/lint.py` prints what breaks a rule, a line each, and exits with 1 where there is anything. A rule is a
+function from the tree of files to what breaks it; `RULES` names them all. An import counts wherever it stands: in a
+function and under TYPE_CHECKING too.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+NAME = "tvm_cascade"
+
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 60
+
+# Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade.
+BASE = {"errors", "options", "devices"}
+STEPS = BASE | {"algebra"}
+PROOF = STEPS | {"steps"}
+ANALYSIS = PROOF | {"proof"}
+TRANSFORM = ANALYSIS | {"analysis"}
+LOWERING = TRANSFORM | {"transform"}
+META_SCHEDULE = LOWERING | {"schedule", "tile"}
+RELAX = META_SCHEDULE | {"meta_schedule"}
+FRONT = {
+    "te",
+    "report",
+    "targets",
+    "native",
+    "arguments",
+    "compiled",
+    "lowering_cuda",
+    "generation",
+    "compilation",
+    "_versions",
+    "_autoload",
+}
+LIBRARY = RELAX | FRONT | {"relax"}
+# The numerics report is for users, so the oracle that it needs is a layer of its own, below the evidence of this
+# project (`testing`, `bench`), which stays outside the library.
+USERS = LIBRARY | {"evaluate", "accuracy", "__init__"}  # those who come in by the front door
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "options": {"errors"},
+    "devices": set(),
+    "_versions": {"errors"},
+    "native": {"errors"},
+    "algebra": {"errors"},
+    "steps": STEPS,
+    "proof": PROOF,
+    "analysis": ANALYSIS,
+    "transform": TRANSFORM,
+    "schedule": LOWERING,
+    "tile": LOWERING,
+    "report": LOWERING | {"tile", "targets"},
+    "te": LOWERING,
+    "meta_schedule": META_SCHEDULE,
+    "relax": RELAX,
+    "targets": {"errors"},
+    "arguments": {"errors"},
+    "compiled": {"errors", "report", "arguments"},
+    "lowering_cuda": LOWERING | {"schedule", "tile"},
+    "generation": {"errors", "lowering_cuda", "native", "tile"},
+    "compilation": RELAX | {"relax", "report", "targets", "arguments", "compiled", "lowering_cuda", "generation"},
+    "_autoload": {"transform", "meta_schedule"},
+    "evaluate": {"errors"},
+    "accuracy": LIBRARY | {"evaluate"},
+    "__init__": LIBRARY | {"accuracy"},
+    "testing": USERS,
+    "bench": USERS | {"testing"},
+    "cli": USERS | {"testing", "bench"},
+    "__main__": {"cli"},
+}
+
+# What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
+THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
+ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
+
+# Circles of imports that are still there; each goes with the wall that closes it, and no other may come.
+KNOWN_CIRCLES = {
+    frozenset({"tvm_cascade.report.explanation", "tvm_cascade.report.html"}),
+    frozenset({"tvm_cascade.tile.kernels.consumer", "tvm_cascade.tile.kernels.stream"}),
+}
+
+# Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
+# rests on, are compared with float64 to its last digits, and clocks with clocks.
+OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
+FREE_TO_SAY = ("tests/algebra/", "tests/evaluate/", "tests/bench/test_timing.py")
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What breaks a rule, and where."""
+
+    name: str
+    line: int
+    told: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.line}: {self.told}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file; `name` is its path below the root."""
+
+    path: Path
+    name: str
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=self.name)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        return list(ast.walk(self.tree))
+
+    def breaks(self, told: str, line: int = 1) -> Violation:
+        return Violation(self.name, line, told)
+
+
+@dataclass(frozen=True)
+class Module(Source):
+    """One file of the package; `parts` is its path below the package."""
+
+    parts: tuple[str, ...]
+
+    @property
+    def part(self) -> str:
+        """The part of the package that it belongs to: a key of `ALLOWED`."""
+        return self.parts[0]
+
+    @property
+    def dotted(self) -> str:
+        """The name by which it is imported."""
+        return ".".join((NAME, *(part for part in self.parts if part != "__init__")))
+
+    def imported(self, node: ast.AST) -> Iterator[str]:
+        """Absolute dotted names that an import statement reads; `from a import b` may read the module a.b."""
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = (NAME, *self.parts[:-1])
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(filter(None, (base, node.module)))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+    def third_party(self, nodes: Iterable[ast.AST]) -> set[str]:
+        """The packages of others that import statements among the nodes name."""
+        tops = {name.split(".")[0] for node in nodes for name in self.imported(node)}
+        return tops - set(sys.stdlib_module_names) - {NAME}
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files of a checkout: those of the package, and all that are held to length."""
+
+    modules: list[Module]
+    sources: list[Source]
+
+    @classmethod
+    def of(cls, root: Path) -> Tree:
+        package = root / "python" / NAME
+        modules = [
+            Module(path, str(path.relative_to(root)), path.relative_to(package).with_suffix("").parts)
+            for path in sorted(package.rglob("*.py"))
+        ]
+        if not modules:
+            raise SystemExit(f"no modules of {NAME} in {package}")
+        others = [*sorted((root / "tests").rglob("*.py")), *root.glob("setup.py")]
+        return cls(modules, [*modules, *(Source(path, str(path.relative_to(root))) for path in others)])
+
+
+def imports_follow_the_layers(tree: Tree) -> Iterator[Violation]:
+    for module in tree.modules:
+        if module.part not in ALLOWED:
+            yield module.breaks(f"{module.part} has no place in the order of layers yet")
+            continue
+        for node in module.nodes:
+            names = [name.split(".") for name in module.imported(node)]
+            read = {(*name, "__init__")[1] for name in names if name[0] == NAME}
+            parts = {part if part in ALLOWED else "__init__" for part in read}  # a public name is the front door's
+            for part in sorted(parts - ALLOWED[module.part] - {module.part}):
+                yield module.breaks(f"{module.part} must not import {part}", getattr(node, "lineno", 1))
+
+
+def layers_have_an_order(tree: Tree) -> Iterator[Violation]:
+    try:
+        TopologicalSorter(ALLOWED).prepare()
+    except CycleError as error:
+        yield tree.modules[0].breaks(f"the table of layers has a circle: {error.args[1]}")
+
+
+def imports_have_no_circles(tree: Tree) -> Iterator[Violation]:
+    """Modules that import each other, wherever in a module the import stands."""
+    modules = {module.dotted: module for module in tree.modules}
+    read: dict[str, set[str]] = {}
+    for name, module in modules.items():
+        named = {found for node in module.nodes for found in module.imported(node)}
+        found = {whole if whole in modules else whole.rpartition(".")[0] for whole in named}
+        read[name] = (found & modules.keys()) - {name}
+    found_circles = circles(read)
+    for circle in sorted(found_circles - KNOWN_CIRCLES, key=sorted):
+        yield modules[min(circle)].breaks(f"modules import each other: {', '.join(sorted(circle))}")
+    for circle in sorted((c for c in KNOWN_CIRCLES - found_circles if c <= modules.keys()), key=sorted):
+        yield modules[min(circle)].breaks("no circle any more: strike it out of KNOWN_CIRCLES")
+
+
+def circles(read: Mapping[str, Set[str]]) -> set[frozenset[str]]:
+    """The largest sets of modules in which each reaches every other."""
+    reached = {name: _reached(name, read) for name in read}
+    together = {name: frozenset(n for n in reached[name] if name in reached[n]) for name in read}
+    return {circle for circle in together.values() if circle}
+
+
+def _reached(start: str, read: Mapping[str, Set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [start]
+    while pending:
+        new = read[pending.pop()] - found
+        found |= new
+        pending += new
+    return found
+
+
+def algebra_knows_no_compiler(tree: Tree) -> Iterator[Violation]:
+    for module in (m for m in tree.modules if m.part == "algebra"):
+        for name in sorted(module.third_party(module.nodes) - ALGEBRA_THIRD_PARTY):
+            yield module.breaks(f"the algebra must not import {name}")
+
+
+def loading_needs_no_optional_dependency(tree: Tree) -> Iterator[Violation]:
+    for module in tree.modules:
+        for name in sorted(module.third_party(_at_load(module.tree)) - THIRD_PARTY):
+            yield module.breaks(f"{name} is optional: import it in the function that needs it")
+
+
+def _at_load(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes that run when the module is imported: all but the bodies of functions."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield child
+            yield from _at_load(child)
+
+
+def files_are_short(tree: Tree) -> Iterator[Violation]:
+    for source in tree.sources:
+        if (lines := len(source.text.splitlines())) > MAX_FILE_LINES:
+            yield source.breaks(f"{lines} lines, of at most {MAX_FILE_LINES}")
+
+
+def functions_fit_a_screen(tree: Tree) -> Iterator[Violation]:
+    for source in tree.sources:
+        for node in source.nodes:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    yield source.breaks(f"{node.name} has {lines} lines, of at most {MAX_FUNCTION_LINES}", node.lineno)
+
+
+def folders_say_what_they_are(tree: Tree) -> Iterator[Violation]:
+    said = {module.path.parent for module in tree.modules if module.parts[-1] == "__init__" and _told(module)}
+    for folder in sorted({module.path.parent for module in tree.modules} - said):
+        first = next(module for module in tree.modules if module.path.parent == folder)
+        yield first.breaks("its folder has no __init__.py with a docstring")
+
+
+def _told(module: Module) -> bool:
+    return bool(ast.get_docstring(module.tree))
+
+
+def tests_have_no_tolerance_of_their_own(tree: Tree) -> Iterator[Violation]:
+    for source in tree.sources:
+        if source.name.startswith("tests/") and not source.name.startswith(FREE_TO_SAY):
+            for node in source.nodes:
+                if isinstance(node, ast.Attribute) and node.attr in OWN_TOLERANCES:
+                    yield source.breaks(f"{node.attr}: compare by evaluate.tolerance", node.lineno)
+
+
+RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
+    imports_follow_the_layers,
+    layers_have_an_order,
+    imports_have_no_circles,
+    algebra_knows_no_compiler,
+    loading_needs_no_optional_dependency,
+    files_are_short,
+    functions_fit_a_screen,
+    folders_say_what_they_are,
+    tests_have_no_tolerance_of_their_own,
+)
+
+
+def violations(root: Path) -> list[Violation]:
+    """All that breaks a rule in a checkout, rule by rule."""
+    tree = Tree.of(root)
+    return [violation for rule in RULES for violation in rule(tree)]
+
+
+def main() -> int:
+    """Lint this checkout; returns 1 where something breaks a rule."""
+    found = violations(Path(__file__).resolve().parent.parent)
+    print("\n".join([*map(str, found), f"{len(found)} violations of {len(RULES)} rules"]))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
