@@ -38,8 +38,8 @@ from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.targets import host_target, resolve_target
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function, read_function
 from tvm_cascade.transform.handoff import summary_of
 

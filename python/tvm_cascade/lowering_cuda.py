@@ -17,8 +17,8 @@ from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import select_kernel
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"

@@ -8,15 +8,18 @@ from typing import Any
 import numpy as np
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import find_cascades, lone_reductions
+from tvm_cascade.analysis.extract import Group, find_cascades, lone_reductions
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.derive import RESCALABLE_CASTS
-from tvm_cascade.tile.build import Kernel, build_kernel
 from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.stream import StreamSkeleton
 
 from .emulator.run import Array, emulate
 
@@ -36,7 +39,15 @@ def kernel_of(
     """The kernel of a function whose last group it is."""
     program = read_program(func)
     groups = [found.group for found in find_cascades(program, casts) if found.group] or list(lone_reductions(program))
-    return build_kernel(program, groups[-1], "main", config, narrow_sums)
+    return stream_kernel(program, groups[-1], config, narrow_sums)
+
+
+def stream_kernel(
+    program: Program, group: Group, config: StreamConfig | None = None, narrow_sums: bool = False
+) -> Kernel:
+    """The kernel of a group for tensor cores."""
+    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
+    return build_kernel(StreamSkeleton(), program, group, "main", setting, config)
 
 
 def assert_right(

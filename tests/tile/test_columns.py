@@ -15,11 +15,11 @@ from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data
 from tvm_cascade.testing.fuzz.program import program as program_of
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.skeleton import Kernel
 
 from ..analysis.programs import array, fold, number, program, total
 from .column_programs import COLUMNS, argmax, softmax, variance
@@ -165,7 +165,7 @@ def test_blocks_of_the_grid_write_no_element_a_position() -> None:
 
 
 def test_a_cut_of_the_other_layout_is_refused() -> None:
-    with pytest.raises(Unfit, match="is of another layout"):
+    with pytest.raises(Unfit, match="lie beside each other in memory"):
         row_kernel(PROGRAMS["softmax"](), ONE)
 
 
@@ -180,7 +180,9 @@ def test_the_cut_gives_every_multiprocessor_work() -> None:
 def test_explain_says_which_rows_a_block_has() -> None:
     told = str(tvm_cascade.explain(variance(rows=512, length=2**17), target=TARGET))
     assert (
-        "memory-bound kernel `row`" in told and "neighbouring rows" in told and "merged over groups and blocks" in told
+        "memory-bound kernel `columns`" in told
+        and "neighbouring rows" in told
+        and "merged over groups and blocks" in told
     )
     assert "lie apart in memory, those along" in told
 

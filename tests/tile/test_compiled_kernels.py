@@ -12,13 +12,14 @@ import tvm
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.tile.build import Kernel, build_kernel
 from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
+from tvm_cascade.tile.skeleton import Kernel
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
 from . import folds
+from .checked import stream_kernel
 from .test_tile_program import attention_of, group_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -26,7 +27,7 @@ TARGET = {"kind": "cuda", "arch": "sm_90a"}
 
 def cuda_text(func: tirx.PrimFunc, config: StreamConfig | None = None) -> str:
     """The CUDA text of a function's kernel."""
-    return text_of(build_kernel(*group_of(func), "main", config))
+    return text_of(stream_kernel(*group_of(func), config))
 
 
 def text_of(kernel: Kernel) -> str:

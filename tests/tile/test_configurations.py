@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_cascade.tile.build import build_kernel
 from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import read_stream
 
+from .checked import stream_kernel
 from .test_tile_program import attention_of, group_of, tile_program
 
 SHAPES = [(512, 64), (256, 80), (1000, 96), (4096, 128), (300, 256), (16384, 64)]
@@ -35,7 +35,7 @@ def test_short_causal_rows_are_not_cut_into_three() -> None:
 def test_a_configuration_that_does_not_fit_is_no_kernel() -> None:
     program, group = group_of(attention_of("full", head_dim=256))
     with pytest.raises(Unfit, match="more registers or shared memory than there are"):
-        build_kernel(program, group, "main", StreamConfig(columns=176))
+        stream_kernel(program, group, StreamConfig(columns=176))
 
 
 def test_head_dimensions_beyond_the_accumulators_are_left_to_other_schedules() -> None:

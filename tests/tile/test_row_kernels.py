@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import ml_dtypes
@@ -16,16 +17,19 @@ from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.tile.build import Kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.columns import ColumnSkeleton
+from tvm_cascade.tile.skeletons.row import RowSkeleton
 
 from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, rms_norm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
+ROW, COLUMNS = RowSkeleton(), ColumnSkeleton()
 WARP = RowConfig(Team.WARP, 128, 4, 2)
 BLOCK = RowConfig(Team.BLOCK, 128, 2, 1)
 CLUSTER = RowConfig(Team.CLUSTER, 128, 2, 1, segments=4)
@@ -36,16 +40,19 @@ SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
 def row_kernel(func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, clusters: bool = True) -> Kernel:
-    """The kernel of a function whose last group it is."""
+    """The memory-bound kernel of a function whose last group it is, or whose groups together."""
     program = read_program(func)
     assert isinstance(program, Program)
     groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
-    try:
-        return build_row_kernel(program, groups[-1], "main", config, clusters)
-    except Unfit:
-        if (joint := joint_reductions(program)) is None:
-            raise
-        return build_row_kernel(program, joint, "main", config, clusters)
+    setting = Setting("sm_90a" if clusters else "sm_80")
+    skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
+    joint = joint_reductions(program)
+    tried = [(s, g) for g in [groups[-1], *([joint] if joint else [])] for s in skeletons]
+    for skeleton, group in tried:
+        with contextlib.suppress(Unfit):
+            return build_kernel(skeleton, program, group, "main", setting, config)
+    skeleton, group = tried[0]
+    return build_kernel(skeleton, program, group, "main", setting, config)
 
 
 def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]:

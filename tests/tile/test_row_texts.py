@@ -10,9 +10,9 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.bench.gpu import suites
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.skeleton import Kernel
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc

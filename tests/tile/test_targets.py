@@ -13,8 +13,8 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.lowering_cuda import cuda_compiler, lower_cuda
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.targets import resolve_target
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from .test_tile_program import attention_of

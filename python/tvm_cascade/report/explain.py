@@ -22,8 +22,8 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
 from tvm_cascade.targets import resolve_target
-from tvm_cascade.tile.build import Kernel
 from tvm_cascade.tile.select import for_gpu, select_kernel
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome, fuse_function
 from tvm_cascade.transform.handoff import summary_of
 

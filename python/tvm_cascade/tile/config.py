@@ -8,7 +8,7 @@ import numpy as np
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.deal import Deal, deal, visited_tiles
-from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 
@@ -46,9 +46,6 @@ _BOX = 128
 
 _NARROW = 64
 """Columns of operands up to which three consumers are tried."""
-
-_STORED = 2
-"""Bytes of an element that is stored by bulk copies."""
 
 
 def _boxed(columns: int, size: int) -> int:
@@ -120,7 +117,7 @@ class StreamConfig:
             rows, columns = (p.width, self.columns) if p.is_transposed else (self.columns, p.width)
             right += rows * _boxed(columns, p.value.size)
         left = _boxed(stream.depth, stream.left.size)
-        staged = max((_boxed(p.width, _STORED) for p in stream.products), default=0)
+        staged = max((_boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
         return self.rows * (self.left_stages * left + staging) + self.stages * right + 1024
 

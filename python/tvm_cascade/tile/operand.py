@@ -56,6 +56,9 @@ COPY_ALIGNMENT = 16
 """Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
 
 
+STORED_BYTES = 2
+"""Of an element that goes from registers through shared memory to a bulk copy."""
+
 Line: TypeAlias = tuple[tirx.Var, Extent]
 """A variable, and how far it runs."""
 
@@ -134,6 +137,12 @@ def read_operand(load: ir.TensorLoad, row: Line, column: Line) -> Operand:
 def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
     """Whether an index is the variable itself."""
     return isinstance(index, ir.Var) and index.same_as(var)
+
+
+def is_copied(buffer: tirx.Var, width: int) -> bool:
+    """Whether bulk copies store rows of so many elements of a tensor, as registers leave them in shared memory."""
+    kind = MATRIX_DTYPES.get(dtype_of(buffer))
+    return kind is not None and kind.size == STORED_BYTES and width * STORED_BYTES % COPY_ALIGNMENT == 0
 
 
 def check_matrix_input(operand: Operand) -> None:

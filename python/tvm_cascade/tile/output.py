@@ -14,8 +14,8 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses
-from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.reshape import inverted
+from tvm_cascade.tile.operand import Line, Operand, Unfit, runs_along
+from tvm_cascade.tile.reshape import inverted, taken_apart
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,23 @@ def read_outputs(
     results = list(dict.fromkeys(member.result for member in read if member is not None))
     _check_inputs(program, group)
     return tuple(outputs), results
+
+
+def stored_operand(output: Output, row: Line, column: Line) -> Operand:
+    """The output, or a view of it, with rows along one variable and contiguous columns along another.
+
+    Raises
+    ------
+    Unfit
+        Where it is not stored in such rows.
+    """
+    shape, indices = tuple(output.buffer.ty.shape), output.indices
+    for var, extent in (column, row):
+        shape, indices = taken_apart(shape, indices, var, extent)
+    along = [d for d, index in enumerate(indices) if runs_along(index, row[0])]
+    if not along or not runs_along(indices[-1], column[0]):
+        raise Unfit(f"{output.buffer.name} is not stored in rows along {row[0].name}")
+    return Operand(output.buffer, shape, indices, along[0])
 
 
 def member_at(group: Group, load: ir.TensorLoad) -> Member | None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.build import Kernel, build_kernel, build_row_kernel
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
+from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import Outcome
 
-ARCHITECTURES = ("sm_90a", "sm_90")
-"""CUDA architectures of tensor-core kernels; a device reports sm_90, and code for it is generated as sm_90a."""
+_JOINT = "all reductions as one"
 
 
 def for_gpu(options: FuseOptions) -> FuseOptions:
@@ -27,7 +28,7 @@ def for_gpu(options: FuseOptions) -> FuseOptions:
 
 
 def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) -> Kernel | str:
-    """The kernel of a function, or a sentence that says why it has none.
+    """The kernel of a function, or a sentence that says why it has none, with the reason of every skeleton.
 
     Parameters
     ----------
@@ -41,39 +42,12 @@ def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) 
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
-    build_stream = partial(build_kernel, narrow_sums=options.narrow_sums)
-    stream = _first_fit(build_stream, outcome.program, groups, name, _no_stream(arch, options))
-    if isinstance(stream, Kernel):
-        return stream
-    build_row = partial(build_row_kernel, clusters=arch in ARCHITECTURES)
-    row = _first_fit(build_row, outcome.program, groups, name, _no_row(options))
-    if not isinstance(row, Kernel) and options.row_kernels and (joint := _joint(outcome, outcome.program, options)):
-        row = _first_fit(build_row, outcome.program, [joint], name, "")
-    return row if isinstance(row, Kernel) else f"no `stream`: {stream}; no `row`: {row}"
-
-
-def _no_stream(arch: str, options: FuseOptions) -> str:
-    """Why no kernel for tensor cores may be generated, whatever the function; empty where one may."""
-    if arch not in ARCHITECTURES:
-        return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {arch}"
-    return "" if options.tensor_cores else "the option tensor_cores is off"
-
-
-def _no_row(options: FuseOptions) -> str:
-    return "" if options.row_kernels else "the option row_kernels is off"
-
-
-def _first_fit(
-    build: Callable[[Program, Group, str], Kernel], program: Program, groups: list[Group], name: str, refusal: str
-) -> Kernel | str:
-    """The kernel of the first group that has the shape, or why that is none."""
-    reasons = [refusal] if refusal else []
-    for group in groups if not refusal else []:
-        try:
-            return build(program, group, name)
-        except Unfit as unfit:
-            reasons.append(str(unfit))
-    return reasons[0]
+    search = _Search(outcome.program, name, Setting(arch, options))
+    kernel = search.first(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
+    joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
+    if kernel is None and joint and (whole := _joint(outcome, outcome.program, options)) is not None:
+        kernel = search.first(joint, [(_JOINT, whole)])
+    return search.reasons() if kernel is None else kernel
 
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
@@ -84,9 +58,69 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
-    """What a kernel may be generated from: the one cascade of the function, or else one of its lone reductions."""
+    """What a kernel may be generated from: the cascades of the function, or else one of its lone reductions."""
     fused = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
     found = [group for group in fused if group is not None]
     if found:
         return found
     return list(reversed(lone_reductions(program, options.rescalable_casts, options.reference)))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a skeleton gives no kernel.
+
+    Attributes
+    ----------
+    reason : in words.
+    group : that was tried, in words; empty where none was.
+    """
+
+    skeleton: Skeleton[Any, Any, Any]
+    reason: str
+    group: str = ""
+
+
+class _Search:
+    """Tries groups with skeletons, and keeps every reason why one does not fit."""
+
+    def __init__(self, program: Program, name: str, setting: Setting) -> None:
+        self.program, self.name, self.setting = program, name, setting
+        self.refusals: list[Refusal] = []
+
+    def available(self, skeletons: Iterable[Skeleton[Any, Any, Any]]) -> list[Skeleton[Any, Any, Any]]:
+        """Those that may give kernels in the setting."""
+        return [skeleton for skeleton in skeletons if not skeleton.unavailable(self.setting)]
+
+    def first(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
+        """The kernel of the first skeleton that fits one of the groups, tried in order."""
+        for skeleton in skeletons:
+            if why := skeleton.unavailable(self.setting):
+                self.refusals.append(Refusal(skeleton, why))
+                continue
+            for label, group in groups:
+                try:
+                    return build_kernel(skeleton, self.program, group, self.name, self.setting)
+                except Unfit as unfit:
+                    self.refusals.append(Refusal(skeleton, str(unfit), label))
+        return None
+
+    def reasons(self) -> str:
+        """One sentence for each skeleton; skeletons with the same reasons share theirs."""
+        by_skeleton: dict[Skeleton[Any, Any, Any], list[Refusal]] = {}
+        for refusal in self.refusals:
+            by_skeleton.setdefault(refusal.skeleton, []).append(refusal)
+        names: dict[str, list[str]] = {}
+        for skeleton, refusals in by_skeleton.items():
+            names.setdefault(_told(refusals), []).append(f"`{skeleton.name}` ({skeleton.covers})")
+        return "; ".join(f"no {' or '.join(several)}: {reason}" for reason, several in names.items())
+
+
+def _told(refusals: Sequence[Refusal]) -> str:
+    """The reasons of one skeleton, each with the groups that it is for where there are several reasons."""
+    groups: dict[str, list[str]] = {}
+    for refusal in refusals:
+        groups.setdefault(refusal.reason, []).append(refusal.group)
+    if len(groups) == 1:
+        return next(iter(groups))
+    return "; ".join(f"of {' and of '.join(labels)}: {reason}" for reason, labels in groups.items())

@@ -23,8 +23,17 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import loads_of, substitute, uses, variables_of
-from tvm_cascade.tile.operand import Operand, Unfit, check_matrix_input, check_partners, plain_value, read_operand
-from tvm_cascade.tile.output import Output, read_outputs
+from tvm_cascade.tile.operand import (
+    Line,
+    Operand,
+    Unfit,
+    check_matrix_input,
+    check_partners,
+    is_copied,
+    plain_value,
+    read_operand,
+)
+from tvm_cascade.tile.output import Output, read_outputs, stored_operand
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
 from tvm_cascade.transform.producers import Producer, find_producers
@@ -63,6 +72,7 @@ class Stream:
     left, right : the operands A and B.
     score : the buffer of A·B; `factor` multiplies every element of it.
     products : the components that are matrix products.
+    tiled : the outputs that bulk copies store, by their buffers.
     """
 
     program: Program
@@ -78,6 +88,7 @@ class Stream:
     factor: sp.Expr
     products: tuple[Product, ...]
     outputs: tuple[Output, ...]
+    tiled: dict[tirx.Var, Operand]
 
     @property
     def fold(self) -> Fold:
@@ -137,7 +148,23 @@ def read_stream(program: Program, group: Group) -> Stream:
     _check_operands(operands, products, position, group)
     batch = tuple(v for v in rows if not v.same_as(row))
     score = producer.stage.buffer
-    return Stream(program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs)
+    tiled = _tiled(outputs, products, lines[0])
+    return Stream(program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs, tiled)
+
+
+def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
+    """The product along whose free axis an output runs."""
+    return next((p for p in products if output.runs_along(p.free)), None)
+
+
+def _tiled(outputs: tuple[Output, ...], products: tuple[Product, ...], row: Line) -> dict[tirx.Var, Operand]:
+    """The outputs with elements of half width in rows along a free axis, as bulk copies store them."""
+    tiled = {}
+    for output in outputs:
+        product = product_along(output, products)
+        if product is not None and is_copied(output.buffer, product.width):
+            tiled[output.buffer] = stored_operand(output, row, (product.free, product.width))
+    return tiled
 
 
 def uses_variable(load: ir.TensorLoad, var: tirx.Var) -> bool:

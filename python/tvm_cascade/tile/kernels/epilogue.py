@@ -14,17 +14,13 @@ from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
-from tvm_cascade.tile.operand import COPY_ALIGNMENT, MATRIX_DTYPES, Operand, Unfit, runs_along
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.reshape import taken_apart
-from tvm_cascade.tile.shape import Product
+from tvm_cascade.tile.shape import product_along
 
 _STORED = 8
 """The first named barrier of the consumers' stores."""
-
-_SIZE = 2
-"""Bytes of an element that goes through shared memory."""
 
 _CHUNK = 16
 """Bytes that are swizzled together."""
@@ -35,35 +31,17 @@ class Epilogue:
 
     def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
         self.program, self.stream, self.config, self.buffers = program, program.stream, config, buffers
-        self.tiled = {o.buffer: self._copies(o) for o in self.stream.outputs if self._is_tiled(o)}
+        self.tiled = {
+            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
+        }
 
-    def _is_tiled(self, output: Output) -> bool:
-        """Whether the output is stored by bulk copies."""
-        kind, product = MATRIX_DTYPES.get(str(output.buffer.ty.dtype)), self._product(output)
-        if kind is None or kind.size != _SIZE or product is None:
-            return False
-        return product.width * _SIZE % COPY_ALIGNMENT == 0
-
-    def _product(self, output: Output) -> Product | None:
-        """The product along whose free axis an output runs."""
-        return next((p for p in self.stream.products if output.runs_along(p.free)), None)
+    def _own(self, buffer: tirx.Var) -> Any:
+        """The kernel's own parameter for a tensor of the program."""
+        return next(own for param, own in self.buffers.items() if param.same_as(buffer))
 
     def _free(self, output: Output) -> tirx.Var | None:
-        product = self._product(output)
+        product = product_along(output, self.stream.products)
         return None if product is None else product.free
-
-    def _copies(self, output: Output) -> TensorMap:
-        """Of the output, or of a view of it, with its rows and columns in dimensions of their own."""
-        row, free = self.stream.row, self._free(output)
-        assert free is not None
-        shape, indices = tuple(output.buffer.ty.shape), output.indices
-        for var in (free, row):
-            shape, indices = taken_apart(shape, indices, var, self.stream.extent(var))
-        along = [d for d, index in enumerate(indices) if runs_along(index, row)]
-        if not along or not runs_along(indices[-1], free):
-            raise Unfit(f"{output.buffer.name} is not stored in rows along {row.name}")
-        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
-        return TensorMap(Operand(output.buffer, shape, indices, along[0]), own, GROUP_ROWS)
 
     def allocate(self, pool: Any, left_boxes: int) -> None:
         """Shared memory for the stores: their own where there is room, else that of the left operand."""
@@ -71,12 +49,12 @@ class Epilogue:
         self.own_staging = self.config.own_staging or boxes > left_boxes
         if self.own_staging and boxes:
             dtype = next(iter(self.tiled.values())).operand.dtype
-            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // _SIZE), dtype, align=1024)
+            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
 
     def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
         """Where 16 bytes wait for their store."""
         if self.own_staging:
-            return self.staging.ptr_to([box, row, chunk * (_CHUNK // _SIZE)])
+            return self.staging.ptr_to([box, row, chunk * (_CHUNK // STORED_BYTES)])
         per_chunk = _CHUNK // self.stream.left.size
         return self.consumer.kernel.left_tiles.ptr_to([self.consumer.left.stage, box, row, chunk * per_chunk])
 
@@ -153,7 +131,7 @@ class Epilogue:
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
-        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
+        own = self._own(output.buffer)
         for r in ROWS:
             with when(tirx.And(self.consumer.kernel.lane % 4 == 0, self._in_range(r))):
                 indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
@@ -161,8 +139,9 @@ class Epilogue:
 
     def _store_elements(self, output: Output) -> None:
         """Every thread stores its own elements."""
-        own = next(own for param, own in self.buffers.items() if param.same_as(output.buffer))
-        product = next(p for p in self.stream.products if output.runs_along(p.free))
+        own = self._own(output.buffer)
+        product = product_along(output, self.stream.products)
+        assert product is not None
         for r in ROWS:
             with when(self._in_range(r)), T.unroll(product.width // 8) as j:
                 for e in NEIGHBOURS:
@@ -175,7 +154,8 @@ class Epilogue:
     def _store_tile(self, output: Output) -> None:
         """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
         kernel, copies = self.consumer.kernel, self.tiled[output.buffer]
-        product = next(p for p in self.stream.products if output.runs_along(p.free))
+        product = product_along(output, self.stream.products)
+        assert product is not None
         kind = MATRIX_DTYPES[copies.operand.dtype].name
         first = self.consumer.index * GROUP_ROWS
         barrier = T.cast(_STORED + self.consumer.index, "uint32")

@@ -21,9 +21,9 @@ from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
-from tvm_cascade.tile.row.peel import Peel, peel_of, share_of
+from tvm_cascade.tile.row.fits import staged_positions
+from tvm_cascade.tile.row.peel import peel_of
 from tvm_cascade.tile.row.rim import Rim
 from tvm_cascade.tile.row.staging import Staging
 from tvm_cascade.tile.row.store import Store
@@ -37,7 +37,7 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _places(self) -> None:
         config = self.config
-        self.peel = self._peel()
+        self.peel = peel_of(self.row, config.vector) if config.peeled else None
         rows = whole(self.row.count)
         per_block = config.threads // WARP if config.team is Team.WARP else 1
         self.block = named("block", T.cta_id([(rows + (per_block - 1)) // per_block * config.segments]))
@@ -50,13 +50,6 @@ class RowKernel(MemoryKernel[RowConfig]):
         self.shared: SharedStates | None = None
         self.cluster: ClusterStates | None = None
         self.staging: Staging | None = None
-
-    def _peel(self) -> Peel | None:
-        if not self.config.peeled:
-            return None
-        if (peel := peel_of(self.row, self.config.vector)) is None:
-            raise Unfit(f"rows of {self.row.length} positions have no vectors of {self.config.vector} to be peeled to")
-        return peel
 
     def _body(self) -> None:
         config, state = self.config, self._state()
@@ -85,16 +78,12 @@ class RowKernel(MemoryKernel[RowConfig]):
         self._one_row(index, state)
 
     def _staging(self, pool: Any) -> Staging | None:
-        """Shared memory for the block's share; all shares are of one length."""
-        config, length = self.config, self.row.length
-        if not config.staged:
+        """Shared memory for the block's share."""
+        if not self.config.staged:
             return None
-        if self.peel is not None:
-            positions = share_of(self.peel.most, config.segments, config.vector)
-            return Staging(pool, self.row, positions, config.chunk, self.peel)
-        if not isinstance(length, int) or length % config.segments:
-            raise Unfit(f"a row of {length} positions is no {config.segments} shares of one length")
-        return Staging(pool, self.row, length // config.segments, config.chunk)
+        positions = staged_positions(self.row, self.config, self.peel)
+        assert positions is not None
+        return Staging(pool, self.row, positions, self.config.chunk)
 
     def _find_body(self, index: ir.Expr) -> None:
         """Where the block's share of the row's vectors is, if that depends on the row."""

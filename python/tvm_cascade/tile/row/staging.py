@@ -15,7 +15,6 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import INDEX, Access, itemsize
 from tvm_cascade.tile.row.peel import Peel
@@ -71,23 +70,15 @@ def why_not_staged(row: Row, positions: int, piece: int, peel: Peel | None = Non
 
 
 class Staging:
-    """The shared memory of a share, and a barrier for each of its pieces.
+    """The shared memory of a share that `why_not_staged` allows, and a barrier for each of its pieces.
 
     Parameters
     ----------
     pool : the block's shared memory.
     positions, piece : of the share, at most, and of a piece; the last piece has the rest.
-    peel : see `why_not_staged`.
-
-    Raises
-    ------
-    Unfit
-        Where bulk copies could not start at some row, or have its length, or shares do not fit.
     """
 
-    def __init__(self, pool: Any, row: Row, positions: int, piece: int, peel: Peel | None = None) -> None:
-        if reason := why_not_staged(row, positions, piece, peel):
-            raise Unfit(reason)
+    def __init__(self, pool: Any, row: Row, positions: int, piece: int) -> None:
         self.streams, self.positions, self.piece = staged_streams(row), positions, piece
         self.buffers = [
             named(f"{s.buffer.name}_staged", pool.alloc((positions * s.stride,), s.dtype, align=128))

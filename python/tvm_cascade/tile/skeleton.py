@@ -1,0 +1,167 @@
+"""What a skeleton is: it reads a shape off a group, plans, configures, and emits a kernel of everything that fits.
+
+    group → read → shape → plan → program → configure → configuration → emit → TIRx function
+
+All but the last may say that a group does not fit (`Unfit`). Emission does not: whether there is a kernel is known
+before any of it is written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.options import FuseOptions
+
+S = TypeVar("S")
+P = TypeVar("P")
+C = TypeVar("C")
+
+ARCHITECTURES = ("sm_90a", "sm_90")
+"""CUDA architectures of tensor-core kernels; a device reports sm_90, and code for it is generated as sm_90a."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What kernels are generated for.
+
+    Attributes
+    ----------
+    arch : the CUDA architecture.
+    options : see `FuseOptions`.
+    """
+
+    arch: str = ARCHITECTURES[0]
+    options: FuseOptions = field(default_factory=FuseOptions)
+
+    @property
+    def clusters(self) -> bool:
+        """Whether the GPU has clusters of blocks, and bulk copies."""
+        return self.arch in ARCHITECTURES
+
+
+class Skeleton(ABC, Generic[S, P, C]):
+    """A way in which the data of a kernel move. S is its shape, P its program, C its configuration.
+
+    Attributes
+    ----------
+    name : in messages.
+    kind : of its kernels, in words.
+    covers : the folds that it is for, in words.
+    joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    covers: ClassVar[str]
+    joint: ClassVar[bool] = False
+
+    def unavailable(self, setting: Setting) -> str:
+        """Why it gives no kernel in a setting, whatever the function; empty where it may."""
+        return ""
+
+    @abstractmethod
+    def read(self, program: Program, group: Group) -> S:
+        """The shape of a group.
+
+        Raises
+        ------
+        Unfit
+            Where the group does not have it, or the function has more to do than the group and maps of its results.
+        """
+
+    @abstractmethod
+    def plan(self, shape: S) -> P:
+        """What a kernel does to one tile of the shape, as data.
+
+        Raises
+        ------
+        Unfit
+            Where elements or shifts are of no form that it takes.
+        """
+
+    @abstractmethod
+    def configure(self, program: P, setting: Setting) -> C:
+        """The tile sizes and stages that should take the least time.
+
+        Raises
+        ------
+        Unfit
+            Where none fits the hardware.
+        """
+
+    @abstractmethod
+    def check(self, program: P, config: C, setting: Setting) -> None:
+        """Whether the program can be emitted in a configuration, whoever chose it.
+
+        Raises
+        ------
+        Unfit
+            Where it cannot.
+        """
+
+    @abstractmethod
+    def emit(self, program: P, config: C, name: str) -> tirx.PrimFunc:
+        """The kernel with its launch, over the parameters of the unfused function. It refuses nothing."""
+
+    @abstractmethod
+    def fast_math(self, program: P) -> bool:
+        """Whether functions of the hardware, with errors of some ulp of float16, do."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a fold: all of it is known, and its text is emitted when it is asked for.
+
+    Attributes
+    ----------
+    skeleton : what fixes the movement of its data.
+    program : what a tile, or a chunk of a row, does.
+    config : how it is cut.
+    name : of the function.
+    """
+
+    skeleton: Skeleton[Any, Any, Any]
+    program: Any
+    config: Any
+    name: str
+
+    @cached_property
+    def func(self) -> tirx.PrimFunc:
+        """The TIRx function, over the parameters of the unfused one."""
+        return self.skeleton.emit(self.program, self.config, self.name)
+
+    @property
+    def fast_math(self) -> bool:
+        """Whether functions of the hardware, with errors of some ulp of float16, do."""
+        return self.skeleton.fast_math(self.program)
+
+    def __str__(self) -> str:
+        return f"the {self.skeleton.kind} `{self.skeleton.name}`, {self.config}"
+
+
+def build_kernel(
+    skeleton: Skeleton[S, P, C], program: Program, group: Group, name: str, setting: Setting, config: C | None = None
+) -> Kernel:
+    """The kernel of a function that is one group of a skeleton's shape.
+
+    Parameters
+    ----------
+    name : the function's own.
+    config : the skeleton's own choice by default.
+
+    Raises
+    ------
+    Unfit
+        Where the function is not of that shape, or the kernel would not fit the hardware.
+    """
+    plan = skeleton.plan(skeleton.read(program, group))
+    chosen = skeleton.configure(plan, setting) if config is None else config
+    skeleton.check(plan, chosen, setting)
+    return Kernel(skeleton, plan, chosen, name)

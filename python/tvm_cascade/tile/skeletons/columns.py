@@ -1,0 +1,41 @@
+"""The column skeleton: lanes hold neighbouring rows, groups of threads split the positions and merge their states."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.kernels.column import ColumnKernel
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.column_config import ColumnConfig, choose_column_config
+from tvm_cascade.tile.row.fits import check_column_config
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.skeleton import Setting
+from tvm_cascade.tile.skeletons.memory import MemorySkeleton
+
+
+class ColumnSkeleton(MemorySkeleton[ColumnConfig]):
+    """Folds along an axis whose neighbours lie apart in memory, where those of rows do not."""
+
+    name, covers = "columns", "folds along columns of memory"
+
+    def read(self, program: Program, group: Group) -> Row:
+        """See `read_row`; neighbours in memory are rows."""
+        row = read_row(program, group)
+        if not row.is_columns:
+            raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie beside each other in memory")
+        return row
+
+    def configure(self, program: RowProgram, setting: Setting) -> ColumnConfig:
+        """See `choose_column_config`."""
+        return choose_column_config(program.row, setting.clusters)
+
+    def check(self, program: RowProgram, config: ColumnConfig, setting: Setting) -> None:
+        """See `check_column_config`."""
+        check_column_config(program.row, config, setting.clusters)
+
+    def emit(self, program: RowProgram, config: ColumnConfig, name: str) -> tirx.PrimFunc:
+        """See `ColumnKernel`."""
+        return ColumnKernel(program, config).build(name)

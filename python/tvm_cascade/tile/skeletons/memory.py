@@ -1,0 +1,29 @@
+"""What the memory-bound skeletons share: row programs, which read every element of their rows from memory once."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tvm_cascade.tile.row.program import RowProgram, build_row_program
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.skeleton import Setting, Skeleton
+
+C = TypeVar("C")
+
+
+class MemorySkeleton(Skeleton[Row, RowProgram, C]):
+    """Kernels of a row program; C is how they are cut."""
+
+    kind, joint = "memory-bound kernel", True
+
+    def unavailable(self, setting: Setting) -> str:
+        """Why no memory-bound kernel may be generated, whatever the function."""
+        return "" if setting.options.row_kernels else "the option row_kernels is off"
+
+    def plan(self, shape: Row) -> RowProgram:
+        """See `build_row_program`."""
+        return build_row_program(shape)
+
+    def fast_math(self, program: RowProgram) -> bool:
+        """Where all inputs are of half width."""
+        return program.row.is_narrow

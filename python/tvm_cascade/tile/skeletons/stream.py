@@ -1,0 +1,53 @@
+"""The stream skeleton: right operands flow through a ring of stages while warp groups fold their products."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.config import StreamConfig, choose_config
+from tvm_cascade.tile.kernels.stream import StreamKernel
+from tvm_cascade.tile.operand import Unfit, check_sums
+from tvm_cascade.tile.program import TileProgram, build_program
+from tvm_cascade.tile.shape import Stream, read_stream
+from tvm_cascade.tile.skeleton import ARCHITECTURES, Setting, Skeleton
+
+
+class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
+    """Folds of a product of two matrices along its columns, on tensor cores."""
+
+    name, kind, covers = "stream", "tensor-core kernel", "folds of a matrix product"
+
+    def unavailable(self, setting: Setting) -> str:
+        """Why no kernel for tensor cores may be generated, whatever the function."""
+        if setting.arch not in ARCHITECTURES:
+            return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {setting.arch}"
+        return "" if setting.options.tensor_cores else "the option tensor_cores is off"
+
+    def read(self, program: Program, group: Group) -> Stream:
+        """See `read_stream`."""
+        return read_stream(program, group)
+
+    def plan(self, shape: Stream) -> TileProgram:
+        """See `build_program`."""
+        return build_program(shape)
+
+    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
+        """See `choose_config`."""
+        return choose_config(program)
+
+    def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
+        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
+        if not config.fits(program.stream):
+            raise Unfit(f"{config} needs more registers or shared memory than there are")
+        for operand in () if setting.options.narrow_sums else program.stream.operands:
+            check_sums(operand)
+
+    def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
+        """See `StreamKernel`."""
+        return StreamKernel(program, config).build(name)
+
+    def fast_math(self, program: TileProgram) -> bool:
+        """Operands are of half width or less."""
+        return True

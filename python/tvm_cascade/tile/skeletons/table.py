@@ -1,0 +1,13 @@
+"""The table of skeletons: the first that fits gives a function its kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm_cascade.tile.skeleton import Skeleton
+from tvm_cascade.tile.skeletons.columns import ColumnSkeleton
+from tvm_cascade.tile.skeletons.row import RowSkeleton
+from tvm_cascade.tile.skeletons.stream import StreamSkeleton
+
+SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (StreamSkeleton(), RowSkeleton(), ColumnSkeleton())
+"""A row for each."""
