@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <functional>
@@ -20,7 +21,11 @@
 namespace emulator {
 
 constexpr size_t kStack = 512 * 1024;
+#ifdef EMULATOR_WARP
+constexpr int kWarp = EMULATOR_WARP;
+#else
 constexpr int kWarp = 32;
+#endif
 constexpr int kGroup = 128;
 
 struct Fault : std::runtime_error {
@@ -60,6 +65,7 @@ struct Scheduler {
 
   void run(const std::function<void()>& body, int threads);
   void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
+  void yield();  // once every other lane of the warp that can go on has gone on as far as here
 
  private:
   void resume(Fiber& fiber);
@@ -107,13 +113,20 @@ inline void Scheduler::wait(std::function<bool()> ready, const char* what, int64
   if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
 }
 
+inline void Scheduler::yield() {
+  Fiber& fiber = self();
+  fiber.ready = [] { return true; };
+  if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
+}
+
 // Whether any of its lanes went on.
 inline bool Scheduler::run_warp(int warp) {
   bool any = false;
+  const int lanes = std::min(kWarp, int(fibers.size()) - warp * kWarp);
   for (bool advanced = true; advanced;) {
     advanced = false;
-    for (int lane = 0; lane < kWarp; ++lane) {
-      Fiber& fiber = fibers[warp * kWarp + (backward ? kWarp - 1 - lane : lane)];
+    for (int lane = 0; lane < lanes; ++lane) {
+      Fiber& fiber = fibers[warp * kWarp + (backward ? lanes - 1 - lane : lane)];
       if (fiber.done || !fiber.ready()) continue;
       resume(fiber);
       advanced = any = true;
@@ -146,16 +159,22 @@ inline std::string Scheduler::stuck() const {
 
 inline void Scheduler::run(const std::function<void()>& body, int threads) {
   kernel = &body;
-  fibers = std::vector<Fiber>(threads);
-  for (int k = 0; k < threads; ++k) fibers[k].index = k;
+  if (int(fibers.size()) != threads) fibers = std::vector<Fiber>(threads);  // stacks serve one block after the other
+  for (int k = 0; k < threads; ++k) {
+    fibers[k].index = k;
+    fibers[k].started = fibers[k].done = false;
+    fibers[k].ready = [] { return true; };
+    fibers[k].waiting_for = "";
+  }
   copies.clear();
   products.clear();
   try {
     for (bool all_done = false; !all_done && error.empty();) {
       bool advanced = false;
       all_done = true;
-      for (int k = 0; k < threads / kWarp; ++k) {
-        advanced = run_warp(backward ? threads / kWarp - 1 - k : k) || advanced;
+      const int warps = (threads + kWarp - 1) / kWarp;
+      for (int k = 0; k < warps; ++k) {
+        advanced = run_warp(backward ? warps - 1 - k : k) || advanced;
         if (!error.empty()) return;
       }
       for (const Fiber& fiber : fibers) all_done = all_done && fiber.done;
