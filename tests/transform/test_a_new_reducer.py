@@ -13,11 +13,11 @@ from tvm import te, tirx
 
 from tvm_cascade.accuracy.fold_on_data import FoldOnData
 from tvm_cascade.algebra.cascade import Cascade, Reduction
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, REDUCERS, SUM, Reducer
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.errors import FoldError
+from tvm_cascade.proof.derive import derive
 from tvm_cascade.report.explain import explain
 
 from ..analysis.programs import array, disjunction, fold, program, total

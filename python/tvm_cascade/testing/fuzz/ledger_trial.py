@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tvm_cascade.algebra.derive import derive
 from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.proof.derive import derive
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.trial import Record, first_line
 
