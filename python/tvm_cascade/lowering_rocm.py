@@ -53,8 +53,8 @@ def _without_views() -> tuple[Any, Any, Any]:
 @contextmanager
 def rocm_tools(link: Callable[[bytes], bytes]) -> Iterator[None]:
     """TVM's code generation for AMD GPUs without ROCm: no device libraries, and this linker."""
-    ours = {_LINK: lambda objects: link(bytes(objects)), _BITCODE: lambda *_: []}
-    before = {name: tvm_ffi.get_global_func(name) for name in ours}
+    ours: dict[str, Callable[..., Any]] = {_LINK: lambda objects: link(bytes(objects)), _BITCODE: lambda *_: []}
+    before: dict[str, Callable[..., Any]] = {name: tvm_ffi.get_global_func(name) for name in ours}
     for name, function in ours.items():
         tvm_ffi.register_global_func(name, function, override=True)
     try:
