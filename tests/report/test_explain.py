@@ -16,7 +16,8 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.proof.prove import OBLIGATIONS
-from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport, bytes_text
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.te import topk
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate

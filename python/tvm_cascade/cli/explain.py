@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         explanation = explain_functions(functions, options, target)
     if args.html:
         try:
-            args.html.write_text(page(explanation, args.program), encoding="utf-8")
+            args.html.write_text(page(explanation.groups, explanation.functions, args.program), encoding="utf-8")
         except OSError as error:
             raise InputError("a file that can be written", str(error), "--html") from error
     if args.json:

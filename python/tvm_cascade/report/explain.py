@@ -20,7 +20,8 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.prove import OBLIGATIONS
-from tvm_cascade.report.explanation import Explanation, Formula, FunctionReport, GroupReport
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
 from tvm_cascade.targets import resolve_target
 from tvm_cascade.tile.select import for_gpu, select_kernel
 from tvm_cascade.tile.skeleton import Kernel

@@ -4,156 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.report.group import FunctionReport, GroupReport
+from tvm_cascade.report.html import fragment
 
 SCHEMA = 1
 """Version of the JSON form; it changes when a key is renamed or removed."""
 
 _SUMMARY = 10  # lines of an explanation's repr
-
-
-@dataclass(frozen=True)
-class Formula:
-    """left = right, in one section of a fold: lift, reference (gauge), merge or finish."""
-
-    section: str
-    left: str
-    right: str
-
-    def __str__(self) -> str:
-        return f"{self.left} = {self.right}"
-
-
-@dataclass(frozen=True)
-class GroupReport:
-    """What became of one group of reductions, in the names of the user's own buffers.
-
-    Attributes
-    ----------
-    function : name of the function that holds it.
-    reason : code, law, detail and hint; the verdict goes with the code.
-    buffers : result buffers of the reductions, in order; empty where the function could not be read.
-    formulas : the fold, in order of computation; empty where there is none.
-    latex : the same formulas as one LaTeX `aligned` block.
-    gauges : by quantity that elements read of earlier results, how the reference for it moves.
-    ranges : by the same quantity, why lifts keep their digits there: the argument for its gauge.
-    passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
-    bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
-    obligations : what was proved of the fold.
-    """
-
-    function: str
-    reason: Reason
-    buffers: tuple[str, ...] = ()
-    formulas: tuple[Formula, ...] = ()
-    latex: str = ""
-    gauges: dict[str, str] = field(default_factory=dict)
-    ranges: dict[str, str] = field(default_factory=dict)
-    passes_before: int | None = None
-    passes_after: int | None = None
-    bytes_before: int | None = None
-    bytes_after: int | None = None
-    obligations: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """Fused, refused, unknown, declined, or nothing to fuse."""
-        return self.reason.verdict
-
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """What there is to say besides the formulas: (label, sentence) rows for text and HTML."""
-        rows = [("why", str(self.reason))]
-        if self.passes_before is not None:
-            rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
-        if self.bytes_before is not None and self.bytes_after is not None:
-            sizes = f"{bytes_text(self.bytes_before)} before, {bytes_text(self.bytes_after)} after"
-            rows.append(("intermediates along it", sizes))
-        if self.gauges:
-            rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
-        rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
-        if self.obligations:
-            rows.append(("proved", "; ".join(self.obligations)))
-        return rows + self.reason.facts
-
-    def to_dict(self) -> dict[str, Any]:
-        """The group in JSON's types."""
-        return {
-            "function": self.function,
-            "verdict": self.verdict.value,
-            "reason": {
-                "code": self.reason.code,
-                "law": self.reason.law,
-                "detail": self.reason.detail,
-                "hint": self.reason.hint,
-                "counterexample": _counterexample(self.reason),
-            },
-            "buffers": list(self.buffers),
-            "formulas": [{"section": f.section, "left": f.left, "right": f.right} for f in self.formulas],
-            "latex": self.latex,
-            "gauges": dict(self.gauges),
-            "ranges": dict(self.ranges),
-            "passes_before": self.passes_before,
-            "passes_after": self.passes_after,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "obligations": list(self.obligations),
-        }
-
-    @property
-    def heading(self) -> str:
-        """The function, the verdict and the buffers."""
-        return f"{self.function}: {self.verdict}" + (f": {', '.join(self.buffers)}" if self.buffers else "")
-
-    def __str__(self) -> str:
-        lines = [self.heading]
-        rows = self.facts[:1] + [(f.section, str(f)) for f in self.formulas] + self.facts[1:]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(lines + [f"  {label:<{width}}  {sentence}" for label, sentence in rows])
-
-
-def _counterexample(reason: Reason) -> dict[str, Any] | None:
-    shown = reason.counterexample
-    if shown is None:
-        return None
-    return {
-        "claim": shown.claim,
-        "at": {name: list(values) for name, values in shown.at},
-        "outcomes": list(shown.outcomes),
-        "data": [{name: list(values) for name, values in elements} for elements in shown.data],
-    }
-
-
-@dataclass(frozen=True)
-class FunctionReport:
-    """What became of one function.
-
-    Attributes
-    ----------
-    name : in its module.
-    status : "fused", "already fused", "unchanged", or "skipped" for what is no PrimFunc.
-    note : why, in a few words.
-    lowering : what the target runs it as, and why; empty where no target was named.
-    tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
-    """
-
-    name: str
-    status: str
-    note: str
-    lowering: str = ""
-    tile_program: str = ""
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
-
-    @property
-    def lowering_lines(self) -> list[str]:
-        """The lowering as indented lines; none where no target was named."""
-        lines = [f"lowered to  {self.lowering}"] if self.lowering else []
-        return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 
 
 @dataclass(frozen=True)
@@ -195,17 +55,4 @@ class Explanation:
         return "\n\n".join(parts) if parts else "no functions"
 
     def _repr_html_(self) -> str:
-        from tvm_cascade.report.html import fragment  # loaded where a notebook asks for it
-
-        return fragment(self)
-
-
-def bytes_text(count: int) -> str:
-    """A number of bytes with a binary unit: `8.0 MiB`."""
-    size, units = float(count), ["KiB", "MiB", "GiB"]
-    if count < 1024:
-        return f"{count} B"
-    unit = ""
-    while size >= 1024 and units:
-        size, unit = size / 1024, units.pop(0)
-    return f"{size:.1f} {unit}"
+        return fragment(self.groups, self.functions)

@@ -1,14 +1,12 @@
-"""An explanation as HTML: a fragment for notebooks, a page for files. Every text is escaped."""
+"""Reports of groups and functions as HTML: a fragment for notebooks, a page for files. Every text is escaped."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from tvm_cascade.algebra.verdict import Verdict
-
-if TYPE_CHECKING:
-    from tvm_cascade.report.explanation import Explanation, GroupReport
+from tvm_cascade.report.group import FunctionReport, GroupReport
 
 _COLOURS = {
     Verdict.FUSED: "#1a7f37",
@@ -20,19 +18,20 @@ _COLOURS = {
 _CELL = 'style="text-align:left;vertical-align:top;padding:1px 12px 1px 0"'
 
 
-def page(explanation: Explanation, title: str) -> str:
+def page(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], title: str) -> str:
     """A whole document."""
+    shown = fragment(groups, functions)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>\n'
-        f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{fragment(explanation)}\n</body></html>\n'
+        f'<body style="font-family:sans-serif">\n<h1>{escape(title)}</h1>\n{shown}\n</body></html>\n'
     )
 
 
-def fragment(explanation: Explanation) -> str:
+def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport]) -> str:
     """What a notebook shows: one section for each group, then the functions that hold none."""
-    told = {group.function for group in explanation.groups}
-    rest = [f"<p>{escape(str(function))}</p>" for function in explanation.functions if function.name not in told]
-    parts = [_group(group) for group in explanation.groups] + rest
+    told = {group.function for group in groups}
+    rest = [f"<p>{escape(str(function))}</p>" for function in functions if function.name not in told]
+    parts = [_group(group) for group in groups] + rest
     return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'
 
 
