@@ -1,48 +1,148 @@
-"""The state of a fold in a thread's registers: components, references, and how many positions it holds."""
+"""The state of a fold for one row, as a thread holds it: components, references, and how many positions it has.
+
+    scalar      one register: every thread that shares the row has the value, or a state of its own positions
+    fragment    several registers: the thread's elements of a vector along an axis of outputs, as an accumulator of
+                the tensor cores spreads it over threads
+
+A thread with several rows has a state for each. Merge levels (`tile.merge`) bring states of the same row together;
+threads that exchange fragments have the same elements of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import sympy as sp
 from tvm import ir, tirx
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.reducers import identity_of
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import put, registers
-from tvm_cascade.tile.fragment import Symbols
 
 COUNTER = "int32"
 """The dtype in which a state's positions are counted."""
 
+Number: TypeAlias = ir.Expr | int
+"""The number of a register: known, or that of an unrolled loop."""
 
-class State:
-    """A fold's state. Every part is one register; a state of no positions is the identity of merging.
 
-    Parameters
+def _itself(number: Number) -> Number:
+    return number
+
+
+@dataclass(frozen=True)
+class Part:
+    """The registers of one component, reference or count, of one row.
+
+    Attributes
     ----------
-    dtypes : of the components.
-    reference_dtype : of the references.
+    array : that they are in.
+    width : how many; 1 of a scalar.
+    place : the number of a register -> where it is in the array.
     """
 
-    def __init__(self, fold: Fold, dtypes: Mapping[sp.Symbol, str], reference_dtype: str, suffix: str = "") -> None:
-        self.fold, self.dtypes, self.reference_dtype, self.suffix = fold, dtypes, reference_dtype, suffix
-        self.components = {c.symbol: self._register(c.symbol, dtypes[c.symbol]) for c in fold.components}
-        self.references = {r.symbol: self._register(r.symbol, reference_dtype) for r in fold.references}
-        self.counter = registers(f"count{suffix}", 1, COUNTER)
-
-    def _register(self, symbol: sp.Symbol, dtype: str) -> Any:
-        return registers(f"{symbol}{self.suffix}", 1, dtype)
-
-    def another(self, suffix: str) -> State:
-        """Registers for a second state of the same fold."""
-        return State(self.fold, self.dtypes, self.reference_dtype, suffix)
+    array: Any
+    width: int = 1
+    place: Callable[[Number], Number] = _itself
 
     @property
-    def parts(self) -> list[Any]:
+    def dtype(self) -> str:
+        """Of each register."""
+        return dtype_of(self.array)
+
+    def __getitem__(self, number: Number) -> ir.Expr:
+        """The value in a register."""
+        return self.array[self.place(number)]
+
+    def put(self, value: ir.Expr, number: Number = 0) -> None:
+        """Gives a register a value."""
+        put(self.array, self.place(number), value)
+
+    @contextmanager
+    def each(self) -> Iterator[Number]:
+        """What is written within is done for the number of every register."""
+        if self.width == 1:
+            yield 0
+            return
+        with T.unroll(self.width) as number:
+            yield number
+
+
+class State:
+    """The state of a row. A state of no positions is the identity of merging.
+
+    Attributes
+    ----------
+    components, references : their registers; references are scalars.
+    counter : of positions that are folded in.
+    """
+
+    def __init__(
+        self, fold: Fold, components: Mapping[sp.Symbol, Part], references: Mapping[sp.Symbol, Part], counter: Part
+    ) -> None:
+        self.fold, self.components, self.references, self.counter = fold, components, references, counter
+
+    @classmethod
+    def in_registers(
+        cls,
+        fold: Fold,
+        dtypes: Mapping[sp.Symbol, str],
+        reference_dtype: str,
+        suffix: str = "",
+        widths: Mapping[sp.Symbol, int] | None = None,
+    ) -> State:
+        """A state in registers of its own.
+
+        Parameters
+        ----------
+        dtypes : of the components.
+        reference_dtype : of the references.
+        suffix : of the registers' names.
+        widths : registers of the components that are fragments.
+        """
+        components, references = _registers(fold, dtypes, reference_dtype, suffix, widths or {})
+        return cls(fold, components, references, _counter(suffix))
+
+    def another(self, suffix: str) -> State:
+        """Registers for a second state of the same row, without its fragments."""
+        dtypes = {symbol: part.dtype for symbol, part in self.scalars.items()}
+        components, references = _registers(self.fold, dtypes, self.reference_dtype, suffix, {})
+        return State(self.fold, components, references, _counter(suffix))
+
+    @property
+    def dtypes(self) -> dict[sp.Symbol, str]:
+        """Of the components."""
+        return {symbol: part.dtype for symbol, part in self.components.items()}
+
+    @property
+    def reference_dtype(self) -> str:
+        """Of the references; float32 where there are none."""
+        return next((part.dtype for part in self.references.values()), "float32")
+
+    @property
+    def scalars(self) -> dict[sp.Symbol, Part]:
+        """The components with one register."""
+        return {symbol: part for symbol, part in self.components.items() if part.width == 1}
+
+    @property
+    def fragments(self) -> dict[sp.Symbol, Part]:
+        """The components with several."""
+        return {symbol: part for symbol, part in self.components.items() if part.width > 1}
+
+    @property
+    def parts(self) -> list[Part]:
         """All registers, in one order."""
         return [*self.components.values(), *self.references.values(), self.counter]
+
+    @property
+    def words(self) -> int:
+        """How many registers it takes."""
+        return sum(part.width for part in self.parts)
 
     @property
     def count(self) -> ir.Expr:
@@ -57,28 +157,47 @@ class State:
     def clear(self) -> None:
         """The identity."""
         for component in self.fold.components:
-            put(self.components[component.symbol], 0, self.identity(component))
+            part = self.components[component.symbol]
+            with part.each() as number:
+                part.put(self.identity(component), number)
         for reference in self.fold.references:
-            put(self.references[reference.symbol], 0, tirx.const(int(reference.scale), self.reference_dtype))
-        put(self.counter, 0, tirx.const(0, COUNTER))
+            self.references[reference.symbol].put(tirx.const(int(reference.scale), self.reference_dtype))
+        self.counter.put(tirx.const(0, COUNTER))
 
     def identity(self, component: Component) -> ir.Expr:
         """⊕'s neutral element."""
-        return identity_of(component.reducer, self.dtypes[component.symbol])
+        return identity_of(component.reducer, self.components[component.symbol].dtype)
 
     def copy(self, other: State) -> None:
-        """Takes another state's place."""
-        for mine, its in zip(self.parts, other.parts, strict=True):
-            put(mine, 0, its[0])
+        """Takes the scalars of another state."""
+        for symbol, part in other.scalars.items():
+            self.components[symbol].put(part[0])
+        for symbol, part in other.references.items():
+            self.references[symbol].put(part[0])
+        self.counter.put(other.count)
 
-    def symbols(self) -> dict[sp.Symbol, Any]:
-        """Components, and references where they stand."""
-        known: dict[sp.Symbol, Any] = {s: (lambda a=a: a[0]) for s, a in self.components.items()}
+    def symbols(self, number: Number = 0) -> dict[sp.Symbol, Any]:
+        """Components, those that are fragments at one register, and references where they stand."""
+        known: dict[sp.Symbol, Any] = {s: (lambda p=p: p[0]) for s, p in self.scalars.items()}
+        known |= {s: (lambda p=p: p[number]) for s, p in self.fragments.items()}
         for reference in self.fold.references:
-            array = self.references[reference.symbol]
-            known[reference.symbol] = known[reference.moved] = lambda a=array: a[0]
+            part = self.references[reference.symbol]
+            known[reference.symbol] = known[reference.moved] = lambda part=part: part[0]
         return known
 
-    def read(self, *over: Mapping[sp.Symbol, Any]) -> Symbols:
-        """The state's symbols under those of other tables."""
-        return Symbols(*over, self.symbols())
+
+def _registers(
+    fold: Fold, dtypes: Mapping[sp.Symbol, str], reference_dtype: str, suffix: str, widths: Mapping[sp.Symbol, int]
+) -> tuple[dict[sp.Symbol, Part], dict[sp.Symbol, Part]]:
+    """Registers of the components that have a dtype, and of the references."""
+
+    def part(symbol: sp.Symbol, dtype: str) -> Part:
+        width = widths.get(symbol, 1)
+        return Part(registers(f"{symbol}{suffix}", width, dtype), width)
+
+    components = {c.symbol: part(c.symbol, dtypes[c.symbol]) for c in fold.components if c.symbol in dtypes}
+    return components, {r.symbol: part(r.symbol, reference_dtype) for r in fold.references}
+
+
+def _counter(suffix: str) -> Part:
+    return Part(registers(f"count{suffix}", 1, COUNTER))

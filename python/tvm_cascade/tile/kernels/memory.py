@@ -78,7 +78,7 @@ class MemoryKernel(ABC, Generic[C]):
         return found
 
     def _state(self) -> State:
-        return State(self.row.fold, self.program.dtypes, self.program.reference_dtype)
+        return State.in_registers(self.row.fold, self.program.dtypes, self.program.reference_dtype)
 
     def _segment(self) -> Segment:
         """The positions of the row that the block folds."""

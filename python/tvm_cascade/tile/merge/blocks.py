@@ -7,6 +7,7 @@ which lets the compiler believe that no other block writes them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import put, when
-from tvm_cascade.tile.state import State
+from tvm_cascade.tile.emit import when
+from tvm_cascade.tile.state import Number, Part, State
 
 LAUNCHES = 16
 """Launches of a kernel that may be in flight at once."""
@@ -60,36 +61,46 @@ class GridStates:
     ----------
     name : of the kernel.
     segments, rows : how many there are.
-    parts : of a state.
+    words : registers of a state.
     """
 
     name: str
     segments: int
     rows: int
-    parts: int
+    words: int
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """One thread leaves its state."""
-        for k, part in enumerate(state.parts):
-            self._call("put", _PUT, "void", self._index(segment, row, k), _word(part[0]))
+        for first, part in self._places(state):
+            with part.each() as number:
+                self._call("put", _PUT, "void", self._index(segment, row, first + number), _word(part[number]))
 
     def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """A thread takes the state of a segment; the identity where there is no such segment."""
         state.clear()
         with when(segment < self.segments):
-            for k, part in enumerate(state.parts):
-                word = self._call("get", _GET, "uint64", self._index(segment, row, k))
-                put(part, 0, _value(word, dtype_of(part)))
+            for first, part in self._places(state):
+                with part.each() as number:
+                    word = self._call("get", _GET, "uint64", self._index(segment, row, first + number))
+                    part.put(_value(word, part.dtype), number)
 
     def arrive(self, row: ir.Expr) -> ir.Expr:
         """Whether all other segments of the row have arrived; said by one thread, after its puts."""
         return self._call("arrive", _ARRIVE, "int32", row)
 
-    def _index(self, segment: ir.Expr, row: ir.Expr, part: int) -> ir.Expr:
-        return (segment * self.rows + row) * self.parts + part
+    @staticmethod
+    def _places(state: State) -> Iterator[tuple[int, Part]]:
+        """Every part with the number of its first word."""
+        first = 0
+        for part in state.parts:
+            yield first, part
+            first += part.width
+
+    def _index(self, segment: ir.Expr, row: ir.Expr, word: Number) -> ir.Expr:
+        return (segment * self.rows + row) * self.words + word
 
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
-        per_launch = self.segments * self.rows * self.parts
+        per_launch = self.segments * self.rows * self.words
         fields = {
             "name": self.name, "launches": LAUNCHES, "words": LAUNCHES * per_launch, "words_per_launch": per_launch,
             "counters": LAUNCHES * self.rows, "rows": self.rows, "segments": self.segments,

@@ -11,9 +11,9 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import named, put, when
+from tvm_cascade.tile.emit import when
 from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.merge.slots import shared_slots
 from tvm_cascade.tile.state import State
 
 LARGEST_CLUSTER = 8
@@ -49,7 +49,7 @@ class ClusterStates:
 
     def __init__(self, pool: Any, state: State, blocks: int, rows: int = 1) -> None:
         self.blocks = blocks
-        self.parts = [named("blocks", pool.alloc((rows * blocks,), dtype_of(part), align=8)) for part in state.parts]
+        self.slots = shared_slots("blocks", pool, state, rows * blocks)
 
     def start(self) -> None:
         """Says that the block has started."""
@@ -75,10 +75,11 @@ class ClusterStates:
     def leave(self, state: State, block: ir.Expr, other: ir.Expr, row: ir.Expr) -> None:
         """Leaves the block's state of a row with another block, if there is one of that number."""
         with when(other < self.blocks):
-            for shared, own in zip(self.parts, state.parts, strict=True):
-                dtype = dtype_of(own)
-                text = _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype])
-                _call(f"cluster_leave_{dtype}", text, shared.ptr_to([row * self.blocks + block]), other, own[0])
+            for shared, part in zip(self.slots.arrays, state.parts, strict=True):
+                text = _LEAVE.format(dtype=part.dtype, c=_C_TYPES[part.dtype])
+                with part.each() as number:
+                    place = self.slots.place(part, row * self.blocks + block, number)
+                    _call(f"cluster_leave_{part.dtype}", text, shared.ptr_to([place]), other, part[number])
 
     def meet(self) -> None:
         """Waits until all blocks have left what they leave."""
@@ -87,8 +88,7 @@ class ClusterStates:
 
     def take(self, state: State, lane: ir.Expr, row: ir.Expr) -> Lanes:
         """The lane takes a block's state of a row; the exchange that merges those of neighbouring lanes."""
-        for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[row * self.blocks + lane % self.blocks])
+        self.slots.take(state, row * self.blocks + lane % self.blocks)
         return Lanes(lane, self.blocks)
 
 

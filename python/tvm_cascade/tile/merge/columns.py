@@ -13,9 +13,9 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import named, put, registers
+from tvm_cascade.tile.emit import registers
 from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.merge.slots import Slots, shared_slots
 from tvm_cascade.tile.state import State
 
 
@@ -24,7 +24,7 @@ class ThreadStates:
 
     def __init__(self, state: State, rows: int) -> None:
         self.state, self.rows = state, rows
-        self.parts = [registers("states", rows, dtype_of(part)) for part in state.parts]
+        self.slots = Slots(state, rows, lambda count, dtype: registers("states", count, dtype))
 
     def clear(self) -> None:
         """All are the identity."""
@@ -34,13 +34,11 @@ class ThreadStates:
 
     def take(self, row: ir.Expr) -> None:
         """Makes the state of a row the one that is worked on."""
-        for own, part in zip(self.parts, self.state.parts, strict=True):
-            put(part, 0, own[row])
+        self.slots.take(self.state, row)
 
     def leave(self, row: ir.Expr) -> None:
         """Puts it back."""
-        for own, part in zip(self.parts, self.state.parts, strict=True):
-            put(own, row, part[0])
+        self.slots.leave(self.state, row)
 
 
 class ColumnStates:
@@ -56,14 +54,12 @@ class ColumnStates:
     def __init__(self, pool: Any, state: State, groups: int, lanes: int, vector: int) -> None:
         self.groups, self.lanes = groups, lanes
         self.pitch = lanes * vector + 1  # lanes that take one row's states from all groups find them in other banks
-        size = groups * self.pitch
-        self.parts = [named("columns", pool.alloc((size,), dtype_of(part), align=8)) for part in state.parts]
+        self.slots = shared_slots("columns", pool, state, groups * self.pitch)
 
     def leave(self, states: ThreadStates, group: ir.Expr, lane: ir.Expr) -> None:
         """A thread leaves its states; the block has to come together before they are taken."""
         with T.unroll(states.rows) as row:
-            for shared, own in zip(self.parts, states.parts, strict=True):
-                put(shared, group * self.pitch + row * self.lanes + lane, own[row])
+            self.slots.fill(group * self.pitch + row * self.lanes + lane, states.slots, row)
 
     def exchange(self, state: State, row: ir.Expr, lane: ir.Expr, member: ir.Expr) -> Lanes:
         """Every lane takes the state that one group has of a row; the exchange that merges them.
@@ -73,6 +69,5 @@ class ColumnStates:
         row, lane : the number of the row in the vector of a lane of the groups.
         member : the group, the thread's own lane of a warp modulo their number.
         """
-        for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[member * self.pitch + row * self.lanes + lane])
+        self.slots.take(state, member * self.pitch + row * self.lanes + lane)
         return Lanes(member, self.groups)

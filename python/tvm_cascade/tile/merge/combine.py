@@ -22,7 +22,7 @@ from tvm_cascade.algebra.reducer import first, second
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import move_of
-from tvm_cascade.tile.emit import bind, put
+from tvm_cascade.tile.emit import bind
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.state import COUNTER, State
 from tvm_cascade.transform.values import TirValues
@@ -78,7 +78,7 @@ class _Merge:
         self.moved: dict[sp.Symbol, ir.Expr] = {}
 
     def run(self) -> None:
-        put(self.merged.counter, 0, self.exchange.whole(self.state.count, prim.Add))
+        self.merged.counter.put(self.exchange.whole(self.state.count, prim.Add))
         for unit in self.fold.units:
             if isinstance(unit, Reference):
                 self._reference(unit)
@@ -101,11 +101,11 @@ class _Merge:
         if may_stay(move):
             value = bind("target", value)
             value = destination(move, value, self._standing(reference, start), self.merged.empty, kind)
-        array = self.merged.references[reference.symbol]
-        put(array, 0, value)
-        self.moved[reference.moved] = array[0]
+        part = self.merged.references[reference.symbol]
+        part.put(value)
+        self.moved[reference.moved] = part[0]
         self.moved[reference.step] = bind(
-            "step", displacement(move, array[0], self.state.references[reference.symbol][0], kind)
+            "step", displacement(move, part[0], self.state.references[reference.symbol][0], kind)
         )
 
     def _standing(self, reference: Reference, start: ir.Expr) -> ir.Expr:
@@ -121,7 +121,7 @@ class _Merge:
             shifted = TilePrinter(symbols, self.state.dtypes[component.symbol], {})(component.shift)
             own = tirx.Select(self.state.empty, self.state.identity(component), shifted)
         whole = self.exchange.whole(own, combiner_of(component.reducer))
-        put(self.merged.components[component.symbol], 0, whole)
+        self.merged.components[component.symbol].put(whole)
 
     def _tuple(self, unit: tuple[Component, ...]) -> None:
         """Counts go along: a program's ∘ may have no value for two states of no positions."""
@@ -136,4 +136,4 @@ class _Merge:
         values = {c.symbol: self.state.components[c.symbol][0] for c in unit}
         whole = self.exchange.whole_tuple({**values, COUNT: self.state.count}, combine)
         for symbol in values:
-            put(self.merged.components[symbol], 0, whole[symbol])
+            self.merged.components[symbol].put(whole[symbol])

@@ -7,14 +7,14 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import named, put, when
+from tvm_cascade.tile.emit import when
 from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.merge.slots import shared_slots
 from tvm_cascade.tile.state import State
 
 
 class SharedStates:
-    """States of the warps of a block, part by part.
+    """States of the warps of a block.
 
     Parameters
     ----------
@@ -24,14 +24,12 @@ class SharedStates:
 
     def __init__(self, pool: Any, state: State, warps: int) -> None:
         self.warps = warps
-        self.parts = [named("states", pool.alloc((warps,), dtype_of(part), align=8)) for part in state.parts]
+        self.slots = shared_slots("states", pool, state, warps)
 
     def exchange(self, state: State, warp: ir.Expr, lane: ir.Expr) -> Lanes:
         """Every lane takes a warp's state, each as many times as lanes there are; the exchange that merges them."""
         with when(tirx.EQ(lane, tirx.const(0, "int32"))):
-            for shared, own in zip(self.parts, state.parts, strict=True):
-                put(shared, warp, own[0])
+            self.slots.leave(state, warp)
         T.evaluate(T.cuda.cta_sync())
-        for shared, own in zip(self.parts, state.parts, strict=True):
-            put(own, 0, shared[lane % self.warps])
+        self.slots.take(state, lane % self.warps)
         return Lanes(lane, self.warps)

@@ -75,7 +75,7 @@ class ChunkFold:
         self.chunk = chunk
         self.values, self.old, self.elements, self.computed = {}, {}, {}, []
         self.before = bind("count_before", self.state.count)
-        put(self.state.counter, 0, self.before + chunk.existing)
+        self.state.counter.put(self.before + chunk.existing)
         for symbol in sorted(self.program.remembered, key=str):
             self._set(self.old, symbol, f"{symbol}_old", self._current(symbol), self._dtype_of(symbol))
         runs = list(_runs(self.program.steps))
@@ -173,21 +173,21 @@ class ChunkFold:
             kept = value if self.chunk.exists is None else tirx.Select(self.chunk.exists(k), value, own[symbol])
             values[symbol] = held(f"{symbol}_kept", kept)
         for symbol, value in values.items():
-            put(self.state.components[symbol], 0, value)
+            self.state.components[symbol].put(value)
 
     def _combine(self, step: Combine) -> None:
-        array, dtype = self.state.components[step.component], self._dtype_of(step.component)
+        part, dtype = self.state.components[step.component], self._dtype_of(step.component)
         partial = self.values[_partial(step.component)][0]
         if self.chunk.first:
-            put(array, 0, partial)
+            part.put(partial)
             return
         old = {s: (lambda a=a: a[0]) for s, a in self.old.items() if s != step.component}
         shifted = self._write(step.shift, Symbols(old, self._moves()), dtype)
-        put(array, 0, combiner_of(step.reducer)(shifted, partial))
+        part.put(combiner_of(step.reducer)(shifted, partial))
 
     def _move(self, reference: Reference) -> None:
-        array = self.state.references[reference.symbol]
-        stay = array[0]
+        part = self.state.references[reference.symbol]
+        stay = part[0]
         value = bind("target", self._write(reference.value, self._row()))
         first = self._first()
         move, kind = move_of(reference, self.program.decay.get(reference.symbol)), TirValues(self.dtype)
@@ -198,7 +198,7 @@ class ChunkFold:
         if self.chunk.first is not False and reference.symbol in self.old:
             # The state is the identity: it stands wherever it moves to.
             put(self.old[reference.symbol], 0, tirx.Select(first, new, stay))
-        put(array, 0, new)
+        part.put(new)
 
     def _first(self) -> ir.Expr:
         known = self.chunk.first

@@ -1,0 +1,52 @@
+"""Places for states in a memory that holders of states share, or in registers: part by part, one slot a state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir
+
+from tvm_cascade.tile.emit import named, put
+from tvm_cascade.tile.state import Number, Part, State
+
+
+class Slots:
+    """Slots for states of one form. Register `number` of a part in a slot is element number · count + slot.
+
+    Parameters
+    ----------
+    count : how many slots there are.
+    allocate : (elements, dtype) -> an array for one part.
+    """
+
+    def __init__(self, state: State, count: int, allocate: Callable[[int, str], Any]) -> None:
+        self.count, self.form = count, state.parts
+        self.arrays = [allocate(part.width * count, part.dtype) for part in state.parts]
+
+    def leave(self, state: State, slot: Number) -> None:
+        """Puts a state into a slot."""
+        for array, part in zip(self.arrays, state.parts, strict=True):
+            with part.each() as number:
+                put(array, self.place(part, slot, number), part[number])
+
+    def take(self, state: State, slot: Number) -> None:
+        """Makes a state that of a slot."""
+        for array, part in zip(self.arrays, state.parts, strict=True):
+            with part.each() as number:
+                part.put(array[self.place(part, slot, number)], number)
+
+    def fill(self, slot: Number, other: Slots, its: Number) -> None:
+        """Puts the state of another's slot into a slot."""
+        for mine, theirs, part in zip(self.arrays, other.arrays, self.form, strict=True):
+            with part.each() as number:
+                put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
+
+    def place(self, part: Part, slot: Number, number: Number) -> ir.Expr | int:
+        """Where a register of a part is in its array."""
+        return slot if part.width == 1 else number * self.count + slot
+
+
+def shared_slots(name: str, pool: Any, state: State, count: int) -> Slots:
+    """Slots in a block's shared memory."""
+    return Slots(state, count, lambda elements, dtype: named(name, pool.alloc((elements,), dtype, align=8)))
