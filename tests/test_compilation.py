@@ -14,16 +14,17 @@ from tvm import relax, s_tir, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade import compilation, lowering_cuda, targets
+from tvm_cascade import compilation
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.compilation import compile_unfused
 from tvm_cascade.compiled import Compiled
+from tvm_cascade.driver import gpu, host, llvm
+from tvm_cascade.driver.host import host_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
-from tvm_cascade.targets import host_target
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
 
@@ -159,7 +160,7 @@ def test_every_function_of_a_module_is_built() -> None:
 
 def test_tuning_for_a_gpu_is_refused_before_packages_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(InputError, match=r"(?s)a CPU target, for tuning.*CUDA"):
+    with pytest.raises(InputError, match=r"(?s)of kind llvm, for tuning.*cuda"):
         tvm_cascade.compile(plain(), {"kind": "cuda", "arch": "sm_90a"}, tune_trials=4)
     with pytest.raises(OptionError, match="extra `tune`"):
         tvm_cascade.compile(plain(), tune_trials=4)
@@ -189,7 +190,7 @@ def failing(*_: object) -> None:
 
 
 def test_a_schedule_that_does_not_apply_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "schedule_unfused_cpu", failing)
+    monkeypatch.setattr(llvm, "schedule_unfused_cpu", failing)
     compiled = tvm_cascade.compile(plain())
     assert "as it is: our schedule does not apply: ValueError: The loop no longer exists" in str(compiled.report)
     x = np.linspace(-1, 1, 32, dtype="float32")
@@ -198,7 +199,7 @@ def test_a_schedule_that_does_not_apply_is_left_out_and_told(monkeypatch: pytest
 
 
 def test_a_schedule_that_does_not_apply_on_a_gpu_leaves_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lowering_cuda, "schedule_gpu", failing)
+    monkeypatch.setattr(gpu, "schedule_gpu", failing)
     compiled = tvm_cascade.compile(plain(), {"kind": "cuda", "arch": "sm_90a"}, row_kernels=False)
     assert "in one thread, as the schedule failed: ValueError" in str(compiled.report)
     assert compiled.mod.script().count('thread="threadIdx.x"') == 1
@@ -285,7 +286,7 @@ def test_vector_extensions_that_a_virtual_machine_hides_are_not_used(monkeypatch
     features = tvm.target.codegen.llvm_get_cpu_features
     if "avx2" not in features(host_target()):
         pytest.skip("a processor without AVX2 has nothing to hide")
-    monkeypatch.setattr(targets, "_cpu_flags", lambda: frozenset({"sse2", "avx"}))
+    monkeypatch.setattr(host, "_cpu_flags", lambda: frozenset({"sse2", "avx"}))
     hidden = features(host_target.__wrapped__())
     assert "avx" in hidden and not {"avx2", "avx512f"} & set(hidden)
 

@@ -180,7 +180,7 @@ def _problem(
     kind = device.dlpack_device_type()
     if kind != tvm.cpu().dlpack_device_type() and not device.exist:
         hint = "run it where there is one: export_library(path) here, tvm_ffi.load_module(path) there"
-        return DeviceError("a GPU", "no CUDA device here", f"call of `{name}`", hint)
+        return DeviceError("a GPU", f"no {device.type.upper()} device here", f"call of `{name}`", hint)
     for parameter, argument in zip(parameters, arguments, strict=True):
         if parameter.shape is not None and not isinstance(argument, np.ndarray):
             tensor = tvm_ffi.from_dlpack(argument)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import importlib.util
 import tempfile
 from dataclasses import dataclass
@@ -12,36 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
-from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.backends import BACKENDS, backend_of
+from tvm_cascade.driver.generation import generate
+from tvm_cascade.driver.host import host_target
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.generation import export_library, generate
-from tvm_cascade.lowering_cuda import lower_cuda
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes, functions_of
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.schedule.bfloat16 import lower_bfloat16
-from tvm_cascade.schedule.cpu import schedule_cpu
-from tvm_cascade.schedule.float8 import round_float8
-from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.loop_guards import hoist_guards
-from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
-from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
-from tvm_cascade.schedule.whole_products import whole_products
-from tvm_cascade.schedule.whole_tiles import whole_tiles
-from tvm_cascade.targets import host_target, resolve_target
-from tvm_cascade.tile.select import for_gpu
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function, read_function
-from tvm_cascade.transform.handoff import summary_of
 
 __all__ = ["Compiled", "compile", "compile_unfused", "host_target", "resolve_target"]
 
@@ -86,10 +75,10 @@ def compile(
         _Tuning(tune_trials, database),
         resolve_target(target),
     )
-    if resolved.kind.name == "cuda" and tuning.wanted:
-        raise InputError(
-            "a CPU target, for tuning", "a CUDA target", "tune_trials", "leave out tune_trials and database"
-        )
+    if tuning.wanted and not backend_of(resolved).tunable:
+        kinds = " or ".join(kind for kind, backend in BACKENDS.items() if backend.tunable)
+        hint = "leave out tune_trials and database"
+        raise InputError(f"a target of kind {kinds}, for tuning", resolved.kind.name, "tune_trials", hint)
     if tuning.trials and "num-cores" not in resolved.attrs:
         raise InputError("a target with num-cores, for tuning", str(resolved), "target", 'pass "auto"')
     tuning.check_packages()
@@ -181,34 +170,25 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: _T
         raise InputError("a module of PrimFuncs", found, "compile", hint)
     # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-    on_gpu = target.kind.name == "cuda"
-    options = for_gpu(options) if on_gpu else options
-    with target if on_gpu else contextlib.nullcontext():  # which tiles are cut depends on it
-        outcomes = {name: fuse_function(func, options) if fuse else _as_it_is(func) for name, func in named.items()}
+    backend, device = backend_of(target), device_of(target)
+    options = backend.options(options)
+    tuned = partial(tuning.best, target=target, vector_math=options.vector_math) if tuning.wanted else None
+    goal = Goal(target, device, options, fuse, tuned)
+    outcomes = {name: fuse_function(func, options, device) if fuse else _as_it_is(func) for name, func in named.items()}
+    lowered = {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
-    replaced: dict[str, tuple[str, ...]] = {}
-    kernels: dict[str, Kernel | AsItIs | str] = {}
-    for name, outcome in outcomes.items():
-        if on_gpu:
-            lowered, kernels[name] = _scheduled_gpu(outcome, name, target, options, fuse)
-        else:
-            lowered, replaced[name], why = _scheduled(outcome, target, options, tuning)
-            kernels |= {name: why} if why else {}
-        mod.update_func(mod.get_global_var(name), lowered)
+    for name, one in lowered.items():
+        mod.update_func(mod.get_global_var(name), one.func)
+    kernels = {name: one.chosen for name, one in lowered.items() if one.chosen is not None}
     fast_math = any(isinstance(kernel, Kernel) and kernel.fast_math for kernel in kernels.values())
-    plain = {name: _plain(outcomes[name], func) for name, func in named.items()} if on_gpu else named
+    plain = {name: backend.plain(outcomes[name], func) for name, func in named.items()}
     built, failed = _generated(mod, plain, target, fast_math)
     kernels |= failed
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
-    names = sorted({function for name in replaced if name not in failed for function in replaced[name]})
-    exported = partial(export_library, built, mod, target, fast_math)
+    names = sorted({function for name, one in lowered.items() if name not in failed for function in one.replaced})
+    exported = partial(backend.export, built, mod, target, fast_math)
     parameters = {name: parameters_of(func) for name, func in named.items()}
     return Compiled(built, mod, parameters, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
-
-
-def _plain(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function as it was written, for a GPU, which needs a thread for it."""
-    return launch_serial(func if outcome.program is None else outcome.program.func)
 
 
 def _generated(
@@ -238,56 +218,6 @@ def _generated(
         return generate(mod, target, fast_math), failed
 
 
-def _scheduled_gpu(
-    outcome: Outcome, name: str, target: Target, options: FuseOptions, fuse: bool
-) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
-    """The function for a CUDA target, and the kernel generated from its fold, or why it has none."""
-    func = outcome.func
-    if not options.schedule or _is_scheduled(outcome.readable) or outcome.program is None:
-        alone = launch_serial(func) if options.schedule and not _is_scheduled(func) else func
-        return alone, "the function is scheduled already, or cannot be read"
-    if not fuse:
-        options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
-    return lower_cuda(outcome, name, target, options)
-
-
 def _as_it_is(func: tirx.PrimFunc) -> Outcome:
     program = read_function(func)
     return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
-
-
-def _scheduled(
-    outcome: Outcome, target: Target, options: FuseOptions, tuning: _Tuning
-) -> tuple[tirx.PrimFunc, tuple[str, ...], AsItIs | None]:
-    """The function under a schedule for the target; whose arithmetic was replaced; why ours does not apply, if so."""
-    func = outcome.readable
-    fused = summary_of(func) is not None
-    plain = outcome.program is not None and not outcome.program.opaque
-    readable = plain or (fused and not _is_scheduled(func))
-    if not options.schedule or not readable:
-        return func, (), None
-    func, why, cpu = round_float8(func), None, cpu_of(target)
-    tuned = fused and tuning.wanted
-    lowered = tuning.best(whole_tiles(func, cpu), target, options.vector_math) if tuned else None
-    if lowered is None:
-        try:
-            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, cpu)))
-            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, cpu)
-            lowered = schedule.mod["main"]
-        except Exception as error:  # such as: a nest that was not read writes over what others read
-            lowered, why = func, AsItIs.after("our schedule does not apply", error)
-    lowered = skip_dead_tiles(hoist_guards(lowered))
-    lowered = lower_bfloat16(lowered) or lowered
-    # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
-    return (*(vectorise_math(lowered) if options.vector_math else (lowered, ())), why)
-
-
-def _is_scheduled(func: tirx.PrimFunc) -> bool:
-    marked: list[tirx.For] = []
-
-    def note(loop: tirx.For) -> None:
-        if loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations:
-            marked.append(loop)
-
-    tvm_ffi.structural_walk(func.body, (tirx.For, note))
-    return bool(marked)

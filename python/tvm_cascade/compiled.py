@@ -12,6 +12,7 @@ import tvm
 from tvm.target import Target
 
 from tvm_cascade.arguments import Parameter, call_with
+from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
 
@@ -85,7 +86,7 @@ class Compiled:
         return {}
 
     def _device(self) -> tvm.runtime.Device:
-        return tvm.cuda(0) if self.target.kind.name == "cuda" else tvm.cpu()
+        return backend_of(self.target).first_device
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the entry function.

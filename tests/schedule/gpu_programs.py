@@ -27,8 +27,7 @@ NVCC = shutil.which("nvcc")
 
 def fused(func: tirx.PrimFunc, **options: object) -> Outcome:
     """The function fused for the GPU, whatever the cost model says."""
-    with TARGET:
-        return fuse_function(func, FuseOptions.from_environment(force=True, **options))
+    return fuse_function(func, FuseOptions.from_environment(force=True, **options), card_of(TARGET))
 
 
 def scheduled(func: tirx.PrimFunc) -> tirx.PrimFunc:

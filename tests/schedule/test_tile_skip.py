@@ -17,11 +17,11 @@ from tvm.ir import Expr
 from tvm.target import Target
 
 from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.driver.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
-from tvm_cascade.targets import host_target
 from tvm_cascade.transform.fuse_function import fuse_function
 
 HEADS, LENGTH, FEATURES, TILE, ROWS = 2, 128, 16, 16, 16

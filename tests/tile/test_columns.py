@@ -26,7 +26,7 @@ from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
 from .fold_programs import FOLDS
 from .row_programs import PROGRAMS
-from .test_row_kernels import assert_right, row_kernel
+from .test_row_kernels import WITHOUT_CLUSTERS, assert_right, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -161,7 +161,7 @@ def test_blocks_of_the_grid_write_no_element_a_position() -> None:
     with pytest.raises(Unfit, match="no block has the results"):
         row_kernel(softmax(), GRID)
     with pytest.raises(Unfit, match="no block has the results"):
-        row_kernel(softmax(), dataclasses.replace(FEW_LANES, segments=8), clusters=False)
+        row_kernel(softmax(), dataclasses.replace(FEW_LANES, segments=8), gpu=WITHOUT_CLUSTERS)
 
 
 def test_a_cut_of_the_other_layout_is_refused() -> None:
@@ -174,7 +174,7 @@ def test_the_cut_gives_every_multiprocessor_work() -> None:
     assert few.segments > 1 and few.segments * 512 // few.rows >= 132
     assert many.segments == 1 and many.lanes == 32
     assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1))).segments == 8
-    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1), clusters=False)).segments == 1
+    assert config_of(row_kernel(softmax(rows=64, length=2**14, batch=1), gpu=WITHOUT_CLUSTERS)).segments == 1
 
 
 def test_explain_says_which_rows_a_block_has() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import read_stream
 
@@ -18,16 +19,16 @@ SHAPES = [(512, 64), (256, 80), (1000, 96), (4096, 128), (300, 256), (16384, 64)
 @pytest.mark.parametrize(("length", "head_dim"), SHAPES)
 def test_what_is_chosen_fits(variant: str, length: int, head_dim: int) -> None:
     program = tile_program(attention_of(variant, queries=length, keys=length, head_dim=head_dim))
-    config = choose_config(program)
-    assert config.fits(program.stream)
-    assert config.shared_bytes(program.stream) <= SHARED_BYTES
+    config = choose_config(program, H200)
+    assert config.fits(program.stream, H200)
+    assert config.shared_bytes(program.stream) <= H200.block_shared_bytes
     assert config.registers(program.stream) <= config.consumer_registers
 
 
 def test_short_causal_rows_are_not_cut_into_three() -> None:
     """Three consumers hide more, but a third of the rows of a tile then wait for the last of a short triangle."""
     long, short = (
-        choose_config(tile_program(attention_of("causal", heads=32, queries=n, keys=n))) for n in (16384, 512)
+        choose_config(tile_program(attention_of("causal", heads=32, queries=n, keys=n)), H200) for n in (16384, 512)
     )
     assert (long.consumers, short.consumers) == (3, 2)
 
@@ -40,7 +41,7 @@ def test_a_configuration_that_does_not_fit_is_no_kernel() -> None:
 
 def test_head_dimensions_beyond_the_accumulators_are_left_to_other_schedules() -> None:
     with pytest.raises(Unfit, match="hold 256"):
-        choose_config(tile_program(attention_of("full", head_dim=320)))
+        choose_config(tile_program(attention_of("full", head_dim=320)), H200)
 
 
 def test_rows_are_found_where_the_left_operand_alone_runs() -> None:

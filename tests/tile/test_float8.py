@@ -15,10 +15,11 @@ from tvm import te
 import tvm_cascade
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.proof.derive import RESCALABLE_CASTS
-from tvm_cascade.tile.config import SHARED_BYTES, StreamConfig, choose_config
+from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
@@ -222,14 +223,15 @@ def test_shared_memory_is_counted_in_bytes() -> None:
     )
     tile = 128 * 128
     assert halves - scores == tile * (1 + 2) and scores - values == tile * 2
-    assert replace(choose_config(program_of(Attention(**shape))), blocks=1) == WIDE
-    chosen = choose_config(program_of(replace(NARROW, **shape)))
-    assert chosen.stages == 4 and chosen.shared_bytes(program_of(replace(NARROW, **shape)).stream) <= SHARED_BYTES
+    assert replace(choose_config(program_of(Attention(**shape)), H200), blocks=1) == WIDE
+    narrow = program_of(replace(NARROW, **shape))
+    chosen = choose_config(narrow, H200)
+    assert chosen.stages == 4 and chosen.shared_bytes(narrow.stream) <= H200.block_shared_bytes
 
 
 def test_tiles_hold_whole_steps_of_float8_weights() -> None:
     stream = program_of(NARROW).stream
-    assert not StreamConfig(columns=112).fits(stream) and StreamConfig(columns=96).fits(stream)
+    assert not StreamConfig(columns=112).fits(stream, H200) and StreamConfig(columns=96).fits(stream, H200)
     with pytest.raises(Unfit):
         allowed(NARROW, StreamConfig(columns=80))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,8 @@ import tvm_cascade
 from tvm_cascade.analysis.extract import find_cascades, joint_reductions, lone_reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
@@ -30,6 +33,7 @@ from .row_programs import PROGRAMS, rms_norm
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 ROW, COLUMNS = RowSkeleton(), ColumnSkeleton()
+WITHOUT_CLUSTERS = dataclasses.replace(H200, largest_cluster=1)
 WARP = RowConfig(Team.WARP, 128, 4, 2)
 BLOCK = RowConfig(Team.BLOCK, 128, 2, 1)
 CLUSTER = RowConfig(Team.CLUSTER, 128, 2, 1, segments=4)
@@ -39,12 +43,12 @@ KEPT = RowConfig(Team.BLOCK, 128, 8, 1, kept=True)
 SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
-def row_kernel(func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, clusters: bool = True) -> Kernel:
+def row_kernel(func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, gpu: Gpu = H200) -> Kernel:
     """The memory-bound kernel of a function whose last group it is, or whose groups together."""
     program = read_program(func)
     assert isinstance(program, Program)
     groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
-    setting = Setting("sm_90a" if clusters else "sm_80")
+    setting = Setting(gpu)
     skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
     joint = joint_reductions(program)
     tried = [(s, g) for g in [groups[-1], *([joint] if joint else [])] for s in skeletons]

@@ -8,13 +8,15 @@ import re
 import pytest
 from tvm import te
 
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, Team
 
 from .emulator.run import EmulationError, compiler, emulate
 from .gradient_programs import TE_GRADIENTS
 from .row_programs import PROGRAMS, rms_norm
-from .test_row_kernels import assert_right, drawn, row_kernel
+from .test_row_kernels import WITHOUT_CLUSTERS, assert_right, drawn, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -47,9 +49,9 @@ def test_rows_that_bulk_copies_cannot_bring_are_refused(length: int, config: Row
 
 
 def test_the_choice_between_registers_and_shared_memory() -> None:
-    def config(name: str, dtype: str, length: int, clusters: bool = True) -> RowConfig:
+    def config(name: str, dtype: str, length: int, gpu: Gpu = H200) -> RowConfig:
         programs = {**PROGRAMS, "softmax'": TE_GRADIENTS["softmax"], "layer_norm'": TE_GRADIENTS["layer_norm"]}
-        found = row_kernel(programs[name](dtype=dtype, rows=4096, length=length), clusters=clusters).config
+        found = row_kernel(programs[name](dtype=dtype, rows=4096, length=length), gpu=gpu).config
         assert isinstance(found, RowConfig)
         return found
 
@@ -57,7 +59,7 @@ def test_the_choice_between_registers_and_shared_memory() -> None:
     assert config("softmax", "float16", 8192).staged
     assert config("softmax", "float16", 8200).staged
     assert config("softmax", "float16", 8201).staged and config("softmax", "float16", 8201).peeled
-    assert not config("softmax", "float16", 8192, clusters=False).staged
+    assert not config("softmax", "float16", 8192, gpu=WITHOUT_CLUSTERS).staged
     assert config("softmax", "float32", 8192).staged
     assert config("softmax", "float32", 32768).kept
     long = config("softmax", "float32", 131072)

@@ -9,11 +9,13 @@ import tvm
 from tvm.s_tir import dlight
 
 import tvm_cascade
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.cuda_compiler import cuda_compiler
+from tvm_cascade.driver.gpu import gpu_options, lower_gpu
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
-from tvm_cascade.lowering_cuda import cuda_compiler, lower_cuda
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.targets import resolve_target
-from tvm_cascade.tile.select import for_gpu
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import fuse_function
 
@@ -45,7 +47,7 @@ def test_tuning_is_for_cpus() -> None:
 
 
 def test_a_gpu_declines_nothing_and_splits_rows_by_its_threads() -> None:
-    options = for_gpu(FuseOptions(segments=3, lanes=4))
+    options = gpu_options(FuseOptions(segments=3, lanes=4))
     assert options.force and options.segments == 1 and options.lanes == 1
 
 
@@ -54,13 +56,14 @@ def test_dlight_leaves_our_kernels_as_they_are(tensor_cores: bool) -> None:
     """It knows of no asynchronous copies, and raises where it meets one."""
     target, options = (
         resolve_target({"kind": "cuda", "arch": "sm_90a"}),
-        for_gpu(FuseOptions(tensor_cores=tensor_cores)),
+        gpu_options(FuseOptions(tensor_cores=tensor_cores)),
     )
     with target:
-        func, kernel = lower_cuda(fuse_function(attention_of("full"), options), "main", target, options)
-        after = dlight.ApplyDefaultSchedule(dlight.gpu.Reduction(), dlight.gpu.Fallback())(tvm.IRModule({"main": func}))
-    assert isinstance(kernel, Kernel) == tensor_cores
-    assert after["main"].same_as(func)
+        lowered = lower_gpu(fuse_function(attention_of("full"), options, H200), "main", Goal(target, H200, options))
+        mod = tvm.IRModule({"main": lowered.func})
+        after = dlight.ApplyDefaultSchedule(dlight.gpu.Reduction(), dlight.gpu.Fallback())(mod)
+    assert isinstance(lowered.chosen, Kernel) == tensor_cores
+    assert after["main"].same_as(lowered.func)
 
 
 def test_programs_in_float32_are_compiled_without_fast_mathematics(monkeypatch: pytest.MonkeyPatch) -> None:

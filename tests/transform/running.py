@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.rewrite import rewrite
@@ -86,7 +87,7 @@ class Unfused:
     def _built(self, options: dict[str, object]) -> tuple[tirx.PrimFunc, tvm.runtime.Module]:
         chosen = FuseOptions(force=True, **options)  # type: ignore[arg-type]
         if chosen not in self._fused:
-            func = rewrite(self.program, self.groups, chosen)
+            func = rewrite(self.program, self.groups, chosen, ANY_CPU)
             self._fused[chosen] = func, build(func)
         return self._fused[chosen]
 

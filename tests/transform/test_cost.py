@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
-from tvm.target import Target
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import suites, workloads
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Decision, fuse_function
 
@@ -32,8 +34,8 @@ DECLINED = {
 REFUSED = {"Q1 32x48x192": "a rounding to float8 that is not allowed to move"}
 
 
-def decision(func: tirx.PrimFunc, **options: bool) -> Decision:
-    (found,) = fuse_function(func, FuseOptions(**options)).decisions
+def decision(func: tirx.PrimFunc, device: Device = ANY_CPU, **options: bool) -> Decision:
+    (found,) = fuse_function(func, FuseOptions(**options), device).decisions
     return found
 
 
@@ -70,8 +72,7 @@ def test_a_declined_program_tells_both_times_and_is_fused_where_that_is_asked_fo
 
 def test_prices_of_a_cpu_decide_nothing_for_a_gpu() -> None:
     func = sized("layernorm_gemm", tokens=32, hidden=192, columns=48)
-    with Target({"kind": "cuda", "arch": "sm_90a"}):
-        assert decision(func).reason.verdict is Verdict.FUSED
+    assert decision(func, H200).reason.verdict is Verdict.FUSED
 
 
 @pytest.mark.parametrize("name", ["variance", "third_moment", "covariance", "softmax"])

@@ -24,13 +24,15 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
+from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.derive import remembered
 from tvm_cascade.report.explain import functions_of
-from tvm_cascade.targets import resolve_target
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.tiling import choose_tiling
 
@@ -129,9 +131,12 @@ class Subject:
         example: Sequence[Array] | None = None,
     ) -> None:
         target = resolve_target(target)
-        if target.kind.name == "cuda" and not tvm.cuda(0).exist:
+        device = backend_of(target).first_device
+        if not device.exist:
             hint = "run it where there is one; on the CPU, leave target out"
-            raise DeviceError("a GPU, on which both programs run", "no CUDA device here", "target", hint)
+            raise DeviceError(
+                "a GPU, on which both programs run", f"no {device.type.upper()} device here", "target", hint
+            )
         functions = functions_of(given, "numerics")
         prim_funcs = {name: f for name, f in functions.items() if isinstance(f, tirx.PrimFunc)}
         if len(prim_funcs) != 1:
@@ -141,7 +146,8 @@ class Subject:
         self.func = at_sizes(func, sizes, example)
         remembered.cache_clear()  # so that what is measured is a first derivation
         start = time.process_time()
-        outcome = fuse_function(self.func, options)
+        self.device = device_of(target)
+        outcome = fuse_function(self.func, backend_of(target).options(options), self.device)
         self.fuse_seconds = time.process_time() - start
         if not isinstance(outcome.program, Program):
             raise InputError("a function that can be read", str(outcome.decisions[0].reason), self.name)
@@ -198,7 +204,7 @@ class Subject:
         for group in self.groups:
             members = {member.stage.buffer.name for member in group.members}
             known = {name: index for name, index in near.items() if name in members and index}
-            tile = choose_tiling(group.frame, self.options, False, 1).tile
+            tile = choose_tiling(group.frame, self.options, self.device, False, 1).tile
             found += losses(group, buffers, tile, known)
         return tuple(sorted(found, key=lambda loss: -loss.error))
 

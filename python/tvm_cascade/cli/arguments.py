@@ -16,9 +16,9 @@ import tvm
 from rich.console import Console
 
 from tvm_cascade.bench.programs.draws import KINDS
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.targets import resolve_target
 
 _PLAIN_WIDTH = 120
 _STDERR = 2

@@ -14,8 +14,8 @@ from tvm.target import codegen
 from tvm_cascade import __version__, native
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.cli.lists import options_in_force
+from tvm_cascade.driver.host import core_count, host_target
 from tvm_cascade.errors import CascadeError
-from tvm_cascade.targets import core_count, host_target
 
 _DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy", "rich")
 _EXTRAS = {"torch": "bench", "xgboost": "tune", "psutil": "tune", "cloudpickle": "tune"}

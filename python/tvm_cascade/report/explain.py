@@ -17,13 +17,15 @@ from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
-from tvm_cascade.targets import resolve_target
-from tvm_cascade.tile.select import for_gpu, select_kernel
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome, fuse_function
 from tvm_cascade.transform.handoff import summary_of
@@ -40,7 +42,8 @@ def explain(
     ----------
     mod_or_func : a module or a PrimFunc. Functions of other kinds (Relax) are listed as skipped; of a function that
         is fused already, the fold that it carries is shown.
-    target : a CUDA target, to be told as well what each function is lowered to, and the tile program of its kernel.
+    target : as `compile` takes it, to be told as well what it lowers each function to. Left out, for this machine's
+        CPU, of which that is not told.
     **options
         Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
 
@@ -51,7 +54,7 @@ def explain(
     Raises
     ------
     InputError
-        When the argument is neither a module nor a PrimFunc, or the target is none of CUDA.
+        When the argument is neither a module nor a PrimFunc, or the target is not one that we build for.
     OptionError
         When an option is unknown or outside its domain.
     """
@@ -80,29 +83,22 @@ def explain_functions(
     functions: Mapping[str, ir.BaseFunc], options: FuseOptions, target: str | dict[str, Any] | Target | None = None
 ) -> Explanation:
     """The explanation of several functions by name."""
-    arch = _architecture(target)
-    if arch:
-        options = for_gpu(options)
+    resolved = resolve_target("auto" if target is None else target)
+    backend, device = backend_of(resolved), device_of(resolved)
+    options = backend.options(options)
     prim_funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
-    outcomes = {name: fuse_function(func, options) for name, func in prim_funcs.items()}
-    chosen = {name: select_kernel(outcome, name, arch, options) for name, outcome in outcomes.items()} if arch else {}
-    return explain_outcomes(functions, outcomes, chosen)
-
-
-def _architecture(target: str | dict[str, Any] | Target | None) -> str:
-    """The architecture of a CUDA target; empty where none is named."""
+    outcomes = {name: fuse_function(func, options, device) for name, func in prim_funcs.items()}
     if target is None:
-        return ""
-    resolved = resolve_target(target)
-    if resolved.kind.name != "cuda":
-        raise InputError("a CUDA target", resolved.kind.name, "target", "leave it out for the CPU")
-    return str(resolved.attrs["arch"])
+        return explain_outcomes(functions, outcomes)
+    goal = Goal(resolved, device, options)
+    lowered = {name: backend.lower(outcome, name, goal).chosen for name, outcome in outcomes.items()}
+    return explain_outcomes(functions, outcomes, lowered)
 
 
 def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
-    kernels: Mapping[str, Kernel | AsItIs | str] | None = None,
+    kernels: Mapping[str, Kernel | AsItIs | str | None] | None = None,
 ) -> Explanation:
     """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs.
 
@@ -138,7 +134,7 @@ def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
     if isinstance(kernel, AsItIs):
         return str(kernel), ""
     if isinstance(kernel, str):
-        return f"an S-TIR schedule on CUDA cores: {kernel}", ""
+        return f"an S-TIR schedule, without tensor cores: {kernel}", ""
     return str(kernel), str(kernel.program)
 
 

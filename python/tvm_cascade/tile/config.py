@@ -7,19 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.deal import Deal, deal, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 
-SHARED_BYTES = 227 * 1024
-"""Shared memory that one block may have on Hopper."""
-
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
-
-MULTIPROCESSORS = 132
-"""Of an H100 or H200 SXM: what kernels are cut for; they run right on any number."""
 
 _COLUMNS = 128
 """Positions of a tile where they fit: tiles of 64 take 1.02 to 1.15 of the time, those of 96 to 112 or 160 to 176 1.02
@@ -40,7 +36,7 @@ _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
-_ROWS_PER_WARP_GROUP = 64
+_WARP_GROUP, _ROWS_PER_WARP_GROUP = 128, 64
 _BOX = 128
 """Bytes of a row of a swizzle box."""
 
@@ -78,7 +74,7 @@ class StreamConfig:
     stages: int = 2
     left_stages: int = 1
     ping_pong: bool = True
-    blocks: int = MULTIPROCESSORS
+    blocks: int = H200.processors
     own_staging: bool = False
     held: bool = True
     polynomial: int = 0
@@ -102,7 +98,7 @@ class StreamConfig:
     @property
     def threads(self) -> int:
         """Threads of a block: the producer's warp group and the consumers'."""
-        return 128 * (self.consumers + 1)
+        return _WARP_GROUP * (self.consumers + 1)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
@@ -121,15 +117,22 @@ class StreamConfig:
         staging = staged if self.own_staging or staged > left else 0
         return self.rows * (self.left_stages * left + staging) + self.stages * right + 1024
 
-    def fits(self, stream: Stream) -> bool:
-        """Whether the hardware has what it takes, and instructions sum over whole tiles."""
+    @property
+    def block_registers(self) -> int:
+        """Of all threads of a block."""
+        return _WARP_GROUP * (self.producer_registers + self.consumers * self.consumer_registers)
+
+    def fits(self, stream: Stream, gpu: Gpu) -> bool:
+        """Whether the GPU has what it takes, and instructions sum over whole tiles."""
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
-        return self.registers(stream) <= self.consumer_registers and self.shared_bytes(stream) <= SHARED_BYTES
+        if self.registers(stream) > self.consumer_registers or self.block_registers > gpu.registers:
+            return False
+        return self.shared_bytes(stream) <= gpu.block_shared_bytes
 
 
-def choose_config(program: TileProgram) -> StreamConfig:
-    """What should take the least time of what fits.
+def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
+    """What should take the least time of what fits on a GPU.
 
     Raises
     ------
@@ -142,7 +145,7 @@ def choose_config(program: TileProgram) -> StreamConfig:
         raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
     if any(p.width % 8 for p in stream.products) or stream.depth % 8:
         raise Unfit("the operands' rows are no multiple of 8 elements")
-    fitting = [c for c in _candidates(program) if c.fits(stream)]
+    fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
     usual = [c for c in fitting if c.columns == _COLUMNS and not _is_starved(c, stream)]
@@ -161,7 +164,7 @@ def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
     return deal(costs, places, config.blocks, program.uneven)
 
 
-def _candidates(program: TileProgram) -> list[StreamConfig]:
+def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     """Configurations from the most to the least preferred of those that waste alike.
 
     Two consumers of narrow tiles take turns with the tensor cores on their own (measured: 3 % less than by barriers).
@@ -176,7 +179,7 @@ def _candidates(program: TileProgram) -> list[StreamConfig]:
             turns = not few and (consumers == 3 or not narrow)
             for stages, left_stages, own in ((4, 2, True), (3, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
                 sizes = columns, consumers, stages, left_stages
-                found.append(StreamConfig(*sizes, turns, MULTIPROCESSORS, own, held=not few))
+                found.append(StreamConfig(*sizes, turns, gpu.processors, own, held=not few))
     return found
 
 

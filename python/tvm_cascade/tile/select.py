@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
@@ -19,22 +19,14 @@ from tvm_cascade.transform.fuse_function import Outcome
 _JOINT = "all reductions as one"
 
 
-def for_gpu(options: FuseOptions) -> FuseOptions:
-    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here.
-
-    Segments and lanes are the schedule's own there: threads split what a CPU's vectors do.
-    """
-    return dataclasses.replace(options, force=True, segments=1, lanes=1)
-
-
-def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) -> Kernel | str:
+def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> Kernel | str:
     """The kernel of a function, or a sentence that says why it has none, with the reason of every skeleton.
 
     Parameters
     ----------
     outcome : what the pass made of the function.
     name : the function's own name.
-    arch : the CUDA architecture.
+    gpu : that its kernel is cut for.
     options : see `FuseOptions`.
     """
     if outcome.program is None or outcome.program.opaque:
@@ -42,7 +34,7 @@ def select_kernel(outcome: Outcome, name: str, arch: str, options: FuseOptions) 
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
-    search = _Search(outcome.program, name, Setting(arch, options))
+    search = _Search(outcome.program, name, Setting(gpu, options))
     kernel = search.first(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
     joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
     if kernel is None and joint and (whole := _joint(outcome, outcome.program, options)) is not None:

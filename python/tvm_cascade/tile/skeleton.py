@@ -17,14 +17,13 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
 
 S = TypeVar("S")
 P = TypeVar("P")
 C = TypeVar("C")
-
-ARCHITECTURES = ("sm_90a", "sm_90")
-"""CUDA architectures of tensor-core kernels; a device reports sm_90, and code for it is generated as sm_90a."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +32,12 @@ class Setting:
 
     Attributes
     ----------
-    arch : the CUDA architecture.
+    gpu : that they are cut for.
     options : see `FuseOptions`.
     """
 
-    arch: str = ARCHITECTURES[0]
+    gpu: Gpu = H200
     options: FuseOptions = field(default_factory=FuseOptions)
-
-    @property
-    def clusters(self) -> bool:
-        """Whether the GPU has clusters of blocks, and bulk copies."""
-        return self.arch in ARCHITECTURES
 
 
 class Skeleton(ABC, Generic[S, P, C]):
@@ -54,16 +48,24 @@ class Skeleton(ABC, Generic[S, P, C]):
     name : in messages.
     kind : of its kernels, in words.
     covers : the folds that it is for, in words.
+    instructions : that its kernels are written in.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     covers: ClassVar[str]
+    instructions: ClassVar[Instructions]
     joint: ClassVar[bool] = False
 
     def unavailable(self, setting: Setting) -> str:
         """Why it gives no kernel in a setting, whatever the function; empty where it may."""
+        if self.instructions not in setting.gpu.instructions:
+            return f"its kernels are written in {self.instructions.value}, not for {setting.gpu.arch}"
+        return self.switched_off(setting.options)
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option that turns it off; empty where none does."""
         return ""
 
     @abstractmethod

@@ -17,6 +17,7 @@ from tvm_cascade.analysis.inline import Inliner
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import reads_buffer
+from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.layout import lay_out, plan_loop
@@ -54,7 +55,7 @@ class Estimate:
         return f"estimated {self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused (one core)"
 
 
-def estimate(program: Program, group: Group, options: FuseOptions) -> Estimate:
+def estimate(program: Program, group: Group, options: FuseOptions, device: Device) -> Estimate:
     """Both forms' passes, intermediates and time."""
     passes = passes_of(program, group)
     after = passes.after
@@ -62,7 +63,7 @@ def estimate(program: Program, group: Group, options: FuseOptions) -> Estimate:
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
     asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
     plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
-    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options), plan.producers)
+    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers)
     inline = Inliner(program)
     stages = (*passes.inside, *after)
     return Estimate(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from tvm import ir, tirx
+from tvm.target import Target
 from tvm.tirx.transform import prim_func_pass
 
+from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
@@ -13,7 +16,8 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
     """Fuses each chain of reductions over one axis into one loop.
 
     Functions that hold no such chain are left as they are, and so are those that cannot be read; `tvm_cascade.explain`
-    says why. Applying the pass again changes nothing.
+    says why. Applying the pass again changes nothing. What tiles are cut for is the target of the function where it
+    has one (its attribute `target`), else TVM's current target, else a CPU.
 
     rewrite: for l: m = max(m, x[l]);  for l: t += exp(x[l] − m)
           →  for tile: m′ = max(m, max x);  t = t·exp(m − m′) + Σ exp(x − m′)
@@ -38,6 +42,13 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
 
     @prim_func_pass(opt_level=0, name="tir.FuseCascadedReductions")
     def run(func: tirx.PrimFunc, _mod: ir.IRModule, _context: ir.transform.PassContext) -> tirx.PrimFunc:
-        return fuse_function(func, chosen).func
+        return fuse_function(func, chosen, _device_of(func)).func
 
     return run
+
+
+def _device_of(func: tirx.PrimFunc) -> Device:
+    """What a function is to run on, as passes of TVM take it: from its own target, or from the current one."""
+    own = func.attrs.get("target") if func.attrs is not None else None
+    target = Target.current(allow_none=True) if own is None else own
+    return ANY_CPU if target is None else device_of(target)

@@ -13,11 +13,12 @@ from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.devices.device import Cpu, Device
+from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
 from tvm_cascade.transform.handoff import hand_to_tuner, summary_of
 from tvm_cascade.transform.rewrite import rewrite
-from tvm_cascade.transform.tiling import on_cpu
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,16 @@ class AsItIs:
         return cls(f"{step}: {type(raised).__name__}: {lines[-1] if lines else 'no message'}"[:300])
 
 
-def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str] | None = None) -> Outcome:
+def fuse_function(
+    func: tirx.PrimFunc, options: FuseOptions, device: Device = ANY_CPU, only: Sequence[str] | None = None
+) -> Outcome:
     """The function with its cascades fused, and a decision for every candidate.
 
     Parameters
     ----------
     func : an unscheduled S-TIR function.
     options : see `FuseOptions`.
+    device : that loops are cut for, and whose time decides whether to fuse.
     only : names of blocks to consider; all by default.
     """
     if summary_of(func) is not None:
@@ -94,7 +98,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
         return Outcome(func, (Decision(Candidate((), program), program),), None)
     try:
         candidates = find_cascades(program, options.rescalable_casts, only, options.reference)
-        decisions = [_decide(candidate, program, options) for candidate in candidates]
+        decisions = [_decide(candidate, program, options, device) for candidate in candidates]
         groups = [
             d.candidate.group for d in decisions if d.reason.verdict is Verdict.FUSED and d.candidate.group is not None
         ]
@@ -103,7 +107,7 @@ def fuse_function(func: tirx.PrimFunc, options: FuseOptions, only: Sequence[str]
             told = [d for d in decisions if not unread or d.reason.verdict is not Verdict.NOTHING]
             return Outcome(func, (*told, *unread), None if unread else program)
         decisions += unread
-        fused = rewrite(program, groups, options)
+        fused = rewrite(program, groups, options, device)
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
@@ -122,13 +126,13 @@ def _defect(raised: Exception) -> Reason:
     return Reason("defect", f"{type(raised).__name__}: {raised}")
 
 
-def _decide(candidate: Candidate, program: Program, options: FuseOptions) -> Decision:
+def _decide(candidate: Candidate, program: Program, options: FuseOptions, device: Device) -> Decision:
     if candidate.group is None:
         return Decision(candidate, candidate.reason)
     if not is_static(program):
         return Decision(candidate, candidate.reason)
-    numbers = estimate(program, candidate.group, options)
-    if numbers.slower and on_cpu() and not options.force:
+    numbers = estimate(program, candidate.group, options, device)
+    if numbers.slower and isinstance(device, Cpu) and not options.force:
         return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers)
     return Decision(candidate, candidate.reason, numbers)
 

@@ -18,6 +18,7 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
 from tvm_cascade.transform.dims import Dims
@@ -80,15 +81,16 @@ def plan_loop(program: Program, group: Group, asked_for: set[str]) -> Plan:
     return Plan(group, producers, [buffer for buffer in reads if not among(buffer, inside)])
 
 
-def lay_out(plan: Plan, asked: Sequence[sp.Symbol], options: FuseOptions) -> Layout:
-    """The loop of a group for the results that are asked for, under the options."""
+def lay_out(plan: Plan, asked: Sequence[sp.Symbol], options: FuseOptions, device: Device) -> Layout:
+    """The loop of a group for the results that are asked for, under the options, cut for a device."""
     group = contractions_apart(dataclasses.replace(plan.group, fold=plan.group.fold.restricted_to(asked)))
     dims = Dims(group)
     contracting = any(contracts(component, dims) for component in group.fold.components)
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
     dead = dead_positions(group)
     widest = _contracted_bytes(group, dims)
-    tiling = choose_tiling(group.frame, options, contracting, _bytes_per_position(group), dead is not None, widest)
+    size, masked = _bytes_per_position(group), dead is not None
+    tiling = choose_tiling(group.frame, options, device, contracting, size, masked, widest)
     return Layout(group, dims, elements, dead, tiling)
 
 

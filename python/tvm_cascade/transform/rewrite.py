@@ -11,6 +11,7 @@ from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.devices.device import Device
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
@@ -33,8 +34,8 @@ from tvm_cascade.transform.nest import NestBuilder
 from tvm_cascade.transform.scope import Slot, Slots, accumulator_dtype
 
 
-def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx.PrimFunc:
-    """The function with each group as one loop.
+def rewrite(program: Program, groups: list[Group], options: FuseOptions, device: Device) -> tirx.PrimFunc:
+    """The function with each group as one loop, cut for a device.
 
     rewrite: for l: d₁ ⊕= F₁(x[l]);  for l: d₂ ⊕= F₂(x[l], d₁)
           →  for tile: for l in tile: state = merge(state, lift(x[l]));  d = finish(state)
@@ -56,7 +57,7 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
     taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
     nests = NestBuilder(index_dtype(program), taken)
     read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
-    pieces += [_group_piece(program, plan, options, nests, lambda b: among(b, read)) for plan in plans]
+    pieces += [_group_piece(program, plan, options, device, nests, lambda b: among(b, read)) for plan in plans]
     func = build_function(program, in_dependency_order(pieces))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
@@ -64,14 +65,19 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions) -> tirx
 
 
 def _group_piece(
-    program: Program, plan: Plan, options: FuseOptions, nests: NestBuilder, read: Callable[[tirx.Var], bool]
+    program: Program,
+    plan: Plan,
+    options: FuseOptions,
+    device: Device,
+    nests: NestBuilder,
+    read: Callable[[tirx.Var], bool],
 ) -> Piece:
     asked = [
         m.result
         for m in plan.group.members
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
-    layout = lay_out(plan, asked, options)
+    layout = lay_out(plan, asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))

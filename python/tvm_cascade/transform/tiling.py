@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tvm import ir, target, tirx
+from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product, same_extent
 from tvm_cascade.analysis.frame import Frame
+from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.nest import Values
 
@@ -151,6 +152,7 @@ class Tiling:
 def choose_tiling(
     frame: Frame,
     options: FuseOptions,
+    device: Device,
     contracts: bool,
     bytes_per_position: int,
     masked: bool = False,
@@ -160,6 +162,7 @@ def choose_tiling(
 
     Parameters
     ----------
+    device : whose caches, or shared memory, tiles stay in.
     contracts : tiles feed a contraction (a GEMM-like update), so they are kept small.
     bytes_per_position : element data that one position of one row brings in.
     masked : a mask may take whole tiles out.
@@ -167,8 +170,8 @@ def choose_tiling(
     """
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
-    wide = options.lanes or (DEFAULT_LANES if on_cpu() else 1)
-    if contracts and not on_cpu():
+    wide = options.lanes or (DEFAULT_LANES if isinstance(device, Cpu) else 1)
+    if contracts and not isinstance(device, Cpu):
         preferred = balanced_tile(extent, GPU_TILE)
     elif contracts:
         most = min(DEFAULT_TILE, CONTRACTED_BYTES // max(contracted_bytes, 1))
@@ -229,9 +232,3 @@ def row_tile(extent: Extent, preferred: int, lanes: int) -> int:
         return tile
     tile = min(preferred, RAGGED_ROW_TILE, extent // 2)
     return max(tile - tile % lanes, lanes)
-
-
-def on_cpu() -> bool:
-    """Whether the current target is a CPU; so it is where none is set."""
-    current = target.Target.current(allow_none=True)
-    return current is None or str(current.kind) in ("llvm", "c")

@@ -26,9 +26,9 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
+from tvm_cascade.driver.host import host_target
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.lowering_rocm import register_rocm_pipeline, rocm_tools
-from tvm_cascade.targets import host_target
 
 from .retarget import for_host
 

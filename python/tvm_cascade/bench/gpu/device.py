@@ -8,8 +8,9 @@ from typing import Any
 
 from tvm_cascade.bench import environment
 from tvm_cascade.bench.gpu.record import GpuEnvironment
+from tvm_cascade.driver.host import core_count
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.targets import core_count, resolve_target
 
 DEVICE = "cuda"
 _PACKAGES = ("triton", "flashinfer-python")

@@ -23,11 +23,11 @@ from tvm import s_tir, tirx
 from tvm.target import Target
 
 from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.driver.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.targets import host_target
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.program import Array, data, program, reordered, sorted_orders
 from tvm_cascade.testing.fuzz.trial import Record, first_line

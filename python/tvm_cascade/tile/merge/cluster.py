@@ -16,9 +16,6 @@ from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.merge.slots import shared_slots
 from tvm_cascade.tile.state import State
 
-LARGEST_CLUSTER = 8
-"""Blocks of a cluster that every GPU with clusters can have."""
-
 _ARRIVE = """
 __device__ __forceinline__ void cluster_arrive() { __cluster_barrier_arrive(); }
 """
@@ -43,7 +40,7 @@ class ClusterStates:
     Parameters
     ----------
     pool : the block's shared memory.
-    blocks : of a cluster: a power of two, at most `LARGEST_CLUSTER`.
+    blocks : of a cluster: a power of two.
     rows : of whose states a block has one each.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from tvm_cascade.tile.config import MULTIPROCESSORS
-from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import (
     IN_FLIGHT_BYTES,
@@ -21,7 +21,6 @@ from tvm_cascade.tile.row.peeled_choice import SHIFTED_KEPT_BYTES, chosen_peel, 
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staged_choice import (
     OTHER_REGISTERS,
-    REGISTERS,
     blocks_of,
     is_read_again,
     staged_config,
@@ -78,16 +77,19 @@ _GRID_BYTES = 32 * 1024
 _LEAST_SEGMENTS = 4
 """Blocks below which to share a row gains less than their merge costs."""
 
-_FEW_ROWS = 2 * MULTIPROCESSORS
-"""Fewer rows than this leave multiprocessors idle."""
+_FEW_ROWS = 2
+"""For each processor: fewer rows than this leave processors idle."""
+
+_SHARING_BLOCKS = 8
+"""Of a row, where there are no clusters, and the row is not long enough for more."""
 
 
-def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
+def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
     """The cut of a row, from its length, its dtypes and how many rows there are.
 
     Parameters
     ----------
-    clusters : whether the GPU has clusters of blocks, and bulk copies.
+    gpu : whose processors it keeps busy; whether it has clusters of blocks, and bulk copies.
     """
     length, vector = row.length, widest_vector(row)
     if not isinstance(length, int):
@@ -95,15 +97,15 @@ def choose_row_config(row: Row, clusters: bool = True) -> RowConfig:
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
     peel = chosen_peel(row, length, vector)
     vector = vector if peel is None else peel.vector
-    chosen = _of_known_length(row, length, vector, clusters, peel)
-    chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen))
+    chosen = _of_known_length(row, length, vector, gpu, peel)
+    chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen, gpu))
     if peel is not None:
         chosen = filled(chosen, peel, _in_flight(row, vector, length))
-        chosen = dataclasses.replace(chosen, resident=resident_of(row, chosen, peel))
-    return dataclasses.replace(chosen, why=_why(row, length, chosen))
+        chosen = dataclasses.replace(chosen, resident=resident_of(row, chosen, peel, gpu))
+    return dataclasses.replace(chosen, why=_why(row, length, chosen, gpu))
 
 
-def _is_ahead(row: Row, config: RowConfig) -> bool:
+def _is_ahead(row: Row, config: RowConfig, gpu: Gpu) -> bool:
     """Whether what outputs read beside a row is read with it: no other block's work hides that it is waited for.
 
     That is where all blocks are on their multiprocessors at once, and leave registers for it.
@@ -114,23 +116,26 @@ def _is_ahead(row: Row, config: RowConfig) -> bool:
     blocks = -(-row.count * config.segments * config.sharing // config.threads)
     held = config.vectors * config.vector * (len(row.folded) + beside)
     registers = OTHER_REGISTERS + _AHEAD_REGISTERS + held
-    return -(-blocks // MULTIPROCESSORS) <= blocks_of(registers, config.threads)
+    return -(-blocks // gpu.processors) <= blocks_of(gpu, registers, config.threads)
 
 
-def _of_known_length(row: Row, length: int, vector: int, clusters: bool, peel: Peel | None) -> RowConfig:
+def _is_few(rows: Extent, gpu: Gpu) -> bool:
+    """Whether rows are known to be so few that processors are idle where each is a block's."""
+    return isinstance(rows, int) and rows < _FEW_ROWS * gpu.processors
+
+
+def _of_known_length(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | None) -> RowConfig:
     vectors, rows = -(-(length if peel is None else peel.most) // vector), row.count
-    few = isinstance(rows, int) and rows < _FEW_ROWS
+    few = _is_few(rows, gpu)
     chosen = _of_a_warp(row, vector, vectors, few)
     if chosen is None and isinstance(rows, int):
-        chosen = _of_several_blocks(row, length, rows, vector, clusters, peel)
+        chosen = _of_several_blocks(row, length, rows, vector, gpu, peel)
     if chosen is None and row.whole_rows:
-        chosen = _of_whole_rows(row, length, vector, few, clusters, peel)
+        chosen = _of_whole_rows(row, length, vector, few, gpu, peel)
     return chosen or _of_a_block(row, vector, vectors, few)
 
 
-def _of_whole_rows(
-    row: Row, length: int, vector: int, few: bool, clusters: bool, peel: Peel | None
-) -> RowConfig | None:
+def _of_whole_rows(row: Row, length: int, vector: int, few: bool, gpu: Gpu, peel: Peel | None) -> RowConfig | None:
     """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
     Many rows wait in shared memory: narrow ones, whose conversions leave too few registers, and wide ones of which a
@@ -140,27 +145,27 @@ def _of_whole_rows(
         soon = _kept(row, vector, peel.most // vector, Team.BLOCK, SHIFTED_KEPT_BYTES)
         if soon is not None:
             return soon
-    staged = staged_config(row, length, vector, peel) if clusters else None
+    staged = staged_config(row, length, vector, gpu, peel) if gpu.has_clusters else None
     if staged is not None and not few and (row.is_narrow or (staged.segments == 1 and not is_read_again(row))):
         return staged
     kept = _kept_by_a_block(row, length, vector, few)
-    if kept is None and clusters and is_read_again(row):
-        blocks = min(LARGEST_CLUSTER, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
-        kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES, peel)
+    if kept is None and gpu.has_clusters and is_read_again(row):
+        blocks = min(gpu.largest_cluster, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
+        kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES, gpu, peel)
         if kept is not None:
             held = kept.vectors * vector * _bytes_per_position(row) // 4
-            resident = REGISTERS // ((OTHER_REGISTERS + held) * kept.threads)
+            resident = gpu.registers // ((OTHER_REGISTERS + held) * kept.threads)
             kept = dataclasses.replace(kept, resident=max(1, resident))
     return kept or staged
 
 
-def _why(row: Row, length: int, chosen: RowConfig) -> str:
+def _why(row: Row, length: int, chosen: RowConfig, gpu: Gpu) -> str:
     size = f"a row of {max(1, length * own_bytes(row) // 1024)} KiB"
     rows = row.count
     if chosen.staged:
         return f"{size} waits in shared memory, of {chosen.resident} blocks a multiprocessor"
-    if chosen.segments > 1 and isinstance(rows, int) and rows < _FEW_ROWS:
-        return f"{rows} rows would leave most of {MULTIPROCESSORS} multiprocessors idle"
+    if chosen.segments > 1 and _is_few(rows, gpu):
+        return f"{rows} rows would leave most of {gpu.processors} multiprocessors idle"
     if chosen.team is Team.CLUSTER:
         return f"{size} is more than the registers of one block keep"
     if chosen.kept:
@@ -185,22 +190,21 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
     return RowConfig(Team.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
 
 
-def _of_several_blocks(
-    row: Row, length: int, rows: int, vector: int, clusters: bool, peel: Peel | None
-) -> RowConfig | None:
+def _of_several_blocks(row: Row, length: int, rows: int, vector: int, gpu: Gpu, peel: Peel | None) -> RowConfig | None:
     """Blocks share rows that are too few for the multiprocessors."""
     nbytes = length * own_bytes(row)
-    spread = MULTIPROCESSORS // max(1, rows)
+    spread, clusters = gpu.processors // max(1, rows), gpu.has_clusters
     if row.whole_rows:
         if spread < _LEAST_SEGMENTS or not clusters:
             return None
         shares = nbytes // _WRITING_CLUSTER_BYTES if nbytes >= _WRITING_CLUSTER_LEAST else 1
-        blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(LARGEST_CLUSTER, spread, shares))
+        blocks = max(-(-nbytes // _CLUSTER_KEPT_BYTES), min(gpu.largest_cluster, spread, shares))
         segments = 1 << max(0, blocks - 1).bit_length()
-        return _kept_by_a_cluster(row, length, vector, segments, _FEW_SHARE_KEPT_BYTES, peel)
-    if spread >= _LEAST_SEGMENTS * LARGEST_CLUSTER and nbytes >= _LEAST_SEGMENTS * LARGEST_CLUSTER * _GRID_BYTES:
+        return _kept_by_a_cluster(row, length, vector, segments, _FEW_SHARE_KEPT_BYTES, gpu, peel)
+    most = gpu.largest_cluster if clusters else _SHARING_BLOCKS
+    if spread >= _LEAST_SEGMENTS * most and nbytes >= _LEAST_SEGMENTS * most * _GRID_BYTES:
         return _shared(row, length, vector, Team.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
-    segments = min(LARGEST_CLUSTER, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
+    segments = min(most, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
     if segments < _LEAST_SEGMENTS:
         return None
     return _shared(row, length, vector, Team.CLUSTER if clusters else Team.GRID, 1 << (segments.bit_length() - 1))
@@ -213,11 +217,11 @@ def _shared(row: Row, length: int, vector: int, team: Team, segments: int) -> Ro
 
 
 def _kept_by_a_cluster(
-    row: Row, length: int, vector: int, segments: int, most: Mapping[int, int], peel: Peel | None
+    row: Row, length: int, vector: int, segments: int, most: Mapping[int, int], gpu: Gpu, peel: Peel | None
 ) -> RowConfig | None:
     """Each block keeps its share."""
     share = even_share(length, segments, vector, peel)
-    if share is None or not 1 < segments <= LARGEST_CLUSTER:
+    if share is None or not 1 < segments <= gpu.largest_cluster:
         return None
     return _kept(row, vector, share // vector, Team.CLUSTER, most, segments)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 
-from tvm_cascade.tile.config import MULTIPROCESSORS
-from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
@@ -33,8 +32,8 @@ as many rows, where no outputs along the axis take registers too."""
 _HALF = 2
 """Bytes of a half-precision number."""
 
-_SHARED_BYTES = 96 * 1024
-"""Of a block, for the states of all its threads."""
+_STATE_BYTES = 96 * 1024
+"""Of a block's shared memory at most, for the states of all its threads."""
 
 _KEPT_BYTES = 128
 """Of a row's own elements that a thread keeps in registers until its outputs are written."""
@@ -42,8 +41,8 @@ _KEPT_BYTES = 128
 _IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 32
 """Of a thread: what is computed from them takes registers too."""
 
-_BUSY_BLOCKS = MULTIPROCESSORS * 2 // 3
-"""With as many, what narrower vectors cost is more than what multiprocessors without work do."""
+_BUSY_PART = 2, 3
+"""With blocks for so many of the processors, what narrower vectors cost is more than what idle processors do."""
 
 _SECTOR_BYTES = 32
 """That memory moves at least."""
@@ -105,10 +104,10 @@ class ColumnConfig:
         """Positions that those threads have in flight together."""
         return self.groups * self.vectors
 
-    def is_cluster(self, clusters: bool) -> bool:
+    def is_cluster(self, gpu: Gpu) -> bool:
         """Whether the blocks of the same rows can be one block, or a cluster, where there are clusters."""
         count = self.segments
-        return count == 1 or (clusters and count & (count - 1) == 0 and count <= min(LARGEST_CLUSTER, self.groups))
+        return count == 1 or (count & (count - 1) == 0 and count <= min(gpu.largest_cluster, self.groups))
 
     @property
     def ahead(self) -> bool:
@@ -127,44 +126,45 @@ class ColumnConfig:
         )
 
 
-def choose_column_config(row: Row, clusters: bool = True) -> ColumnConfig:
-    """The cut of columns, by bytes in flight: enough on each multiprocessor, and blocks for all of them.
+def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
+    """The cut of columns, by bytes in flight: enough on each processor, and blocks for all of them.
 
     Parameters
     ----------
-    clusters : whether the GPU has clusters of blocks.
+    gpu : whose processors it keeps busy; how large its clusters are.
     """
     length = row.length
-    vector = _vector(row)
-    lanes, groups = _team(row, vector)
+    vector = _vector(row, gpu)
+    lanes, groups = _team(row, vector, gpu)
     most_segments = WARP
     if row.whole_rows:
-        most_segments = min(LARGEST_CLUSTER, groups) if clusters else 1
-    while vector > 1 and _idle(row, lanes, groups, vector, most_segments):
+        most_segments = min(gpu.largest_cluster, groups)
+    while vector > 1 and _idle(row, lanes, groups, vector, most_segments, gpu):
         vector //= 2
     most = max(1, min(IN_FLIGHT_BYTES // (vector * own_bytes(row)), _IN_FLIGHT_ELEMENTS // vector, _MOST_VECTORS))
     segments, kept = 1, False
     if isinstance(length, int):
-        segments = _segments(row, length, lanes, groups, vector, most_segments)
+        segments = _segments(row, length, lanes, groups, vector, most_segments, gpu)
         share = -(-length // (groups * segments))
         kept = bool(row.whole_rows) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
         most = share if kept else min(most, share)
     chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
     if not kept:
-        chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen))
+        chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen, gpu))
     return dataclasses.replace(chosen, why=_why(row, chosen))
 
 
-def _vector(row: Row) -> int:
+def _vector(row: Row, gpu: Gpu) -> int:
     """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
     registers = _state_registers(row)
     vector = widest_vector(row)
     threads = max(lanes * groups for lanes, groups in _TEAMS)
     narrowest = _narrowest(row)
     narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.whole_rows else _NARROW_BYTES
+    shared = min(_STATE_BYTES, gpu.block_shared_bytes)
     while vector > 1:
         most = _MOST_STATE_REGISTERS if vector * narrowest <= narrow else _STATE_REGISTERS
-        if vector * registers <= most and vector * registers * 4 * threads <= _SHARED_BYTES:
+        if vector * registers <= most and vector * registers * 4 * threads <= shared:
             break
         vector //= 2
     return vector
@@ -188,21 +188,22 @@ def _resident(row: Row, vector: int) -> int:
     return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
 
 
-def _team(row: Row, vector: int) -> tuple[int, int]:
-    enough = [team for team in _TEAMS if (_blocks(row, team[0] * vector) or MULTIPROCESSORS) >= MULTIPROCESSORS]
+def _team(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
+    enough = [team for team in _TEAMS if (_blocks(row, team[0] * vector) or gpu.processors) >= gpu.processors]
     lanes, groups = enough[0] if enough else _TEAMS[-1]
     if isinstance(row.length, int) and row.length < groups:
         lanes, groups = _SHORT
     return lanes, groups
 
 
-def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int) -> bool:
+def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int, gpu: Gpu) -> bool:
     """Whether multiprocessors stay without work that narrower vectors would give them, of whole sectors still."""
     narrowest = _narrowest(row)
     blocks = _blocks(row, lanes * vector)
     if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:
         return False
-    return blocks * _segments(row, row.length, lanes, groups, vector, most_segments) < _BUSY_BLOCKS
+    segments = _segments(row, row.length, lanes, groups, vector, most_segments, gpu)
+    return blocks * segments < gpu.processors * _BUSY_PART[0] // _BUSY_PART[1]
 
 
 def _blocks(row: Row, rows: int) -> int | None:
@@ -210,22 +211,22 @@ def _blocks(row: Row, rows: int) -> int | None:
     return -(-row.count // rows) if isinstance(row.count, int) else None
 
 
-def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most: int) -> int:
+def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most: int, gpu: Gpu) -> int:
     """Blocks of the same rows, up to so many: as give every multiprocessor some; clusters are of powers of two."""
     blocks = _blocks(row, lanes * vector)
-    if blocks is None or blocks >= MULTIPROCESSORS:
+    if blocks is None or blocks >= gpu.processors:
         return 1
-    enough = _resident(row, vector) * MULTIPROCESSORS // blocks
+    enough = _resident(row, vector) * gpu.processors // blocks
     segments = max(1, min(most, enough, length // (groups * _LEAST_CHUNKS)))
     return 1 << (segments.bit_length() - 1) if row.whole_rows else segments
 
 
-def _enough(row: Row, config: ColumnConfig) -> int:
+def _enough(row: Row, config: ColumnConfig, gpu: Gpu) -> int:
     """Vectors in flight, no more than there have to be."""
     blocks = _blocks(row, config.rows)
     resident = _resident(row, config.vector)
     if blocks is not None:
-        resident = min(resident, -(-blocks * config.segments // MULTIPROCESSORS))
+        resident = min(resident, -(-blocks * config.segments // gpu.processors))
     each = config.threads * config.vector * own_bytes(row) * resident
     least = _WRITTEN_IN_FLIGHT_BYTES if row.whole_rows else LEAST_IN_FLIGHT_BYTES
     return max(1, min(config.vectors, -(-least // each)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig, Team
@@ -11,8 +12,8 @@ from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.staging import why_not_staged
 
 
-def check_row_config(row: Row, config: RowConfig) -> None:
-    """Whether contiguous rows can be cut so.
+def check_row_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
+    """Whether contiguous rows can be cut so on a GPU.
 
     Raises
     ------
@@ -28,7 +29,7 @@ def check_row_config(row: Row, config: RowConfig) -> None:
         return
     if (positions := staged_positions(row, config, peel)) is None:
         raise Unfit(f"a row of {row.length} positions is no {config.segments} shares of one length")
-    if reason := why_not_staged(row, positions, config.chunk, peel):
+    if reason := why_not_staged(row, positions, config.chunk, gpu, peel):
         raise Unfit(reason)
 
 
@@ -41,19 +42,15 @@ def staged_positions(row: Row, config: RowConfig, peel: Peel | None) -> int | No
     return row.length // config.segments
 
 
-def check_column_config(row: Row, config: ColumnConfig, clusters: bool) -> None:
-    """Whether columns of memory can be cut so.
-
-    Parameters
-    ----------
-    clusters : whether the GPU has clusters of blocks.
+def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
+    """Whether columns of memory can be cut so on a GPU.
 
     Raises
     ------
     Unfit
         Where the extents that segments are cut from are not known, or outputs read results that no block has.
     """
-    if row.whole_rows and not config.is_cluster(clusters):
+    if row.whole_rows and not config.is_cluster(gpu):
         raise Unfit(f"{config}: no block has the results that outputs along the axis read")
     _check_segments(row, config.segments, 0 if row.whole_rows else row.count)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import RowConfig, Team, vector_of_memory
 from tvm_cascade.tile.row.elements import registers_of
@@ -30,14 +31,14 @@ def chosen_peel(row: Row, length: int, vector: int) -> Peel | None:
     return peel_of(row, wide) if vector < wide and length > WARP * _LANE_VECTORS * vector else None
 
 
-def resident_of(row: Row, config: RowConfig, peel: Peel) -> int:
+def resident_of(row: Row, config: RowConfig, peel: Peel, gpu: Gpu) -> int:
     """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
     if config.staged or config.ahead or config.resident > 1:
         return config.resident
     held = config.vectors * config.vector * len(row.folded)
     beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
     written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
-    return max(1, blocks_of(OTHER_REGISTERS + RIM_REGISTERS + held + written, config.threads))
+    return max(1, blocks_of(gpu, OTHER_REGISTERS + RIM_REGISTERS + held + written, config.threads))
 
 
 def filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:

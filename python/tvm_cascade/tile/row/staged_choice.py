@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from tvm_cascade.tile.merge.cluster import LARGEST_CLUSTER
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
 from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staging import SHARED_BYTES, STAGED_REGISTERS, staged_bytes, staged_streams, why_not_staged
-
-REGISTERS = 64 * 1024
-"""Of a multiprocessor."""
+from tvm_cascade.tile.row.staging import STAGED_REGISTERS, staged_bytes, staged_streams, why_not_staged
 
 _SHARE_BYTES = 64 * 1024
 """Of a block: three of a multiprocessor have room, so that one reads while another merges and a third writes."""
@@ -33,48 +30,47 @@ OTHER_REGISTERS, RIM_REGISTERS = 16, 4
 _STREAM_REGISTERS = 2
 """Where a stream is, for outputs that are written vector by vector."""
 
-_UNIT = 8
-"""Threads have multiples of so many registers."""
 
-
-def staged_config(row: Row, length: int, vector: int, peel: Peel | None = None) -> RowConfig | None:
+def staged_config(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | None = None) -> RowConfig | None:
     """The cut of rows that outputs are written from, on a GPU with bulk copies.
 
     None for such as these cannot bring, and for short ones.
 
     Parameters
     ----------
+    gpu : whose blocks have to have room for shares.
     peel : of rows of which a rim is read apart.
     """
     own = own_bytes(row)
     if length * own < _LEAST_BYTES or not staged_streams(row):
         return None
     segments, largest = 1, _LONE_SHARE_BYTES if is_read_again(row) else _SHARE_BYTES
-    while length * own > largest * segments and segments < LARGEST_CLUSTER:
+    while length * own > largest * segments and segments < gpu.largest_cluster:
         segments, largest = 2 * segments, _SHARE_BYTES
     if (positions := even_share(length, segments, vector, peel)) is None:
         return None
     shifted = 1 if peel is None else max(1, peel.shifted(row))
     vectors = max(1, min(_POSITIONS // vector, _POSITION_BYTES // (vector * own * shifted)))
     threads = _threads(positions, own)
-    room = SHARED_BYTES // staged_bytes(row, positions)
+    room = gpu.shared_bytes // staged_bytes(row, positions, gpu)
     if room == 1:
         threads = max(threads, _LONE_THREADS)
     written = registers_of(row.written, vector, peel)
     apart = written + _STREAM_REGISTERS * len(row.written) if written * vectors > STAGED_REGISTERS else 0
     registers = OTHER_REGISTERS + max(vectors * vector * len(row.folded), apart)
     registers += 0 if peel is None else RIM_REGISTERS
-    while threads > _THREADS and blocks_of(registers, threads) < room:
+    while threads > _THREADS and blocks_of(gpu, registers, threads) < room:
         threads //= 2
-    resident = max(1, min(room, blocks_of(registers, threads)))
+    resident = max(1, min(room, blocks_of(gpu, registers, threads)))
     team = Team.CLUSTER if segments > 1 else Team.BLOCK
     chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
-    return None if why_not_staged(row, positions, chosen.chunk, peel) else chosen
+    return None if why_not_staged(row, positions, chosen.chunk, gpu, peel) else chosen
 
 
-def blocks_of(registers: int, threads: int) -> int:
-    """Blocks that a multiprocessor's registers are enough for, where each thread has so many."""
-    return REGISTERS // (-(-registers // _UNIT) * _UNIT * threads)
+def blocks_of(gpu: Gpu, registers: int, threads: int) -> int:
+    """Blocks that a processor's registers are enough for, where each thread has so many."""
+    unit = gpu.register_unit
+    return gpu.registers // (-(-registers // unit) * unit * threads)
 
 
 def is_read_again(row: Row) -> bool:

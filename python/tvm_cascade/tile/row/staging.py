@@ -13,6 +13,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import bind, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.row.elements import Tensors, Vectors
@@ -26,9 +27,6 @@ _UNIT_BYTES = 16
 """Bulk copies start at multiples of this, and have multiples of it."""
 
 _COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-
-SHARED_BYTES, _BLOCK_BYTES = 228 * 1024, 1024
-"""Of a multiprocessor, and what each of its blocks takes of that for itself."""
 
 _STATE_BYTES = 2 * 1024
 """Of a block, beside shares: states of its warps and of other blocks, and barriers."""
@@ -46,17 +44,18 @@ def staged_streams(row: Row) -> tuple[Access, ...]:
     return tuple(found)
 
 
-def staged_bytes(row: Row, positions: int) -> int:
-    """Of a multiprocessor's shared memory that a block takes with a share of so many positions."""
+def staged_bytes(row: Row, positions: int, gpu: Gpu) -> int:
+    """Of a processor's shared memory that a block takes with a share of so many positions."""
     own = sum(s.stride * itemsize(s.dtype) for s in staged_streams(row))
-    return positions * own + _STATE_BYTES + _BLOCK_BYTES
+    return positions * own + _STATE_BYTES + gpu.reserved_shared_bytes
 
 
-def why_not_staged(row: Row, positions: int, piece: int, peel: Peel | None = None) -> str:
+def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | None = None) -> str:
     """Why bulk copies cannot bring shares of so many positions, piece by piece; empty where they can.
 
     Parameters
     ----------
+    gpu : whose shared memory shares have to fit.
     peel : where rows start that are brought without their rims.
     """
     for stream in staged_streams(row):
@@ -64,8 +63,8 @@ def why_not_staged(row: Row, positions: int, piece: int, peel: Peel | None = Non
         starts = (alignment, piece * stream.stride, positions * stream.stride)
         if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
             return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
-    if (needed := staged_bytes(row, positions)) > SHARED_BYTES:
-        return f"shares of {positions} positions take {needed} of {SHARED_BYTES} bytes of shared memory"
+    if (needed := staged_bytes(row, positions, gpu)) > gpu.shared_bytes:
+        return f"shares of {positions} positions take {needed} of {gpu.shared_bytes} bytes of shared memory"
     return ""
 
 

@@ -30,11 +30,11 @@ class ColumnSkeleton(MemorySkeleton[ColumnConfig]):
 
     def configure(self, program: RowProgram, setting: Setting) -> ColumnConfig:
         """See `choose_column_config`."""
-        return choose_column_config(program.row, setting.clusters)
+        return choose_column_config(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: ColumnConfig, setting: Setting) -> None:
         """See `check_column_config`."""
-        check_column_config(program.row, config, setting.clusters)
+        check_column_config(program.row, config, setting.gpu)
 
     def emit(self, program: RowProgram, config: ColumnConfig, name: str) -> tirx.PrimFunc:
         """See `ColumnKernel`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeleton import Skeleton
 
 C = TypeVar("C")
 
@@ -14,11 +16,11 @@ C = TypeVar("C")
 class MemorySkeleton(Skeleton[Row, RowProgram, C]):
     """Kernels of a row program; C is how they are cut."""
 
-    kind, joint = "memory-bound kernel", True
+    kind, instructions, joint = "memory-bound kernel", Instructions.PTX, True
 
-    def unavailable(self, setting: Setting) -> str:
-        """Why no memory-bound kernel may be generated, whatever the function."""
-        return "" if setting.options.row_kernels else "the option row_kernels is off"
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for kernels of folds along rows."""
+        return "" if options.row_kernels else "the option row_kernels is off"
 
     def plan(self, shape: Row) -> RowProgram:
         """See `build_row_program`."""

@@ -31,11 +31,11 @@ class RowSkeleton(MemorySkeleton[RowConfig]):
 
     def configure(self, program: RowProgram, setting: Setting) -> RowConfig:
         """See `choose_row_config`."""
-        return choose_row_config(program.row, setting.clusters)
+        return choose_row_config(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:
         """See `check_row_config`."""
-        check_row_config(program.row, config)
+        check_row_config(program.row, config, setting.gpu)
 
     def emit(self, program: RowProgram, config: RowConfig, name: str) -> tirx.PrimFunc:
         """See `RowKernel`."""

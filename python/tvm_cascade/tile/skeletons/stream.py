@@ -6,12 +6,14 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit, check_sums
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
-from tvm_cascade.tile.skeleton import ARCHITECTURES, Setting, Skeleton
+from tvm_cascade.tile.skeleton import Setting, Skeleton
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -19,11 +21,11 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
 
     name, kind, covers = "stream", "tensor-core kernel", "folds of a matrix product"
 
-    def unavailable(self, setting: Setting) -> str:
-        """Why no kernel for tensor cores may be generated, whatever the function."""
-        if setting.arch not in ARCHITECTURES:
-            return f"tensor-core kernels are generated for {ARCHITECTURES[0]}, not for {setting.arch}"
-        return "" if setting.options.tensor_cores else "the option tensor_cores is off"
+    instructions = Instructions.WGMMA
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for tensor cores, which round weights of products to their operand."""
+        return "" if options.tensor_cores else "the option tensor_cores is off"
 
     def read(self, program: Program, group: Group) -> Stream:
         """See `read_stream`."""
@@ -35,11 +37,11 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
 
     def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
         """See `choose_config`."""
-        return choose_config(program)
+        return choose_config(program, setting.gpu)
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if not config.fits(program.stream):
+        if not config.fits(program.stream, setting.gpu):
             raise Unfit(f"{config} needs more registers or shared memory than there are")
         for operand in () if setting.options.narrow_sums else program.stream.operands:
             check_sums(operand)

@@ -1,4 +1,4 @@
-"""From a lowered module to machine code: in this process to run, in a file to take elsewhere.
+"""A library with kernels for CUDA as machine code, GPU or no GPU.
 
 TVM loads its CUDA runtime only where there is a driver; without it, it keeps kernels as text that whoever loads the
 file must compile. To embed machine code all the same, the file is then made by a process of its own, in which a library
@@ -7,22 +7,17 @@ without a device stands in for the driver.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
 from pathlib import Path
 
 import tvm
-import tvm_ffi
-from tvm import ir, s_tir, tirx
-from tvm.ir import prim
 from tvm.target import Target
 
-from tvm_cascade.errors import CompilerError, InputError
-from tvm_cascade.lowering_cuda import cuda_compiler
+from tvm_cascade.driver.cuda_compiler import generate_cuda
+from tvm_cascade.errors import CompilerError
 from tvm_cascade.native.toolkit import cuda_homes, find_nvcc, run_tool
-from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 _DRIVER_FUNCTIONS = (
     "cuDeviceGetName",
@@ -41,66 +36,22 @@ _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE."""
 
 _RUNTIME = "libcudart.so.13"
-_EXPORT = "import sys; from tvm_cascade.generation import _export; _export(*sys.argv[1:])"
+_EXPORT = "import sys; from tvm_cascade.driver.cuda_library import _export; _export(*sys.argv[1:])"
 
 
-def generate(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
-    """TVM's code for a lowered module; on a GPU, tensor-core kernels and S-TIR functions go through it together.
-
-    Parameters
-    ----------
-    fast_math : on a GPU, whether nvcc may replace functions by approximations (see `cuda_compiler`).
-
-    Raises
-    ------
-    InputError
-        Where TVM generates no code, and a buffer has more elements than its indices can count.
-    """
-    try:
-        if target.kind.name != "cuda":
-            return tvm.compile(mod, target=target)
-        with target, cuda_compiler(fast_math):
-            return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
-    except Exception as error:
-        for name, func in mod.functions_items():
-            if large := _uncountable(func):
-                sizes = ", ".join(f"`{buffer.name}` of {_elements(buffer)}" for buffer in large)
-                hint = 'make extents of 64 bits: te.placeholder((tirx.IntImm("int64", n), …)), and reduce_axis alike'
-                raise InputError(
-                    "fewer than 2^31 elements, as indices are int32", sizes, name.name_hint, hint
-                ) from error
-        raise
-
-
-def _uncountable(func: tirx.PrimFunc) -> list[ir.Var]:
-    """The buffers of static shape that have more elements than an index of their dtype reaches."""
-    buffers = [param for param in func.params if tirx.is_buffer_var(param)]
-    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: buffers.extend(block.alloc_buffers)))
-    return [buffer for buffer in buffers if _elements(buffer) >= 2**31]
-
-
-def _elements(buffer: ir.Var) -> int:
-    """How many elements there are, if extents are int32 and static; else 0."""
-    extents = buffer.ty.shape
-    counted = all(isinstance(extent, prim.IntImm) and extent.ty.dtype == "int32" for extent in extents)
-    return math.prod(int(extent) for extent in extents) if counted else 0
-
-
-def export_library(
-    built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target, fast_math: bool, path: Path
-) -> None:
-    """Write a shared library with the machine code of a lowered module: of its kernels too, GPU or no GPU.
+def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target, fast_math: bool, path: Path) -> None:
+    """Write a shared library with the machine code of a lowered module, its kernels' too.
 
     Parameters
     ----------
-    built : what `generate` made of the other arguments in this process.
+    built : what `generate_cuda` made of the module in this process.
 
     Raises
     ------
     CompilerError
         Where there is no driver and the compiler, or the CUDA runtime, is missing or fails; nothing is written then.
     """
-    if target.kind.name != "cuda" or tvm.cuda(0).exist:
+    if tvm.cuda(0).exist:
         built.export_library(str(path))
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +67,7 @@ def export_library(
 def _export(lowered: str, target: str, fast_math: str, path: str) -> None:
     """What the process with the stand-in does."""
     mod, goal = tvm.ir.load_json(Path(lowered).read_text()), tvm.ir.load_json(target)
-    generate(mod, goal, bool(int(fast_math))).export_library(path)
+    generate_cuda(mod, goal, bool(int(fast_math))).export_library(path)
 
 
 def _driver_without_device(folder: Path) -> Path:

@@ -1,0 +1,100 @@
+"""What a backend is: how programs become code for the targets of one kind. The table of them is in `backends`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.target import Target
+
+from tvm_cascade.devices.device import Device
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the functions of one program are lowered for.
+
+    Attributes
+    ----------
+    target, device : the whole target, and the machine that it describes.
+    options : as the backend has completed them.
+    fuse : whether fusing is asked for; kernels of skeletons fuse by themselves.
+    tuned : the function under the best schedule that a tuner finds, or None where it has none; None without a tuner.
+    """
+
+    target: Target
+    device: Device
+    options: FuseOptions
+    fuse: bool = True
+    tuned: Callable[[tirx.PrimFunc], tirx.PrimFunc | None] | None = None
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function as it goes into code generation.
+
+    Attributes
+    ----------
+    func : the function, scheduled.
+    chosen : its kernel, or why it has none; None where the backend has no kernels of skeletons.
+    replaced : functions of its arithmetic that are computed by vectorised polynomials.
+    """
+
+    func: tirx.PrimFunc
+    chosen: Kernel | AsItIs | str | None = None
+    replaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """How programs become code for the targets of one kind.
+
+    Attributes
+    ----------
+    kind : TVM's name of the kind of target.
+    example : a target of it, as users write one.
+    runtime : TVM's name of the device that the code runs on.
+    tunable : whether MetaSchedule can measure candidates.
+    resolve : (target, what of it the user stated) -> the whole target; InputError where something is missing.
+    options : the options of the pass for this backend.
+    lower : (what the pass made of a function, its name, goal) -> the function, scheduled.
+    plain : (what the pass made of a function, the function) -> the function as it was written, for code generation.
+    generate : (lowered module, target, whether functions may be approximated) -> code that runs here.
+    export : (what `generate` made, lowered module, target, fast mathematics, path): writes a library.
+    """
+
+    kind: str
+    example: str
+    runtime: str
+    tunable: bool
+    resolve: Callable[[Target, Mapping[str, Any]], Target]
+    options: Callable[[FuseOptions], FuseOptions]
+    lower: Callable[[Outcome, str, Goal], Lowered]
+    plain: Callable[[Outcome, tirx.PrimFunc], tirx.PrimFunc]
+    generate: Callable[[tvm.IRModule, Target, bool], tvm.runtime.Executable]
+    export: Callable[[tvm.runtime.Executable, tvm.IRModule, Target, bool, Path], None]
+
+    @property
+    def first_device(self) -> tvm.runtime.Device:
+        """The device of this machine that runs the code; it may not exist."""
+        return tvm.device(self.runtime, 0)
+
+
+def is_scheduled(func: tirx.PrimFunc) -> bool:
+    """Whether somebody has scheduled a function: some loop of it is more than a serial one."""
+    marked: list[tirx.For] = []
+
+    def note(loop: tirx.For) -> None:
+        if loop.kind != tirx.ForKind.SERIAL or loop.thread_binding is not None or loop.annotations:
+            marked.append(loop)
+
+    tvm_ffi.structural_walk(func.body, (tirx.For, note))
+    return bool(marked)

@@ -1,0 +1,17 @@
+"""The backends, a row for each kind of target; to add one is to add its row."""
+
+from __future__ import annotations
+
+from tvm.target import Target
+
+from tvm_cascade.driver.backend import Backend
+from tvm_cascade.driver.cuda import CUDA
+from tvm_cascade.driver.llvm import LLVM
+
+BACKENDS: dict[str, Backend] = {backend.kind: backend for backend in (LLVM, CUDA)}
+"""By kind of target."""
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend of a target that `resolve_target` gave."""
+    return BACKENDS[target.kind.name]

@@ -1,0 +1,86 @@
+"""The backend of CPUs: S-TIR schedules for LLVM, or tuned ones, with arithmetic that vectorises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.target import Target
+
+from tvm_cascade.devices.device import Cpu
+from tvm_cascade.driver.backend import Backend, Goal, Lowered, is_scheduled
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.bfloat16 import lower_bfloat16
+from tvm_cascade.schedule.cpu import schedule_cpu
+from tvm_cascade.schedule.float8 import round_float8
+from tvm_cascade.schedule.loop_guards import hoist_guards
+from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.tile_skip import skip_dead_tiles
+from tvm_cascade.schedule.unfused import schedule_unfused_cpu
+from tvm_cascade.schedule.vector_math import vectorise_math
+from tvm_cascade.schedule.whole_products import whole_products
+from tvm_cascade.schedule.whole_tiles import whole_tiles
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+from tvm_cascade.transform.handoff import summary_of
+
+
+def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
+    """A function under a schedule for a CPU, tuned where there is a tuner."""
+    func = outcome.readable
+    fused = summary_of(func) is not None
+    plain = outcome.program is not None and not outcome.program.opaque
+    if not goal.options.schedule or not (plain or (fused and not is_scheduled(func))):
+        return Lowered(func)
+    func, cpu, why, lowered = round_float8(func), goal.device, None, None
+    assert isinstance(cpu, Cpu)
+    if fused and goal.tuned is not None:
+        lowered = goal.tuned(whole_tiles(func, cpu))
+    if lowered is None:
+        try:
+            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, cpu)))
+            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, cpu)
+            lowered = schedule.mod["main"]
+        except Exception as error:  # such as: a nest that was not read writes over what others read
+            lowered, why = func, AsItIs.after("our schedule does not apply", error)
+    lowered = skip_dead_tiles(hoist_guards(lowered))
+    lowered = lower_bfloat16(lowered) or lowered
+    # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
+    lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
+    return Lowered(lowered, why, replaced)
+
+
+def _as_stated(target: Target, _stated: Mapping[str, Any]) -> Target:
+    return target
+
+
+def _same_options(options: FuseOptions) -> FuseOptions:
+    return options
+
+
+def _as_written(_outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return func
+
+
+def _generate(mod: tvm.IRModule, target: Target, _fast_math: bool) -> tvm.runtime.Executable:
+    return tvm.compile(mod, target=target)
+
+
+def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, _fast_math: bool, path: Path) -> None:
+    built.export_library(str(path))
+
+
+LLVM = Backend(
+    kind="llvm",
+    example='{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
+    runtime="cpu",
+    tunable=True,
+    resolve=_as_stated,
+    options=_same_options,
+    lower=lower_cpu,
+    plain=_as_written,
+    generate=_generate,
+    export=_export,
+)

@@ -1,0 +1,42 @@
+"""The target that the user means: what this machine offers, or what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm.target import Target
+
+from tvm_cascade.driver.backends import BACKENDS, backend_of
+from tvm_cascade.driver.host import host_target
+from tvm_cascade.errors import InputError
+
+
+def resolve_target(target: str | dict[str, Any] | Target) -> Target:
+    """The target meant: "auto" is the CPU of this machine; the name of a kind of GPU, such as "cuda", its first one.
+
+    What a target of a GPU leaves out comes from the GPU of this machine, and its host is this machine's CPU.
+
+    Raises
+    ------
+    InputError
+        When it is no target, one of a kind that there is no backend for, or one that its backend cannot complete.
+    """
+    if isinstance(target, str) and target == "auto":
+        return host_target()
+    examples = [f'"{kind}"' for kind, backend in BACKENDS.items() if backend.runtime != "cpu"]
+    hint = f'pass "auto", {", ".join([*examples, *(backend.example for backend in BACKENDS.values())])}'
+    try:
+        resolved = target if isinstance(target, Target) else Target(target)
+    except (TypeError, ValueError) as error:
+        raise InputError("a target of TVM", repr(target), "target", hint) from error
+    if resolved.kind.name not in BACKENDS:
+        raise InputError(f"a target of kind {' or '.join(BACKENDS)}", resolved.kind.name, "target", hint)
+    return backend_of(resolved).resolve(resolved, _stated(target, resolved))
+
+
+def _stated(target: str | dict[str, Any] | Target, resolved: Target) -> Mapping[str, Any]:
+    """What the user stated of a target: everything, by an object or a tag; of what a bare kind leaves out, nothing."""
+    if isinstance(target, dict):
+        return target
+    return {} if target == resolved.kind.name else resolved.export()
