@@ -1,4 +1,4 @@
-"""Fused functions written by hand in the form that the rewrite leaves, with names that say nothing of their roles."""
+"""Fused functions written by hand in the form that the rewrite leaves; their names say nothing of roles or axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(
     for t in range(tiles):
         for h, i, j, x in T.grid(heads, queries, tile, dim):
             with T.sblock("b0"):
-                T.sblock_attr({"tvm_cascade.role": "producer"})
+                T.sblock_attr({"tvm_cascade.role": "producer", "tvm_cascade.axes": ["h", "i", "tile", "inside", "x"]})
                 vh, vi, vt, vj, vx = T.axis.remap("SSSSR", [h, i, t, j, x])
                 with T.init():
                     a[vt, vh, vi, vj] = T.float32(0)
@@ -38,7 +38,7 @@ def main(
                 )
         for h, i, j in T.grid(heads, queries, tile):
             with T.sblock("b1"):
-                T.sblock_attr({"tvm_cascade.role": "partial"})
+                T.sblock_attr({"tvm_cascade.role": "partial", "tvm_cascade.axes": ["h", "i", "tile", "inside"]})
                 vh, vi, vt, vj = T.axis.remap("SSSR", [h, i, t, j])
                 with T.init():
                     b[vt, vh, vi] = T.min_value("float32")
@@ -48,14 +48,14 @@ def main(
                 )
         for h, i in T.grid(heads, queries):
             with T.sblock("b2"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["h", "i", "tile"]})
                 vh, vi, vt = T.axis.remap("SSR", [h, i, t])
                 with T.init():
                     c[vh, vi] = T.min_value("float32")
                 c[vh, vi] = T.max(c[vh, vi], b[vt, vh, vi])
         for h, i in T.grid(heads, queries):
             with T.sblock("b3"):
-                T.sblock_attr({"tvm_cascade.role": "reference"})
+                T.sblock_attr({"tvm_cascade.role": "reference", "tvm_cascade.axes": ["h", "i", "tile"]})
                 vh, vi, vt = T.axis.remap("SSR", [h, i, t])
                 with T.init():
                     d[vh, vi] = T.float32(0)
@@ -65,21 +65,21 @@ def main(
                 d[vh, vi] = new
         for h, i, j in T.grid(heads, queries, tile):
             with T.sblock("b4"):
-                T.sblock_attr({"tvm_cascade.role": "element"})
+                T.sblock_attr({"tvm_cascade.role": "element", "tvm_cascade.axes": ["h", "i", "tile", "inside"]})
                 vh, vi, vt, vj = T.axis.remap("SSSS", [h, i, t, j])
                 f[vt, vh, vi, vj] = T.if_then_else(
                     vt * tile + vj < keys, T.exp(a[vt, vh, vi, vj] - d[vh, vi]), T.float32(0)
                 )
         for h, i, j in T.grid(heads, queries, tile):
             with T.sblock("b5"):
-                T.sblock_attr({"tvm_cascade.role": "partial"})
+                T.sblock_attr({"tvm_cascade.role": "partial", "tvm_cascade.axes": ["h", "i", "tile", "inside"]})
                 vh, vi, vt, vj = T.axis.remap("SSSR", [h, i, t, j])
                 with T.init():
                     g[vt, vh, vi] = T.float32(0)
                 g[vt, vh, vi] = g[vt, vh, vi] + f[vt, vh, vi, vj]
         for h, i, x, j in T.grid(heads, queries, dim, tile):
             with T.sblock("b6"):
-                T.sblock_attr({"tvm_cascade.role": "partial"})
+                T.sblock_attr({"tvm_cascade.role": "partial", "tvm_cascade.axes": ["h", "i", "x", "tile", "inside"]})
                 vh, vi, vx, vt, vj = T.axis.remap("SSSSR", [h, i, x, t, j])
                 with T.init():
                     s[vt, vh, vi, vx] = T.float32(0)
@@ -88,21 +88,21 @@ def main(
                 )
         for h, i in T.grid(heads, queries):
             with T.sblock("b7"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["h", "i", "tile"]})
                 vh, vi, vt = T.axis.remap("SSR", [h, i, t])
                 with T.init():
                     r[vh, vi] = T.float32(0)
                 r[vh, vi] = r[vh, vi] * e[vh, vi] + g[vt, vh, vi]
         for h, i, x in T.grid(heads, queries, dim):
             with T.sblock("b8"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["h", "i", "x", "tile"]})
                 vh, vi, vx, vt = T.axis.remap("SSSR", [h, i, x, t])
                 with T.init():
                     w[vh, vi, vx] = T.float32(0)
                 w[vh, vi, vx] = w[vh, vi, vx] * e[vh, vi] + s[vt, vh, vi, vx]
     for h, i, x in T.grid(heads, queries, dim):
         with T.sblock("b9"):
-            T.sblock_attr({"tvm_cascade.role": "finish"})
+            T.sblock_attr({"tvm_cascade.role": "finish", "tvm_cascade.axes": ["h", "i", "x"]})
             vh, vi, vx = T.axis.remap("SSS", [h, i, x])
             o[vh, vi, vx] = w[vh, vi, vx] / r[vh, vi]
 """
@@ -122,21 +122,21 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
     for t in range(tiles):
         for i, n, m in T.grid(rows, lanes, strips):
             with T.sblock("b0"):
-                T.sblock_attr({"tvm_cascade.role": "lanes"})
+                T.sblock_attr({"tvm_cascade.role": "lanes", "tvm_cascade.axes": ["i", "tile", "lane", "strip"]})
                 vi, vt, vn, vm = T.axis.remap("SSSR", [i, t, n, m])
                 with T.init():
                     a[vt, vi, vn] = T.float32(0)
                 a[vt, vi, vn] = a[vt, vi, vn] + x[vi, vt * tile + vm * lanes + vn]
         for i, n in T.grid(rows, lanes):
             with T.sblock("b1"):
-                T.sblock_attr({"tvm_cascade.role": "partial"})
+                T.sblock_attr({"tvm_cascade.role": "partial", "tvm_cascade.axes": ["i", "tile", "lane"]})
                 vi, vt, vn = T.axis.remap("SSR", [i, t, n])
                 with T.init():
                     b[vt, vi] = T.float32(0)
                 b[vt, vi] = b[vt, vi] + a[vt, vi, vn]
         for i, n, m in T.grid(rows, lanes, strips):
             with T.sblock("b2"):
-                T.sblock_attr({"tvm_cascade.role": "lanes"})
+                T.sblock_attr({"tvm_cascade.role": "lanes", "tvm_cascade.axes": ["i", "tile", "lane", "strip"]})
                 vi, vt, vn, vm = T.axis.remap("SSSR", [i, t, n, m])
                 with T.init():
                     d[vt, vi, vn] = T.float32(0)
@@ -145,14 +145,14 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
                 ) * (x[vi, vt * tile + vm * lanes + vn] - b[vt, vi] / T.float32(tile))
         for i, n in T.grid(rows, lanes):
             with T.sblock("b3"):
-                T.sblock_attr({"tvm_cascade.role": "partial"})
+                T.sblock_attr({"tvm_cascade.role": "partial", "tvm_cascade.axes": ["i", "tile", "lane"]})
                 vi, vt, vn = T.axis.remap("SSR", [i, t, n])
                 with T.init():
                     e[vt, vi] = T.float32(0)
                 e[vt, vi] = e[vt, vi] + d[vt, vi, vn]
         for i in T.grid(rows):
             with T.sblock("b5"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["i", "tile"]})
                 vi, vt = T.axis.remap("SR", [i, t])
                 with T.init():
                     c[vi] = T.float32(0)
@@ -160,7 +160,7 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
                 c[vi] = c[vi] + b[vt, vi]
         for i in T.grid(rows):
             with T.sblock("b4"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["i", "tile"]})
                 vi, vt = T.axis.remap("SR", [i, t])
                 with T.init():
                     f[vi] = T.float32(0)
@@ -176,7 +176,7 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
                 )
     for i in T.grid(rows):
         with T.sblock("b6"):
-            T.sblock_attr({"tvm_cascade.role": "finish"})
+            T.sblock_attr({"tvm_cascade.role": "finish", "tvm_cascade.axes": ["i"]})
             vi = T.axis.spatial(rows, i)
             o[vi] = f[vi] / T.float32(length)
 """
@@ -191,19 +191,19 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
     for t in range(length):
         for i in T.grid(rows):
             with T.sblock("b0"):
-                T.sblock_attr({"tvm_cascade.role": "element"})
+                T.sblock_attr({"tvm_cascade.role": "element", "tvm_cascade.axes": ["i", "tile"]})
                 vi, vt = T.axis.remap("SS", [i, t])
                 a[vt, vi] = x[vi, vt]
         for i in T.grid(rows):
             with T.sblock("b1"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["i", "tile"]})
                 vi, vt = T.axis.remap("SR", [i, t])
                 with T.init():
                     o[vi] = T.float32(0)
                 o[vi] = o[vi] + T.Select(vt > 0, b[vi], T.float32(0)) * a[vt, vi]
         for i in T.grid(rows):
             with T.sblock("b2"):
-                T.sblock_attr({"tvm_cascade.role": "update"})
+                T.sblock_attr({"tvm_cascade.role": "update", "tvm_cascade.axes": ["i", "tile"]})
                 vi, vt = T.axis.remap("SR", [i, t])
                 with T.init():
                     b[vi] = T.float32(0)
@@ -214,7 +214,7 @@ def main(x: T.Buffer((rows, length), "float32"), o: T.Buffer((rows,), "float32")
 _MASK = """
         for h, i, j in T.grid(heads, queries, tile):
             with T.sblock("m0"):
-                T.sblock_attr({"tvm_cascade.role": "element"})
+                T.sblock_attr({"tvm_cascade.role": "element", "tvm_cascade.axes": ["h", "i", "tile", "inside"]})
                 vh, vi, vt, vj = T.axis.remap("SSSS", [h, i, t, j])
                 n[vt, vh, vi, vj] = T.Select(vt * tile + vj <= vi, a[vt, vh, vi, vj], T.float32(hidden))
 """

@@ -13,7 +13,7 @@ from tvm_ffi import StructuralKey
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.evaluate import oracle, tolerance
-from tvm_cascade.schedule.roles import read_nests
+from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 from ..analysis.programs import fold, maximum, program

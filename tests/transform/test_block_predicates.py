@@ -10,7 +10,7 @@ from tvm.script import tirx as T
 import tvm_cascade
 from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.schedule.roles import read_nests
+from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from .running import assert_same_after, drawn

@@ -20,8 +20,9 @@ from tvm_cascade.schedule.microkernel import (
     schedule_contraction,
 )
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
 from tvm_cascade.schedule.packing import lay_out, lay_out_in_panels, pack_operand
-from tvm_cascade.schedule.roles import Access, BlockPlan, FusedLoop, plan_alone, read_fused_loops
+from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone

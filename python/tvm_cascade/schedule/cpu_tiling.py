@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from tvm import s_tir
 
 from tvm_cascade.schedule.nest_schedule import Loop
-from tvm_cascade.schedule.roles import BlockPlan, FusedLoop
+from tvm_cascade.schedule.nests import BlockPlan
+from tvm_cascade.schedule.roles import FusedLoop
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from tvm_cascade.schedule.gpu_plan import KernelPlan, family_of, is_any, plan_ke
 from tvm_cascade.schedule.gpu_product import Rectangle, schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.roles import BlockPlan, FusedLoop, plan_alone, read_fused_loops
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone
+from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 
 __all__ = ["schedule_gpu"]
 

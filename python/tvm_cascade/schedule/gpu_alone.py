@@ -9,7 +9,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.roles import BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
 
 _SIDE = 64
 """Rows and columns of a product that a block of threads computes."""

@@ -20,8 +20,10 @@ from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_threads import Threads
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
-from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop, read_nests
+from tvm_cascade.schedule.nests import BlockPlan, read_nests
+from tvm_cascade.schedule.roles import FusedLoop
 from tvm_cascade.schedule.row_plan import contracted_row
+from tvm_cascade.transform.nest import TILE_ROLES
 
 CONTRACTED_ROWS = 64
 """Rows per block where a product reuses its other operand for all of them."""
@@ -89,7 +91,7 @@ def plan_kernel(func: tirx.PrimFunc, loop: FusedLoop, gpu: Gpu) -> KernelPlan | 
 def readers_outside(func: tirx.PrimFunc, nests: tuple[BlockPlan, ...]) -> list[tuple[tirx.Var, list[s_tir.SBlock]]]:
     """Buffers of these nests that others read as well, with the blocks that do; the caller's are left out."""
     own = {nest.name for nest in nests}
-    outside = [n.realize.block for n in read_nests(func) if n.realize.block.name_hint not in own]
+    outside = [n.block for n in read_nests(func) if n.block.name_hint not in own]
     found: list[tuple[tirx.Var, list[s_tir.SBlock]]] = []
     for buffer in (store.buffer for nest in nests for store in nest.stores):
         readers = [b for b in outside if any(region.source.same_as(buffer) for region in b.reads)]

@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.schedule.gpu_threads import Late, Threads, fused
 from tvm_cascade.schedule.nest_schedule import Block, Loop, power_of_two_divisor
-from tvm_cascade.schedule.roles import Access, BlockPlan
+from tvm_cascade.schedule.nests import Access, BlockPlan
 
 _CHUNK = 16
 _SMALLEST_CHUNK = 4

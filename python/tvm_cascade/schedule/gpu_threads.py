@@ -10,7 +10,7 @@ from tvm import s_tir
 from tvm_cascade.analysis.reducers import identity_of, split_reduction
 from tvm_cascade.analysis.tir import same
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.roles import BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
 
 _CROSSING_DTYPES = frozenset({"float32", "float64", "int32", "int64"})
 _UNROLLED = 64

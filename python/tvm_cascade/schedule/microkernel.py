@@ -18,7 +18,7 @@ from tvm_cascade.analysis.extent import Extent, extent_of, product
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
-from tvm_cascade.schedule.roles import Access, BlockPlan
+from tvm_cascade.schedule.nests import Access, BlockPlan
 
 MAX_UNROLLED_TILES = 48
 """Register tiles written out one after the other where their rows do not divide the extent: code must stay cached."""

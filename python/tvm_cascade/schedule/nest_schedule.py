@@ -9,7 +9,7 @@ from tvm import s_tir, sym, tirx
 
 from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.devices.device import Cpu
-from tvm_cascade.schedule.roles import Access, BlockPlan
+from tvm_cascade.schedule.nests import Access, BlockPlan
 
 PARTITION_HINT = "pragma_loop_partition_hint"
 """Loop annotation that lets TVM take apart the steps that need no guard."""

@@ -12,7 +12,7 @@ from tvm import s_tir
 
 from tvm_cascade.analysis.extent import Extent, extent_of
 from tvm_cascade.schedule.nest_schedule import Block, Loop, Nest, known_divisor
-from tvm_cascade.schedule.roles import Access
+from tvm_cascade.schedule.nests import Access
 
 
 def panel_layout(dim: int, extent: Extent, panel: int) -> Callable[..., list[Any]]:

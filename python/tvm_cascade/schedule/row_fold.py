@@ -7,7 +7,8 @@ side, so that folding a row is vertical arithmetic and nothing has to be reduced
 from __future__ import annotations
 
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
-from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan
+from tvm_cascade.schedule.nests import BlockPlan
+from tvm_cascade.transform.nest import TILE_ROLES
 
 MAX_VECTORS = 4
 """Vectors that a fold keeps at once: enough chains to hide the latency of an addition."""

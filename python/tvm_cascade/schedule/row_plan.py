@@ -13,7 +13,9 @@ from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import Contraction, find_contraction, register_tile
 from tvm_cascade.schedule.nest_schedule import known_divisor
-from tvm_cascade.schedule.roles import TILE_ROLES, Access, BlockPlan, FusedLoop
+from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.schedule.roles import FusedLoop
+from tvm_cascade.transform.nest import TILE_ROLES
 
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""

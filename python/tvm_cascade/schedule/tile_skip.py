@@ -22,8 +22,9 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.schedule.nest_schedule import PARTITION_HINT
-from tvm_cascade.schedule.roles import read_nests
+from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.dead_tiles import LIVE, UNSETTLED, greatest
+from tvm_cascade.transform.nest import AXES
 
 TURNS = 2
 
@@ -131,7 +132,7 @@ def _carrying_turns(loop: tirx.For, turn: tirx.Var) -> tirx.Stmt:
             iv.iter_type == tirx.IterVar.CommReduce and value.same_as(loop.loop_var)
             for iv, value in zip(block.iter_vars, realize.iter_values, strict=True)
         )
-        notes = {name: value for name, value in block.annotations.items() if name not in (LIVE, UNSETTLED)}
+        notes = {name: value for name, value in block.annotations.items() if name not in (AXES, LIVE, UNSETTLED)}
         own = list(block.iter_vars)
         if carries:
             axis = tirx.Var("v_turn", turn.ty)

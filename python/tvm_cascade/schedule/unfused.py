@@ -12,8 +12,9 @@ from tvm_cascade.analysis.reducers import split_reduction, started_at
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction, packed_dim, schedule_contraction_alone
 from tvm_cascade.schedule.nest_schedule import Deferred, Nest, power_of_two_divisor
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.packing import lay_out, pack_operand
-from tvm_cascade.schedule.roles import BlockPlan, operand_copy, plan_alone, read_nests
+from tvm_cascade.schedule.roles import operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 
 __all__ = ["schedule_unfused_cpu"]

@@ -20,6 +20,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction, row_block, tile_cycles
 from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
+from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
     PaddedCopies,
@@ -29,7 +30,6 @@ from tvm_cascade.schedule.padding import (
     reading_at,
     with_nests,
 )
-from tvm_cascade.schedule.roles import BlockPlan, plan_alone, read_nests
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 
 __all__ = ["whole_products"]
@@ -111,14 +111,14 @@ class _Wider:
         longer, loops = LongerBuffers(), []
         nests, wider = read_nests(self.func), {**self.products, **self.writers}
         for nest in nests:
-            plan, wide = wider.get(nest.realize.block.name_hint, (None, {}))
+            plan, wide = wider.get(nest.block.name_hint, (None, {}))
             if plan is not None:
                 axes = {dim: plan.axis_at(index) for dim, index in enumerate(plan.stores[0].indices)}
                 extents = {dim: wide[axis] for dim, axis in axes.items() if axis in wide}
                 longer.lengthen(plan.stores[0].buffer, extents)
-                pairs = zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True)
+                pairs = zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
                 loops += [(value, extent) for iv, value in pairs if (extent := _extent_of(iv, plan, wide)) is not None]
-        builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.realize.block.name_hint for nest in nests})
+        builder = NestBuilder(dtype_of(nests[0].loops[0].loop_var), {nest.block.name_hint for nest in nests})
         statements: list[tirx.Stmt] = []
         made: list[tirx.Var] = []
         for part in nests_of(self.func):

@@ -21,6 +21,7 @@ from tvm_cascade.analysis.statements import replaced
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.microkernel import find_contraction
+from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.padding import (
     LongerBuffers,
     PaddedCopies,
@@ -32,8 +33,9 @@ from tvm_cascade.schedule.padding import (
     with_nests,
     without_guard,
 )
-from tvm_cascade.schedule.roles import TILE_ROLES, BlockPlan, FusedLoop, read_fused_loops, read_nests
+from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_plan import contracted_row, whole_rows
+from tvm_cascade.transform.nest import TILE_ROLES
 
 __all__ = ["whole_tiles"]
 
@@ -79,7 +81,7 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> _Wider | None:
 def _is_hidden(func: tirx.PrimFunc, loop: FusedLoop, name: str) -> bool:
     """Whether whatever reads a producer's tile does so under the very condition that guards the producer."""
     plans = {plan.name: plan for plan in loop.blocks}
-    nests = {nest.realize.block.name_hint: nest.realize for nest in read_nests(func)}
+    nests = {nest.block.name_hint: nest.realize for nest in read_nests(func)}
     axes = {axis: tirx.Var(f"axis_{axis}", var.ty) for plan in loop.blocks for axis, var in plan.variables.items()}
 
     def condition(plan: BlockPlan, guard: ir.Call) -> ir.Expr:
@@ -125,7 +127,7 @@ class _Wider:
         """The function with this loop over whole rows."""
         nests = read_nests(self.func)
         plans = {plan.name: plan for plan in (*self.loop.blocks, *self.loop.after)}
-        mine = [nest for nest in nests if nest.realize.block.name_hint in plans]
+        mine = [nest for nest in nests if nest.block.name_hint in plans]
         for plan in self.loop.blocks:
             for place in plan.stores:
                 dims = [d for d, index in enumerate(place.indices) if plan.axis_at(index) == self.row]
@@ -133,11 +135,11 @@ class _Wider:
         rows = [
             (value, self.whole)
             for nest in mine
-            for iv, value in zip(nest.realize.block.iter_vars, nest.realize.iter_values, strict=True)
-            if iv.var.same_as(plans[nest.realize.block.name_hint].variables[self.row])
+            for iv, value in zip(nest.block.iter_vars, nest.realize.iter_values, strict=True)
+            if iv.var.same_as(plans[nest.block.name_hint].variables[self.row])
         ]
         first = mine[0].loops[0]
-        copies = PaddedCopies(dtype_of(first.loop_var), {nest.realize.block.name_hint for nest in nests})
+        copies = PaddedCopies(dtype_of(first.loop_var), {nest.block.name_hint for nest in nests})
 
         def in_block(block: s_tir.SBlock) -> s_tir.SBlock:
             plan = plans.get(block.name_hint)

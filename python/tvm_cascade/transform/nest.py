@@ -11,10 +11,25 @@ from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.statements import DETECT_ACCESS
 
 ROLE = "tvm_cascade.role"
-"""Block annotation: producer, element, lanes, partial, reference, update, merge or finish."""
+"""Block annotation: one of `TILE_ROLES` or `CARRYING_ROLES` in a fused loop; else merge, finish, or what follows."""
+
+TILE_ROLES = frozenset({"producer", "element", "lanes", "partial"})
+"""Roles of the blocks in a fused loop whose results live for one tile."""
+
+CARRYING_ROLES = frozenset({"update", "reference"})
+"""Roles of the blocks in a fused loop whose state goes from tile to tile."""
 
 OPAQUE = "opaque"
 """The role of a block that could not be read, and that nobody may touch."""
+
+AXES = "tvm_cascade.axes"
+"""Block annotation: the axis of each iterator, in their order; one name is one axis within a fused loop.
+
+An axis is one of `MARKERS`, a variable of the cascade's frame, or a producer's own reduction.
+"""
+
+MARKERS = ("segment", "tile", "inside", "lane", "strip")
+"""Axes into which the cascade axis is cut, outermost first; lanes and strips are a block's own."""
 
 Values = dict[object, ir.Expr]
 
@@ -44,6 +59,7 @@ class NestBuilder:
 
     dtype: str = "int32"
     names: set[str] = field(default_factory=set)
+    _axes: list[tuple[tirx.Var, str]] = field(default_factory=list)
 
     def nest(
         self,
@@ -73,7 +89,12 @@ class NestBuilder:
             self.unique(name),
             sequence(body(values)),
             init=None if init is None else sequence(init(values)),
-            annotations={ROLE: role, DETECT_ACCESS: tirx.IntImm("int32", 3), **(notes(values) if notes else {})},
+            annotations={
+                ROLE: role,
+                AXES: [self._axis(it) for it in iters],
+                DETECT_ACCESS: tirx.IntImm("int32", 3),
+                **(notes(values) if notes else {}),
+            },
         )
         statement: tirx.Stmt = s_tir.SBlockRealize(loop_vars, True, block)
         for it, var in reversed(list(zip(iters, loop_vars, strict=True))):
@@ -86,10 +107,26 @@ class NestBuilder:
         return tirx.For(var, tirx.const(0, self.dtype), as_index(extent, self.dtype), tirx.ForKind.SERIAL, body)
 
     def unique(self, name: str) -> str:
-        """The name, or the name with the first number that makes it unused."""
-        chosen = next(n for k in range(len(self.names) + 1) if (n := name + (f"_{k}" if k else "")) not in self.names)
+        """The name, or the name with the first number that makes it unused, for a block."""
+        chosen = _unused(name, self.names)
         self.names.add(chosen)
         return chosen
+
+    def _axis(self, it: Iter) -> str:
+        """The axis of an iterator by name: each variable has its own, in characters that TVM's printer keeps."""
+        var = it.key
+        if not isinstance(var, ir.Var):
+            return var if isinstance(var, str) else it.name
+        known = next((name for other, name in self._axes if other.same_as(var)), None)
+        if known is None:
+            plain = str(it.name) if str(it.name).isascii() and str(it.name).isprintable() else "axis"
+            known = _unused(plain, {*MARKERS, *(name for _, name in self._axes)})
+            self._axes.append((var, known))
+        return known
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    return next(n for k in range(len(taken) + 1) if (n := name + (f"_{k}" if k else "")) not in taken)
 
 
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:

@@ -18,9 +18,9 @@ from tvm_cascade.analysis.extent import Extent, ceil_div, more_than_one, product
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.nest import Values
+from tvm_cascade.transform.nest import MARKERS, Values
 
-SEGMENT, TILE, INSIDE, LANE, STRIP = "segment", "tile", "inside", "lane", "strip"
+SEGMENT, TILE, INSIDE, LANE, STRIP = MARKERS
 
 DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer

@@ -1,0 +1,183 @@
+"""Nests of one block each, read from a function: their loops, iterators and accesses in terms of axes.
+
+An axis is a small integer. Where a nest is read by itself, its axes are its loops, outermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, s_tir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.dependence import independent
+from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.analysis.tir import loads_of, substitute
+from tvm_cascade.transform.nest import OPAQUE, ROLE
+
+
+@dataclass(frozen=True)
+class Access:
+    """One load of a block, in the block's own variables."""
+
+    buffer: tirx.Var
+    indices: tuple[ir.Expr, ...]
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """A block of a nest, in terms of axes.
+
+    Attributes
+    ----------
+    name, role : of the block; the role is "" where the rewrite gave none.
+    variables : the block's variable of each axis.
+    own : the axes of its loops below the shared ones, outermost first.
+    extents : of those axes.
+    reduce : the axes that it reduces.
+    stores : its stores, in order.
+    loads : its loads, those of its own output left out.
+    binds : it names intermediate values by statements, which TVM's vectoriser loses.
+    independent : its iterations may run in any order, and at once (`analysis.dependence`).
+    """
+
+    name: str
+    role: str
+    variables: dict[int, tirx.Var]
+    own: tuple[int, ...]
+    extents: dict[int, Extent]
+    reduce: frozenset[int]
+    stores: tuple[tirx.BufferStore, ...]
+    loads: tuple[Access, ...]
+    binds: bool
+    independent: bool
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Its axes that it does not reduce."""
+        return tuple(axis for axis in self.own if axis not in self.reduce)
+
+    def axis_at(self, index: ir.Expr) -> int | None:
+        """The axis that an index is, where it is a plain one."""
+        return next((a for a, v in self.variables.items() if isinstance(index, ir.Var) and v.same_as(index)), None)
+
+    def last_axis(self) -> int | None:
+        """The axis along which its output is contiguous; None for a scalar."""
+        indices = self.stores[0].indices
+        return self.axis_at(indices[-1]) if indices else None
+
+    def step(self, access: Access, axis: int) -> int | None:
+        """Elements between two neighbours along an axis; None where that varies or is not known."""
+        if axis not in self.variables:
+            return 0
+        shape = [extent_of(extent) for extent in access.buffer.ty.shape]
+        total = 0
+        for dim, index in enumerate(access.indices):
+            moved, stride = _difference(index, self.variables[axis]), product(shape[dim + 1 :])
+            if moved is None or (moved != 0 and not isinstance(stride, int)):
+                return None
+            total += moved * stride if isinstance(stride, int) else 0
+        return total
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the extents of all its loops are numbers."""
+        return all(isinstance(extent, int) for extent in self.extents.values())
+
+    def axes_of(self, access: Access) -> frozenset[int]:
+        """The axes that an access depends on."""
+        return frozenset(a for a in self.own if self.step(access, a) != 0)
+
+
+def _difference(index: ir.Expr, var: tirx.Var) -> int | None:
+    moved = substitute(index, {var: var + 1})
+    change = sym.Analyzer().simplify(moved - index)
+    return int(change) if isinstance(change, prim.IntImm) else None
+
+
+@dataclass(frozen=True, eq=False)
+class LoopNest:
+    """A block with its loops, outermost first, as found."""
+
+    loops: tuple[tirx.For, ...]
+    realize: s_tir.SBlockRealize
+
+    @property
+    def block(self) -> s_tir.SBlock:
+        """The block itself."""
+        return self.realize.block
+
+    @property
+    def role(self) -> str:
+        """Of the block; "" where the rewrite gave none."""
+        return str(self.block.annotations.get(ROLE, ""))
+
+    @property
+    def stores(self) -> tuple[tirx.BufferStore, ...]:
+        """Of the block, in order."""
+        found: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(self.block.body, (tirx.BufferStore, found.append), order="pre")
+        return tuple(found)
+
+    @property
+    def written(self) -> list[tirx.Var]:
+        """The buffers that it stores to."""
+        return [store.buffer for store in self.stores]
+
+    def bound(self, outer: int) -> list[tuple[tirx.Var, tirx.For]]:
+        """The loops below the `outer` first ones that are a block variable's, each with that variable."""
+        pairs = list(zip(self.block.iter_vars, self.realize.iter_values, strict=True))
+        found = [(loop, [iv.var for iv, value in pairs if value.same_as(loop.loop_var)]) for loop in self.loops[outer:]]
+        return [(variables[-1], loop) for loop, variables in found if variables]
+
+
+def read_nests(func: tirx.PrimFunc) -> list[LoopNest]:
+    """Every block below the root, in order, with the loops around it."""
+    found: list[LoopNest] = []
+
+    def visit(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> None:
+        if isinstance(statement, tirx.For):
+            visit(statement.body, (*loops, statement))
+        elif isinstance(statement, tirx.SeqStmt):
+            for part in statement.seq:
+                visit(part, loops)
+        elif isinstance(statement, s_tir.SBlockRealize):
+            found.append(LoopNest(loops, statement))
+
+    visit(func.body.block.body, ())
+    return found
+
+
+def plan_alone(func: tirx.PrimFunc) -> list[BlockPlan]:
+    """Every block of a function as a nest by itself; those that could not be read are left out."""
+    return [plan_nest(nest) for nest in read_nests(func) if nest.role != OPAQUE]
+
+
+def plan_nest(nest: LoopNest, outer: int = 0, axes: Sequence[int] | None = None) -> BlockPlan:
+    """A nest in terms of axes.
+
+    Parameters
+    ----------
+    outer : loops that it shares with others, which are none of its own.
+    axes : of its own loops, in order; numbered from 0 by default.
+    """
+    block, own = nest.block, nest.bound(outer)
+    axes = tuple(range(len(own)) if axes is None else axes)
+    reduced = [iv.var for iv in block.iter_vars if iv.iter_type == tirx.IterVar.CommReduce]
+    bound: list[tirx.Bind] = []
+    tvm_ffi.structural_walk(block.body, (tirx.Bind, bound.append))
+    accesses = [Access(load.source, tuple(load.indices)) for load in loads_of(block.body)]
+    return BlockPlan(
+        block.name_hint,
+        nest.role,
+        {axis: var for axis, (var, _) in zip(axes, own, strict=True)},
+        axes,
+        {axis: extent_of(loop.extent) for axis, (_, loop) in zip(axes, own, strict=True)},
+        frozenset(axis for axis, (var, _) in zip(axes, own, strict=True) if any(var.same_as(r) for r in reduced)),
+        nest.stores,
+        tuple(access for access in accesses if not any(access.buffer.same_as(out) for out in nest.written)),
+        bool(bound),
+        independent(block),
+    )
