@@ -280,7 +280,7 @@ def _loads_at(store: tirx.BufferStore) -> Uses:
 
 def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
     """A buffer of the same dtype, for a reduction before its result is where it belongs."""
-    return tirx.decl_buffer(shape, dtype_of(buffer), name=f"{buffer.name}_reduced")
+    return tirx.decl_buffer(shape, dtype_of(buffer), name=f"{buffer.name}_reduced", layout=None)
 
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:

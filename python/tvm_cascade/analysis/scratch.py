@@ -221,7 +221,7 @@ def _expanded(
     parts: Sequence[tirx.Stmt], loop: tirx.For, buffers: Sequence[tirx.Var]
 ) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
     """The nests of a loop's body with buffers of their own for each iteration, and those buffers."""
-    made = [tirx.decl_buffer((loop.extent, *b.ty.shape), dtype_of(b), name=b.name) for b in buffers]
+    made = [tirx.decl_buffer((loop.extent, *b.ty.shape), dtype_of(b), name=b.name, layout=None) for b in buffers]
     pairs = list(zip(buffers, made, strict=True))
 
     def expand(realize: s_tir.SBlockRealize) -> s_tir.SBlockRealize:

@@ -86,7 +86,7 @@ class PaddedCopies:
             if copy.source.same_as(source) and tvm_ffi.structural_equal(list(copy.buffer.ty.shape), shape):
                 return copy.buffer
         shape = [as_index(extent_of(extent), self.dtype) for extent in shape]
-        buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole")
+        buffer = tirx.decl_buffer(shape, source.ty.dtype, name=f"{source.name}_whole", layout=None)
         self._copies.append(_Copy(source, buffer))
         return buffer
 
@@ -123,7 +123,7 @@ class LongerBuffers:
         for dim, extent in extents.items():
             shape[dim] = as_index(extent, dtype_of(shape[dim]))
         others = [pair for pair in self._pairs if not pair[0].same_as(buffer)]
-        self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name))]
+        self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None))]
 
     def has(self, buffer: tirx.Var) -> bool:
         """Whether something takes the buffer's place."""

@@ -61,7 +61,7 @@ def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
         skip = next((skip for skip in skips if skip.loop.same_as(loop)), None)
         if skip is None:
             return mutator.default_mutate(loop)  # type: ignore[attr-defined]
-        flags.append(tirx.decl_buffer((1,), "int32", name="wanted"))
+        flags.append(tirx.decl_buffer((1,), "int32", name="wanted", layout=None))
         return _in_turns(skip, flags[-1])
 
     body = tvm_ffi.structural_mutate(func.body, (tirx.For, rewrite))

@@ -94,7 +94,7 @@ class Slots:
         shape += [self.extent(v) for v in dims]
         shape += [self.tiling.tile] if kind.get("inside") else []
         shape += list(extra)
-        buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name)
+        buffer = tirx.decl_buffer([as_index(e, self.index_dtype) for e in shape or [1]], dtype, name=name, layout=None)
         self.buffers.append(buffer)
         self.table[key] = Slot(buffer, dims, **slot_kind)
         return self.table[key]

@@ -1,0 +1,117 @@
+"""What blocks say of their roles and axes: it survives text and JSON, schedules read it, and what is not so is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+import tvm_cascade
+from tvm_cascade.bench import workloads
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.roles import read_fused_loops
+from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.nest import AXES, ROLE
+
+from .fused_programs import attention
+from .gpu_programs import scheduled as scheduled_gpu
+from .test_cpu import scheduled as scheduled_cpu
+from .test_gpu import ONE_OF_EACH
+
+Edit = Callable[[s_tir.SBlock], dict[str, object]]
+
+
+def through_text(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tvm.script.from_source(func.script(), s_tir=True)
+
+
+def through_json(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return tvm.ir.load_json(tvm.ir.save_json(tvm.IRModule({"main": func})))["main"]
+
+
+def edited(func: tirx.PrimFunc, edit: Edit) -> tirx.PrimFunc:
+    """The function with the annotations that `edit` gives for a block in the place of its own."""
+
+    def rewrite(block: s_tir.SBlock, mutator: object) -> s_tir.SBlock:
+        block = mutator.default_mutate(block)  # type: ignore[attr-defined]
+        fields = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
+        notes = {name: note for name, note in edit(block).items() if note is not None}
+        return s_tir.SBlock(*fields, block.alloc_buffers, block.match_buffers, notes)
+
+    return func.with_body(tvm_ffi.structural_mutate(func.body, (s_tir.SBlock, rewrite)))
+
+
+def noted(name: str, **notes: object) -> Edit:
+    """Other annotations of one block; None takes one away."""
+    short = {"axes": AXES, "role": ROLE}
+    changed = {short[key]: note for key, note in notes.items()}
+    return lambda block: {**dict(block.annotations), **(changed if block.name_hint == name else {})}
+
+
+@pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if name != "Q1"])
+def test_a_function_that_was_printed_or_saved_is_scheduled_as_before(name: str) -> None:
+    func = fuse_function(workloads.get(name).cpu.build(), FuseOptions(force=True)).func
+    for schedule in (scheduled_cpu, scheduled_gpu):
+        wanted = schedule(func)
+        for other in map(lambda change: change(func), (through_text, through_json)):
+            tvm.ir.assert_structural_equal(other, func)
+            tvm.ir.assert_structural_equal(schedule(other), wanted)
+
+
+def test_independent_states_of_segments_share_their_rows() -> None:
+    """Nothing within the loop reads two of them: only the rewrite knows that their rows are one axis."""
+    func = fuse_function(workloads.get("rmsnorm_gemm").cpu.build(), FuseOptions(force=True, tile=16, segments=2)).func
+    (loop,) = read_fused_loops(func)
+    assert loop.outer == 2 and len(loop.rows) == 1
+    assert {plan.extents[loop.rows[0]] for plan in loop.blocks} == {loop.blocks[0].extents[loop.rows[0]]}
+
+
+def test_names_that_text_cannot_hold_are_left_out_of_the_axes() -> None:
+    x = tvm.te.placeholder((3, 8), name="x")
+    rows = [tvm.te.reduce_axis((0, 8), name="λ") for _ in range(2)]
+    most = tvm.te.compute((3,), lambda tile: tvm.te.max(x[tile, rows[0]], axis=rows[0]), name="most")
+    sums = tvm.te.compute(
+        (3,), lambda tile: tvm.te.sum(tvm.te.exp(x[tile, rows[1]] - most[tile]), axis=rows[1]), name="sums"
+    )
+    func = fuse_function(tvm.te.create_prim_func([x, most, sums]), FuseOptions(force=True)).func
+    tvm.ir.assert_structural_equal(through_text(func), func)
+    (loop,) = read_fused_loops(func)
+    assert len(loop.rows) == 1 and loop.outer == 1
+
+
+WRONG: dict[str, Edit] = {
+    "none": noted("b2", axes=None),
+    "no list": noted("b2", axes="h, i, tile"),
+    "too few": noted("b2", axes=["h", "tile"]),
+    "one axis twice": noted("b2", axes=["h", "h", "tile"]),
+    "no tile": noted("b2", axes=["h", "i", "t"]),
+    "another loop as the tile": noted("b2", axes=["h", "tile", "i"]),
+    "rows of another extent": noted("b2", axes=["i", "h", "tile"]),
+    "state that is no state": noted("b2", role="element"),
+    "a tile's result that is state": noted("b1", role="update"),
+}
+
+
+@pytest.mark.parametrize("edit", WRONG.values(), ids=WRONG)
+def test_a_block_that_is_not_what_it_says_is_told(edit: Edit) -> None:
+    func = edited(attention(2, 4, 24, 8, 8), edit)
+    for schedule in (scheduled_cpu, scheduled_gpu):
+        with pytest.raises(InputError, match=r"block b\d"):
+            schedule(func)
+
+
+def test_axes_of_one_extent_that_are_exchanged_are_told() -> None:
+    func = edited(attention(4, 4, 24, 8, 8), noted("b2", axes=["i", "h", "tile"]))
+    with pytest.raises(InputError, match="along dimension 1 of b"):
+        read_fused_loops(func)
+
+
+def test_a_function_that_is_not_what_it_says_runs_without_a_schedule() -> None:
+    func = fuse_function(workloads.get("softmax_stats").cpu.build(), FuseOptions(force=True)).func
+    (first, *_) = read_fused_loops(func)[0].blocks
+    compiled = tvm_cascade.compile(edited(func, noted(first.name, axes=["tile"])))
+    assert f"block {first.name}" in str(compiled.report) or "InputError" in str(compiled.report)
