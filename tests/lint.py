@@ -87,7 +87,7 @@ KNOWN_CIRCLES = {
 # Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
 # rests on, are compared with float64 to its last digits, and clocks with clocks.
 OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
-FREE_TO_SAY = ("tests/algebra/", "tests/evaluate/", "tests/bench/test_timing.py")
+FREE_TO_SAY = ("tests/algebra/", "tests/steps/", "tests/evaluate/", "tests/bench/test_timing.py")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tvm_cascade.devices.device import Device
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.steps.verify import verify
 from tvm_cascade.transform.assemble import (
     Piece,
     Use,
@@ -82,6 +83,7 @@ def _group_piece(
     slots = Slots(group, layout.tiling, dims, nests.dtype)
     slots.homes.update(_homes(program, slots))
     steps = program_of(group.fold, elements.temporaries, elements.lifts)
+    verify(steps, {atom.symbol for atom in group.atoms.atoms.values()})
     dims.define_scales(steps)
     statements: list[tirx.Stmt] = []
     if group.fold.units:  # results that are numbers carry nothing
