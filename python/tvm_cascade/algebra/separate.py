@@ -226,7 +226,8 @@ def _derivatives(
                 in_vain = 0 if chosen.take(*candidate) else in_vain
                 pending.append(candidate)
     generators = list(row)
-    matrix = sp.Matrix([[known.get(g, sp.Integer(0)) for g in generators] for known in chosen.rows])
+    weights = [known.get(g, sp.Integer(0)) for known in chosen.rows for g in generators]
+    matrix = sp.Matrix(len(chosen.rows), len(generators), weights)  # in so many words: there may be no generators
     pivots = _invertible_columns(matrix, handles, scales) if chosen.rank <= RANK_LIMIT else None
     return Basis(tuple(chosen.functions), tuple(generators), matrix, pivots)
 
