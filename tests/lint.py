@@ -48,6 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "devices": set(),
+    "lowering_rocm": set(),
     "_versions": {"errors"},
     "native": {"errors"},
     "algebra": {"errors"},
