@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import sympy as sp
 from tvm import ir, tirx
@@ -13,16 +13,16 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.kernels.epilogue import Epilogue
+from tvm_cascade.tile.kernels.feed import Feed, Feeds
 from tvm_cascade.tile.kernels.packing import Packing
-from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Work
+from tvm_cascade.tile.kernels.tiling import Tiling
+from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.rows import Place, RowFold
-
-if TYPE_CHECKING:
-    from tvm_cascade.tile.kernels.stream import StreamKernel
 
 _TURN = 2
 """The first named barrier of the consumers' turns."""
@@ -32,58 +32,68 @@ _VOTE = 11
 
 
 class Consumer:
-    """Emits one consumer warp group.
+    """Emits one consumer warp group; it is what the epilogue is told of a tile of rows (`epilogue.Folded`).
 
-    Parameters
+    Attributes
     ----------
-    kernel : the skeleton that it belongs to.
+    work : the tile of rows that it is at.
+    index : its number among the consumers.
+    first_row : of its own rows.
+    rows : the state and the steps of its rows.
+    accumulators : registers of the components that are products.
     """
 
-    def __init__(self, kernel: StreamKernel) -> None:
-        self.kernel, self.config, self.stream = kernel, kernel.config, kernel.stream
-        self.program = kernel.program
-        self.index = bind("consumer", kernel.group - 1)
-        self.columns = self.config.columns
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Feeds, epilogue: Epilogue) -> None:
+        self.tiling, self.threads, self.feeds, self.epilogue = tiling, threads, feeds, epilogue
+        self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
+        self.masks, self.columns = self.program.element.masks, self.config.columns
+        self.index = bind("consumer", threads.group - 1)
         self.scores = registers("scores", self.columns // 2)
         self.accumulators = {
             p.component.symbol: registers(f"{p.component.symbol}", p.width // 2) for p in self.stream.products
         }
-        self.packing = Packing(self.program.accumulations, self.columns, kernel.lane)
+        self.packing = Packing(self.program.accumulations, self.columns, threads.lane)
         self.held = self.config.held and self.program.held is not None
         if self.held:
             self.votes = registers("votes", 1, "uint32")
         self._descriptors()
-        self.left = Ring("left", self.config.left_stages, 0)
-        self.right, self.value = Ring("right", self.config.stages, 0), Ring("value", self.config.stages, 0)
+        self.left, self.right = feeds.left.reading("left"), feeds.right.reading("right")
+        self.value = feeds.value.reading("value")
 
     def _descriptors(self) -> None:
-        kernel, columns = self.kernel, self.columns
-        own = kernel.left_tiles.ptr_to([0, 0, self.index * GROUP_ROWS, 0])
+        (left,), (right,) = self.feeds.left.tiles, self.feeds.right.tiles
+        own = left.ptr_to([0, 0, self.own_rows, 0])
         self.left_matrix = wgmma.SharedMatrix(own, self.config.rows, transposed=False)
-        self.right_matrix = wgmma.SharedMatrix(kernel.right_tiles.ptr_to([0, 0, 0, 0]), columns, transposed=False)
+        self.right_matrix = wgmma.SharedMatrix(right.ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
+        value = self.feeds.value
         self.value_matrices = [
             wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), copies.rows, transposed=not product.is_transposed)
-            for product, copies, tiles in zip(self.stream.products, kernel.values, kernel.value_tiles, strict=True)
+            for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
         ]
 
-    def run(self) -> None:
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+        return self.index * GROUP_ROWS
+
+    def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
         """Every tile of rows that the block has."""
         if self.config.ping_pong:
             with when(self.index == 0):
                 ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * WARP_GROUP))
-        with self.kernel.each_work() as work:
+        with each_work() as work:
             self._place(work)
             self._stream(work)
-        self.kernel.epilogue.drain(self)
+        self.epilogue.drain(self.threads)
 
     def _place(self, work: Work) -> None:
-        kernel = self.kernel
+        lane = self.threads.lane
         self.work = work
-        self.first_row = bind("first_own_row", work.first_row + self.index * GROUP_ROWS)
-        upper = bind("row", self.first_row + kernel.warp * 16 + kernel.lane // 4)
-        place = Place(work.batch, (upper, upper + 8), kernel.lane % 4 * 2, kernel.buffers)
+        self.first_row = bind("first_own_row", work.first_row + self.own_rows)
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
+        place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
         self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
-        self.masking = Masking(passes_of(kernel.masks, self.stream.position, self.columns), self.rows, kernel.lane)
+        self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
@@ -92,36 +102,36 @@ class Consumer:
 
     def _stream(self, work: Work) -> None:
         """From the first score to the last store."""
-        kernel, tiles = self.kernel, self._own_tiles(work)
+        tiles = self._own_tiles(work)
         self._pass_over(work.tiles.end - tiles.end)
-        kernel.left_full.wait(self.left.stage, self.left.parity)
-        kernel.right_full.wait(self.right.stage, self.right.parity)
+        self.feeds.left.wait(self.left)
+        self.feeds.right.wait(self.right)
         self._start_scores()
         self.masking.prepare(tiles.end - 1)
         wgmma.wait(0)
-        self._release(kernel.right_empty, self.right)
+        self._release(self.feeds.right, self.right)
         self._fold_rows(tiles.end - 1, first=True)
-        self._pack(tiles.end - 1 if kernel.ragged else None)
+        self._pack(tiles.end - 1 if self.tiling.ragged else None)
         with T.serial(tiles.end - tiles.first - 1) as step:
             self._tile(bind("tile", tiles.end - 2 - step))
-        if kernel.epilogue.own_staging:
+        if self.epilogue.own_staging:
             self._left_read()
         if self.accumulators:
-            kernel.value_full.wait(self.value.stage, self.value.parity)
+            self.feeds.value.wait(self.value)
             self._start_products()
         self.rows.across_lanes()
         wgmma.wait(0)
         if self.accumulators:
-            self._release(kernel.value_empty, self.value)
+            self._release(self.feeds.value, self.value)
         self._pass_over(tiles.first - work.tiles.first)
-        kernel.epilogue.emit(self)
+        self.epilogue.emit(self)
         self.left.advance()
 
     def _own_tiles(self, work: Work) -> TileRange:
         """The tiles that hold a live position of the group's own rows: one at least."""
         if not self.program.uneven:
             return work.tiles
-        own = self.kernel.visited(work.batch, self.first_row, GROUP_ROWS)
+        own = self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)
         first = bind("own_first", tirx.max(tirx.min(own.first, work.tiles.end - 1), work.tiles.first))
         return TileRange(first, bind("own_end", tirx.max(tirx.min(own.end, work.tiles.end), first + 1)))
 
@@ -129,13 +139,12 @@ class Consumer:
         """Tiles that the block visits for other rows: waited for, released, and a turn passed on for each."""
         if not self.program.uneven:
             return
-        kernel = self.kernel
         with T.serial(count):
-            kernel.right_full.wait(self.right.stage, self.right.parity)
-            self._release(kernel.right_empty, self.right)
+            self.feeds.right.wait(self.right)
+            self._release(self.feeds.right, self.right)
             if self.accumulators:
-                kernel.value_full.wait(self.value.stage, self.value.parity)
-                self._release(kernel.value_empty, self.value)
+                self.feeds.value.wait(self.value)
+                self._release(self.feeds.value, self.value)
             self._take_turn()
             self._pass_turn()
 
@@ -150,19 +159,23 @@ class Consumer:
 
     def left_is_read(self) -> None:
         """The left operand's memory may be written again; said by one thread of the group."""
-        self.kernel.left_empty.arrive(self.left.stage)
+        self.feeds.left.empty.arrive(self.left.stage)
+
+    def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        """An address in the left operand's own stage."""
+        return self.feeds.left.tiles[0].ptr_to([self.left.stage, box, row, column])
 
     def _left_read(self) -> None:
-        with when(tirx.And(self.kernel.lane == 0, self.kernel.warp == 0)):
+        with when(self.threads.leads):
             self.left_is_read()
 
     def _tile(self, tile: ir.Expr) -> None:
         """Scores of this tile and products of the one before, overlapped."""
-        self.kernel.right_full.wait(self.right.stage, self.right.parity)
+        self.feeds.right.wait(self.right)
         self._take_turn()
         self._start_scores()
         if self.accumulators:
-            self.kernel.value_full.wait(self.value.stage, self.value.parity)
+            self.feeds.value.wait(self.value)
             self._start_products()
         self._pass_turn()
         self.masking.prepare(tile)
@@ -170,7 +183,7 @@ class Consumer:
         if self.held:
             self._fold_held(tile)
         else:
-            self._release(self.kernel.right_empty, self.right)
+            self._release(self.feeds.right, self.right)
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
             self._finish_products()
             self._shift_accumulators(tile)
@@ -190,7 +203,7 @@ class Consumer:
                 wgmma.wait(0)
                 self._fold_rows(tile, first=False)
                 self._shift_accumulators(tile)
-        self._release(self.kernel.right_empty, self.right)
+        self._release(self.feeds.right, self.right)
 
     def _unanimous(self) -> ir.Expr:
         """Whether every thread of the group voted for; as a vote of the warp."""
@@ -199,23 +212,23 @@ class Consumer:
     def _finish_products(self) -> None:
         if self.accumulators:
             wgmma.wait(0)
-            self._release(self.kernel.value_empty, self.value)
+            self._release(self.feeds.value, self.value)
 
     def _start_scores(self) -> None:
-        kernel, stream = self.kernel, self.stream
+        stream, feeds = self.stream, self.feeds
         wgmma.fence()
         wgmma.multiply_shared(
             self.scores, self.columns, self.left_matrix, self.right_matrix, stream.depth,
             (stream.left.dtype, stream.right.dtype),
-            wgmma.stage_offset(self.left.stage, kernel.left.tile_bytes),
-            wgmma.stage_offset(self.right.stage, kernel.right.tile_bytes),
+            wgmma.stage_offset(self.left.stage, feeds.left.copies[0].tile_bytes),
+            wgmma.stage_offset(self.right.stage, feeds.right.copies[0].tile_bytes),
         )  # fmt: skip
         wgmma.commit()
 
     def _start_products(self) -> None:
         wgmma.fence()
         for accumulation, copies, matrix in zip(
-            self.program.accumulations, self.kernel.values, self.value_matrices, strict=True
+            self.program.accumulations, self.feeds.value.copies, self.value_matrices, strict=True
         ):
             product = accumulation.product
             wgmma.multiply_registers(
@@ -225,15 +238,15 @@ class Consumer:
             )  # fmt: skip
         wgmma.commit()
 
-    def _release(self, empty: Barriers, ring: Ring) -> None:
-        with when(tirx.And(self.kernel.lane == 0, self.kernel.warp == 0)):
-            empty.arrive(ring.stage)
+    def _release(self, feed: Feed, ring: Ring) -> None:
+        with when(self.threads.leads):
+            feed.empty.arrive(ring.stage)
         ring.advance()
 
     def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
         self._map_and_mask(tile)
         # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
-        self.rows.step(tile, first, guarded=first and self.kernel.ragged)
+        self.rows.step(tile, first, guarded=first and self.tiling.ragged)
 
     def _fold_mapped(self, tile: ir.Expr, fold: Callable[[], None]) -> None:
         """Maps, masks and folds a tile; where a warp's scores are small and all are kept, without a branch between.
@@ -262,7 +275,7 @@ class Consumer:
         kept = self._all_kept(tile)
         if kept is None:
             self.masking.apply(tile)
-        elif self.kernel.masks:
+        elif self.masks:
             with when(tirx.Not(kept)):
                 self.masking.apply(tile)
 
@@ -272,15 +285,15 @@ class Consumer:
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
-        tiles = self.kernel.tile_count()
+        tiles = self.tiling.tile_count()
         rows = Rows(self.stream.row, self.first_row, GROUP_ROWS)
         self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
-        for mask in self.kernel.masks:
+        for mask in self.masks:
             slacks = mask_slacks(mask)
-            placed = None if slacks is None else tuple(self.kernel.placed(s, self.work.batch) for s in slacks)
+            placed = None if slacks is None else tuple(self.tiling.placed(s, self.work.batch) for s in slacks)
             found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
             self.whole = None if found is None or self.whole is None else self.whole.within(found)
-        if self.whole is not None and self.kernel.masks:
+        if self.whole is not None and self.masks:
             self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.kernels.tiling import Tiling
+from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
-from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import product_along
 
 _STORED = 8
@@ -26,18 +27,53 @@ _CHUNK = 16
 """Bytes that are swizzled together."""
 
 
+class Folded(Protocol):
+    """A tile of rows with every position folded in, as a warp group hands it over."""
+
+    @property
+    def threads(self) -> Threads:
+        """Where a thread is in the launch."""
+
+    @property
+    def work(self) -> Work:
+        """The tile of rows of the block."""
+
+    @property
+    def index(self) -> ir.Expr:
+        """The group's number among those that store."""
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+
+    @property
+    def first_row(self) -> ir.Expr:
+        """The first of its rows of all."""
+
+    @property
+    def rows(self) -> RowFold:
+        """The state of its rows, whole in every lane."""
+
+    @property
+    def accumulators(self) -> Mapping[sp.Symbol, Any]:
+        """Registers of the components that are products."""
+
+    def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        """An address in the left operand's own stage, where results may wait for their store."""
+
+    def left_is_read(self) -> None:
+        """That stage may be filled again; said by one thread of the group."""
+
+
 class Epilogue:
     """Emits what becomes of the state once every tile is folded in."""
 
-    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
-        self.program, self.stream, self.config, self.buffers = program, program.stream, config, buffers
+    def __init__(self, tiling: Tiling) -> None:
+        self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
+        self.config, self.buffers = tiling.config, tiling.buffers
         self.tiled = {
-            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
+            buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
         }
-
-    def _own(self, buffer: tirx.Var) -> Any:
-        """The kernel's own parameter for a tensor of the program."""
-        return next(own for param, own in self.buffers.items() if param.same_as(buffer))
 
     def _free(self, output: Output) -> tirx.Var | None:
         product = product_along(output, self.stream.products)
@@ -56,11 +92,11 @@ class Epilogue:
         if self.own_staging:
             return self.staging.ptr_to([box, row, chunk * (_CHUNK // STORED_BYTES)])
         per_chunk = _CHUNK // self.stream.left.size
-        return self.consumer.kernel.left_tiles.ptr_to([self.consumer.left.stage, box, row, chunk * per_chunk])
+        return self.folded.left_place(box, row, chunk * per_chunk)
 
-    def emit(self, consumer: Any) -> None:
+    def emit(self, folded: Folded) -> None:
         """Finishes the rows, then stores every output."""
-        self.consumer, self.rows = consumer, consumer.rows
+        self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
         self._finish_rows()
         for output in self.stream.outputs:
             if output.buffer in self.tiled:
@@ -72,16 +108,16 @@ class Epilogue:
         if not self.own_staging:
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
-                consumer.left_is_read()
+                folded.left_is_read()
 
-    def drain(self, consumer: Any) -> None:
+    def drain(self, threads: Threads) -> None:
         """Before the block ends, its copies must have read what they store."""
-        with when(tirx.And(consumer.kernel.warp == 0, consumer.kernel.lane == 0)):
+        with when(tirx.And(threads.warp == 0, threads.lane == 0)):
             ptx("cp.async.bulk.wait_group", 0)
 
     def _is_storing(self) -> ir.Expr:
         """The one thread of a group that starts its copies."""
-        return tirx.And(self.consumer.kernel.warp == 0, self.consumer.kernel.lane == 0)
+        return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
 
     def _finish_rows(self) -> None:
         """Results with a value per row, and what finishing the others needs once per row."""
@@ -110,7 +146,7 @@ class Epilogue:
         """What is stored at a row, and at a register of the accumulators."""
         symbols = self.rows.row_symbols(row)
         if index is not None:
-            symbols = Symbols({s: a[index] for s, a in self.consumer.accumulators.items()}, symbols)
+            symbols = Symbols({s: a[index] for s, a in self.folded.accumulators.items()}, symbols)
 
         def result(load: ir.TensorLoad) -> ir.Expr:
             member = member_at(self.stream.group, load)
@@ -124,22 +160,22 @@ class Epilogue:
         return placed(value, places, self.buffers)
 
     def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
-        return {**self.consumer.work.batch, self.stream.row: self.rows.place.rows[row]}
+        return {**self.folded.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
         return self.rows.place.rows[row] < whole(self.stream.extent(self.stream.row))
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
-        own = self._own(output.buffer)
+        own = self.tiling.own(output.buffer)
         for r in ROWS:
-            with when(tirx.And(self.consumer.kernel.lane % 4 == 0, self._in_range(r))):
+            with when(tirx.And(self.threads.lane % 4 == 0, self._in_range(r))):
                 indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
                 T.buffer_store(own, self._value(output, r, None, None), indices)
 
     def _store_elements(self, output: Output) -> None:
         """Every thread stores its own elements."""
-        own = self._own(output.buffer)
+        own = self.tiling.own(output.buffer)
         product = product_along(output, self.stream.products)
         assert product is not None
         for r in ROWS:
@@ -153,33 +189,33 @@ class Epilogue:
 
     def _store_tile(self, output: Output) -> None:
         """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
-        kernel, copies = self.consumer.kernel, self.tiled[output.buffer]
+        copies = self.tiled[output.buffer]
         product = product_along(output, self.stream.products)
         assert product is not None
         kind = MATRIX_DTYPES[copies.operand.dtype].name
-        first = self.consumer.index * GROUP_ROWS
-        barrier = T.cast(_STORED + self.consumer.index, "uint32")
+        first = self.folded.own_rows
+        barrier = T.cast(_STORED + self.folded.index, "uint32")
         if self.own_staging:  # the copies of the rows before may still read it
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         words = registers("stored", 4, "uint32")
-        row = bind("stored_row", first + kernel.warp * 16 + kernel.lane % 16)
+        row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
         for step in range(-(-product.width // 16)):
             for q in range(4):
                 j, r = step * 2 + q // 2, q % 2
                 if j * 8 < product.width:
                     pair = [self._narrow(output, r, j, e) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
-            chunk = (step % 4) * 2 + kernel.lane // 16
-            target = self._staged(step // 4, row, chunk ^ (kernel.lane % 8))
+            chunk = (step % 4) * 2 + self.threads.lane // 16
+            target = self._staged(step // 4, row, chunk ^ (self.threads.lane % 8))
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
         ptx("fence.proxy.async.shared::cta")
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         with when(self._is_storing()):
             copies.store(
-                lambda box: self._staged(box, first, 0), self.consumer.first_row,
-                kernel.fixed(copies.operand, self.consumer.work.batch),
+                lambda box: self._staged(box, first, 0), self.folded.first_row,
+                self.tiling.fixed(copies.operand, self.folded.work.batch),
             )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
 

@@ -29,3 +29,28 @@ class Work:
     first_row: ir.Expr
     batch: dict[tirx.Var, ir.Expr]
     tiles: TileRange
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Where a thread is in the launch.
+
+    Attributes
+    ----------
+    block : of the grid.
+    group : its warp group in the block.
+    warp : in the group.
+    lane : in the warp.
+    thread : in the block.
+    """
+
+    block: ir.Expr
+    group: ir.Expr
+    warp: ir.Expr
+    lane: ir.Expr
+    thread: ir.Expr
+
+    @property
+    def leads(self) -> ir.Expr:
+        """Whether it is the one thread of its group that says what all have done."""
+        return tirx.And(self.lane == 0, self.warp == 0)

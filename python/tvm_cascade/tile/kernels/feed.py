@@ -1,0 +1,79 @@
+"""Operands on their way through shared memory: a producer fills the stages of a ring, consumers read and empty them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+
+from tvm_cascade.tile.emit import named
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.copy import TensorMap
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Tiles of operands that are copied, waited for and released together.
+
+    Attributes
+    ----------
+    copies : of each operand.
+    tiles : its shared memory, [stage, box, row, column].
+    full, empty : a barrier for each stage.
+    """
+
+    copies: Sequence[TensorMap]
+    tiles: Sequence[Any]
+    full: Barriers
+    empty: Barriers
+
+    def filling(self, name: str) -> Ring:
+        """The producer's position: every stage is empty at first."""
+        return Ring(name, self.full.count, 1)
+
+    def reading(self, name: str) -> Ring:
+        """A consumer's position."""
+        return Ring(name, self.full.count, 0)
+
+    def wait(self, ring: Ring) -> None:
+        """A consumer waits until its stage is full."""
+        self.full.wait(ring.stage, ring.parity)
+
+    def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
+        """Copies of the tile of each tensor from a row or position on into the next stage, as soon as that is empty.
+
+        Parameters
+        ----------
+        fixed : of each tensor, the places of the dimensions that its tile does not run along.
+        """
+        self.empty.wait(ring.stage, ring.parity)
+        self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))
+        for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
+
+            def target(box: int, tiles: Any = tiles) -> ir.Expr:
+                return tiles.ptr_to([ring.stage, box, 0, 0])
+
+            copies.load(target, at, dict(places), self.full.pointer(ring.stage))
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """The operands of a stream kernel.
+
+    Attributes
+    ----------
+    left : a tile of rows, which stays while tiles of the others pass.
+    right : what it is multiplied with.
+    value : what the weights are multiplied with, one operand a product; none where there are no products.
+    """
+
+    left: Feed
+    right: Feed
+    value: Feed
+
+
+def staged_tiles(name: str, pool: Any, stages: int, copies: TensorMap) -> Any:
+    """Shared memory for the tiles of an operand, [stage, box, row, column]."""
+    return named(name, pool.alloc((stages, copies.boxes, copies.rows, copies.per_box), copies.element, align=1024))

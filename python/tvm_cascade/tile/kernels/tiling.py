@@ -1,0 +1,67 @@
+"""Where the tiles of a stream kernel lie: rows, positions and places of the batch in the kernel's own integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, tirx
+
+from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.emit import bind, whole
+from tvm_cascade.tile.fragment import placed
+from tvm_cascade.tile.kernels.scheduler import Item
+from tvm_cascade.tile.kernels.work import Work
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles
+from tvm_cascade.tile.operand import Operand
+from tvm_cascade.tile.program import TileProgram
+
+
+class Tiling:
+    """The tiles of a program in a configuration.
+
+    Attributes
+    ----------
+    buffers : the program's tensors -> the kernel's own parameters.
+    ragged : the last tile of the cascade axis may reach past its end.
+    """
+
+    def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
+        self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
+        length = self.stream.extent(self.stream.position)
+        self.ragged = not (isinstance(length, int) and length % config.columns == 0)
+
+    def own(self, tensor: tirx.Var) -> Any:
+        """The kernel's own parameter for a tensor of the program."""
+        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+
+    def tile_count(self) -> ir.Expr:
+        """Tiles of the cascade axis."""
+        return whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
+
+    def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        """An expression over the frame at a place in the batch."""
+        return placed(expression, batch, self.buffers)
+
+    def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:
+        """The places of the dimensions that a tile of an operand does not run along."""
+        return {d: self.placed(operand.indices[d], batch) for d in operand.fixed}
+
+    def visited(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int) -> TileRange:
+        """The tiles that hold a live position of some rows."""
+        slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
+        rows = Rows(self.stream.row, first_row, count)
+        return live_tiles(slacks, self.stream.position, rows, self.config.columns, self.tile_count())
+
+    def work(self, item: Item) -> Work:
+        """The tile of rows that an item of the scheduler is."""
+        stream, config = self.stream, self.config
+        first_row, rest = bind("first_row", item.row_tile * config.rows), item.place
+        batch: dict[tirx.Var, ir.Expr] = {}
+        for var in reversed(stream.batch):
+            extent = whole(stream.extent(var))
+            batch[var] = bind(var.name, rest % extent)
+            rest = rest // extent
+        tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
+        first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
+        end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))
+        return Work(first_row, batch, TileRange(first, end))
