@@ -20,8 +20,9 @@ from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.compilation import compile_unfused
 from tvm_cascade.compiled import Compiled
-from tvm_cascade.driver import gpu, host, llvm
-from tvm_cascade.driver.host import host_target
+from tvm_cascade.devices import host
+from tvm_cascade.devices.host import host_target
+from tvm_cascade.driver import gpu, llvm
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS

@@ -16,11 +16,11 @@ from tvm.target import Target
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.arguments import parameters_of
 from tvm_cascade.compiled import Compiled
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.backends import BACKENDS, backend_of
 from tvm_cascade.driver.generation import generate
-from tvm_cascade.driver.host import host_target
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.options import FuseOptions
@@ -133,19 +133,20 @@ class _Tuning:
                 folder = Path(database or scratch)
                 folder.mkdir(parents=True, exist_ok=True)
                 database = meta_schedule.database.JSONDatabase(work_dir=str(folder))
-            if self.trials:
-                build = _build_vectorised if vector_math else None
-                meta_schedule.tune_tir(
-                    mod,
-                    target,
-                    scratch,
-                    self.trials,
-                    num_trials_per_iter=min(self.trials, _TRIALS_PER_ITERATION),
-                    builder=meta_schedule.builder.LocalBuilder(f_build=build),
-                    database=database,
-                    num_tuning_cores="logical",
-                )
-            schedule = meta_schedule.tir_integration.compile_tir(database, mod, target)
+            with target:  # MetaSchedule hands it to no rule of ours
+                if self.trials:
+                    build = _build_vectorised if vector_math else None
+                    meta_schedule.tune_tir(
+                        mod,
+                        target,
+                        scratch,
+                        self.trials,
+                        num_trials_per_iter=min(self.trials, _TRIALS_PER_ITERATION),
+                        builder=meta_schedule.builder.LocalBuilder(f_build=build),
+                        database=database,
+                        num_tuning_cores="logical",
+                    )
+                schedule = meta_schedule.tir_integration.compile_tir(database, mod, target)
         if schedule is None:
             return None
         return schedule.mod["main"].with_attr("global_symbol", func.attrs["global_symbol"])

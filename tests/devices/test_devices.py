@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from tvm import tirx
 from tvm.target import Target
 
 from tvm_cascade.devices import cards
 from tvm_cascade.devices.device import Cpu, Gpu, Instructions
-from tvm_cascade.devices.read import ANY_CPU, cpu_of, device_of
+from tvm_cascade.devices.read import ANY_CPU, cpu_of, device_of, given_target
 
 
 @pytest.mark.parametrize(
@@ -51,3 +52,12 @@ def test_a_target_restricts_the_card_s_blocks() -> None:
 def test_a_gpu_of_a_kind_that_nothing_is_known_of_is_no_cpu() -> None:
     assert isinstance(device_of(Target("opencl")), Gpu)
     assert isinstance(device_of(Target("llvm")), Cpu)
+
+
+def test_a_function_s_own_target_comes_before_the_current_one() -> None:
+    own, current = Target("llvm"), Target({"kind": "cuda", "arch": "sm_90a"})
+    func = tirx.PrimFunc([], tirx.Evaluate(0))
+    assert given_target(func) is None
+    with current:
+        assert given_target(func).same_as(current)
+        assert given_target(func.with_attr("target", own)).same_as(own)

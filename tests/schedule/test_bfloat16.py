@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 import tvm_cascade
-from tvm_cascade.driver.host import host_target
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.schedule.bfloat16 import lower_bfloat16
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math

@@ -13,7 +13,7 @@ from pathlib import Path
 import tvm
 
 import tvm_cascade
-from tvm_cascade.driver.host import core_count
+from tvm_cascade.devices.host import core_count
 
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "torch", "numpy")
 _HERE = Path(__file__).resolve().parent

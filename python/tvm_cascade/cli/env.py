@@ -14,7 +14,7 @@ from tvm.target import codegen
 from tvm_cascade import __version__, native
 from tvm_cascade.cli.arguments import console
 from tvm_cascade.cli.lists import options_in_force
-from tvm_cascade.driver.host import core_count, host_target
+from tvm_cascade.devices.host import core_count, host_target
 from tvm_cascade.errors import CascadeError
 
 _DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi", "numpy", "sympy", "rich")

@@ -10,7 +10,7 @@ import tvm
 
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import check_writable, console
-from tvm_cascade.driver.host import core_count
+from tvm_cascade.devices.host import core_count
 from tvm_cascade.errors import InputError
 from tvm_cascade.proof.derive import derive
 from tvm_cascade.testing.fuzz import ledger

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import tvm
+from tvm import tirx
 from tvm.target import Target, codegen
 
 from tvm_cascade.devices import cards
@@ -15,6 +16,15 @@ ANY_CPU = Cpu()
 
 _AVX512, _AVX, _SHORT = 64, 32, 16
 """Bytes of a vector register."""
+
+
+def given_target(func: tirx.PrimFunc) -> Target | None:
+    """What a function is for where nobody says so: its own attribute `target`, else TVM's current target, else None.
+
+    For the entries that TVM calls without a target, passes and schedule rules; nothing below them asks again.
+    """
+    own = func.attrs.get("target") if func.attrs is not None else None
+    return Target.current(allow_none=True) if own is None else Target(own)
 
 
 def device_of(target: Target) -> Device:

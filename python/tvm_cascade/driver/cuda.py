@@ -9,11 +9,11 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backend import Backend
 from tvm_cascade.driver.cuda_compiler import generate_cuda
 from tvm_cascade.driver.cuda_library import export_cuda
 from tvm_cascade.driver.gpu import gpu_options, lower_gpu, plain_gpu
-from tvm_cascade.driver.host import host_target
 from tvm_cascade.errors import InputError
 
 _CAPABILITIES = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tvm.target import Target
 
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.driver.backends import BACKENDS, backend_of
-from tvm_cascade.driver.host import host_target
 from tvm_cascade.errors import InputError
 
 

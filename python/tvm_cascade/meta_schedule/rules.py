@@ -6,13 +6,12 @@ A fused function's anchor block carries `schedule_rule="tvm_cascade"`, every oth
 
 from __future__ import annotations
 
-import os
-
 import tvm_ffi
-from tvm import s_tir
-from tvm.target import Target, codegen
+from tvm import s_tir, tirx
+from tvm.target import Target
 
-from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.devices.host import host_target
+from tvm_cascade.devices.read import cpu_of, given_target
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
 from tvm_cascade.schedule.private_copy import private_copy
 
@@ -49,11 +48,6 @@ def _private_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
 
 
 def _target_of(sch: s_tir.Schedule) -> Target:
-    """The current target, the function's own, or this machine: rules are not told what is tuned for."""
-    current = Target.current(allow_none=True)
-    if current is not None:
-        return current
-    for func in sch.mod.functions.values():
-        if func.attrs is not None and "target" in func.attrs:
-            return Target(func.attrs["target"])
-    return Target({"kind": "llvm", "mcpu": codegen.llvm_get_system_cpu(), "num-cores": os.cpu_count() or 1})
+    """What is tuned for, of which MetaSchedule tells its own rules alone; this machine where nobody says."""
+    given = (given_target(func) for func in sch.mod.functions.values() if isinstance(func, tirx.PrimFunc))
+    return next((target for target in given if target is not None), host_target())

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from tvm import ir, tirx
-from tvm.target import Target
 from tvm.tirx.transform import prim_func_pass
 
-from tvm_cascade.devices.device import Device
-from tvm_cascade.devices.read import ANY_CPU, device_of
+from tvm_cascade.devices.read import ANY_CPU, device_of, given_target
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
@@ -42,13 +40,7 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
 
     @prim_func_pass(opt_level=0, name="tir.FuseCascadedReductions")
     def run(func: tirx.PrimFunc, _mod: ir.IRModule, _context: ir.transform.PassContext) -> tirx.PrimFunc:
-        return fuse_function(func, chosen, _device_of(func)).func
+        target = given_target(func)
+        return fuse_function(func, chosen, ANY_CPU if target is None else device_of(target)).func
 
     return run
-
-
-def _device_of(func: tirx.PrimFunc) -> Device:
-    """What a function is to run on, as passes of TVM take it: from its own target, or from the current one."""
-    own = func.attrs.get("target") if func.attrs is not None else None
-    target = Target.current(allow_none=True) if own is None else own
-    return ANY_CPU if target is None else device_of(target)

@@ -26,7 +26,7 @@ from tvm import tirx
 from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
-from tvm_cascade.driver.host import host_target
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.lowering_rocm import register_rocm_pipeline, rocm_tools
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm_cascade.bench import environment
 from tvm_cascade.bench.gpu.record import GpuEnvironment
-from tvm_cascade.driver.host import core_count
+from tvm_cascade.devices.host import core_count
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 

@@ -22,8 +22,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
-from tvm_cascade.driver.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.cpu import schedule_cpu

@@ -26,8 +26,8 @@ from tvm import ir, tirx
 
 import tvm_cascade
 from tvm_cascade.compilation import compile_unfused
+from tvm_cascade.devices.host import core_count, host_target
 from tvm_cascade.driver.generation import generate
-from tvm_cascade.driver.host import core_count, host_target
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.testing.fuzz.campaign import TRIAL_SECONDS, State, Task, run_campaign
