@@ -13,6 +13,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench.suites import Entry
+from tvm_cascade.devices.read import device_of
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.derive import remembered
@@ -40,7 +41,7 @@ class Case:
         self.inputs: list[Array] = entry.workload.inputs(np.random.default_rng(seed))
         remembered.cache_clear()  # so that what is measured is a first derivation
         start = time.perf_counter()
-        self.outcome: Outcome = fuse_function(self.func, options)
+        self.outcome: Outcome = fuse_function(self.func, options, device_of(target))
         self.fuse_seconds = time.perf_counter() - start
         self._outputs = entry.workload.outputs
 

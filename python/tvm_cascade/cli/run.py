@@ -27,6 +27,7 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explain import explain_outcomes
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build, fuse, explain, run, check and time; returns the exit code, 1 where a program is wrong or fails."""
     target = target_of(args.target)
-    if target.kind.name != "llvm":
+    if backend_of(target).runtime != "cpu":
         hint = "`explain --target` says what a GPU gets, and `bench --suite prefill` measures on one"
         raise InputError("a target of kind llvm, which this machine can run", target.kind.name, "--target", hint)
     options = FuseOptions.from_environment(**options_given(args))

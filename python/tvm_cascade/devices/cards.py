@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tvm_cascade.devices.device import Gpu, Instructions
 
 _KIB, _MIB = 1024, 1024 * 1024
@@ -20,18 +22,7 @@ H200 = Gpu(
     instructions=_PTX | {Instructions.WGMMA},
 )
 
-H100 = Gpu(
-    "NVIDIA H100 80GB HBM3",
-    "sm_90a",
-    processors=132,
-    shared_bytes=228 * _KIB,
-    block_shared_bytes=227 * _KIB,
-    reserved_shared_bytes=1 * _KIB,
-    largest_cluster=8,
-    l2_bytes=50 * _MIB,
-    memory_bytes_per_second=3.35e12,
-    instructions=_PTX | {Instructions.WGMMA},
-)
+H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_second=3.35e12)
 
 ANY_CUDA = Gpu("a CUDA GPU", "", processors=132, instructions=_PTX)
 """What every card since 2017 has; processors as of the largest."""

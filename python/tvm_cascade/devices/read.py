@@ -18,10 +18,17 @@ _AVX512, _AVX, _SHORT = 64, 32, 16
 """Bytes of a vector register."""
 
 
+def given_device(func: tirx.PrimFunc) -> Device:
+    """The device of `given_target`; any CPU where there is none."""
+    target = given_target(func)
+    return ANY_CPU if target is None else device_of(target)
+
+
 def given_target(func: tirx.PrimFunc) -> Target | None:
     """What a function is for where nobody says so: its own attribute `target`, else TVM's current target, else None.
 
-    For the entries that TVM calls without a target, passes and schedule rules; nothing below them asks again.
+    For the entries that TVM or its users call without a target: passes, schedule primitives and schedule rules. Nothing
+    below them asks again.
     """
     own = func.attrs.get("target") if func.attrs is not None else None
     return Target.current(allow_none=True) if own is None else Target(own)

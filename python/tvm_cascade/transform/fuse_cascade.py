@@ -9,6 +9,7 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.bindings import plainly_bound
+from tvm_cascade.devices.read import given_device
 from tvm_cascade.errors import InputError, ScheduleError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -29,7 +30,8 @@ def fuse_cascade(
 
     Parameters
     ----------
-    sch : an open schedule whose function has not been scheduled yet.
+    sch : an open schedule whose function has not been scheduled yet. Tiles are cut for the function's own target, else
+        for TVM's current one, else for a CPU.
     blocks : reduction blocks of one cascade, by name or handle.
     tile, segments, lanes, reference : see `FuseOptions`.
     func_name : the function to work on.
@@ -63,7 +65,7 @@ def fuse_cascade(
     names = [block if isinstance(block, str) else sch.get(block).name_hint for block in blocks]
     if missing := [name for name in names if name not in known]:
         raise InputError(f"blocks among {', '.join(known)}", ", ".join(missing), f"fuse_cascade on {func_name}")
-    outcome = fuse_function(func, options, only=names)
+    outcome = fuse_function(func, options, given_device(func), names)
     refused = [d.reason for d in outcome.decisions if d.reason.verdict is not Verdict.FUSED] + _worked_on(sch, func)
     if refused or not outcome.fused:
         reason = refused[0] if refused else Reason("scheduled", "the function is fused already")

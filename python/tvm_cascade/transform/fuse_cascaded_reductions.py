@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import ir, tirx
 from tvm.tirx.transform import prim_func_pass
 
-from tvm_cascade.devices.read import ANY_CPU, device_of, given_target
+from tvm_cascade.devices.read import given_device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import fuse_function
 
@@ -40,7 +40,6 @@ def FuseCascadedReductions(**options: object) -> ir.transform.Pass:
 
     @prim_func_pass(opt_level=0, name="tir.FuseCascadedReductions")
     def run(func: tirx.PrimFunc, _mod: ir.IRModule, _context: ir.transform.PassContext) -> tirx.PrimFunc:
-        target = given_target(func)
-        return fuse_function(func, chosen, ANY_CPU if target is None else device_of(target)).func
+        return fuse_function(func, chosen, given_device(func)).func
 
     return run

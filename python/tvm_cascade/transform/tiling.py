@@ -26,9 +26,9 @@ DEFAULT_TILE = 512
 """Positions per tile where a tile feeds a contraction. Measured on a core with 512 KiB of second-level cache: longer
 tiles move references less often, and 64 rows of two float32 temporaries (256 KiB) still fit beside the operands."""
 
-CONTRACTED_BYTES = 512 * 1024
-"""A tile's share of the widest operand of a contraction: at most a quarter of a second-level cache, of which a register
-tile sweeps one panel after the other."""
+CONTRACTED_PART = 4
+"""A tile's share of the widest operand of a contraction: at most a quarter of the second-level cache, of which a
+register tile sweeps one panel after the other."""
 
 GPU_TILE = 64
 """The same on a GPU, where 64 rows of two float32 temporaries (32 KiB) stay in a block's shared memory."""
@@ -42,8 +42,8 @@ MASKED_TILES = 8
 SMALLEST_ROW_TILE = 128
 """Positions per tile of a row fold, however many elements a position has."""
 
-ROW_TILE_BYTES = 16 * 1024
-"""Element data per row and tile where rows are only folded: half of a first-level cache."""
+ROW_TILE_PART, GPU_ROW_TILE_BYTES = 2, 16 * 1024
+"""Element data per row and tile where rows are only folded: half of the first-level cache of a CPU."""
 
 RAGGED_ROW_TILE = 512
 """Positions per tile of a row fold whose length no tile divides: the last tile is guarded position by position, at
@@ -171,21 +171,27 @@ def choose_tiling(
     extents = [frame.extents[var] for var in frame.axis]
     *outer, extent = extents
     wide = options.lanes or (DEFAULT_LANES if isinstance(device, Cpu) else 1)
-    if contracts and not isinstance(device, Cpu):
-        preferred = balanced_tile(extent, GPU_TILE)
-    elif contracts:
-        most = min(DEFAULT_TILE, CONTRACTED_BYTES // max(contracted_bytes, 1))
-        most = min(most, extent // MASKED_TILES) if masked and isinstance(extent, int) else most
-        most = max(most, SMALLEST_ROW_TILE)
-        preferred = even_tile(extent, most) if isinstance(extent, int) else min(most, SYMBOLIC_TILE)
+    if contracts:
+        preferred = _contracted_tile(extent, device, masked, contracted_bytes)
     else:
-        preferred = row_tile(extent, max(SMALLEST_ROW_TILE, ROW_TILE_BYTES // max(bytes_per_position, 1)), wide)
+        room = device.l1_bytes // ROW_TILE_PART if isinstance(device, Cpu) else GPU_ROW_TILE_BYTES
+        preferred = row_tile(extent, max(SMALLEST_ROW_TILE, room // max(bytes_per_position, 1)), wide)
     tile = options.tile or preferred
     tile = min(tile, max(extent, 1)) if isinstance(extent, int) else tile
     total = product([ceil_div(extent, tile), *outer])
     tiles = ceil_div(total, min(options.segments, total) if isinstance(total, int) else options.segments)
     segments = _parts(total, tiles) if options.segments > 1 else 1
     return Tiling(tuple(outer), extent, tile, segments, tiles, math.gcd(wide, tile))
+
+
+def _contracted_tile(extent: Extent, device: Device, masked: bool, contracted_bytes: int) -> int:
+    """Positions of a tile that feeds a contraction; see `choose_tiling`."""
+    if not isinstance(device, Cpu):
+        return balanced_tile(extent, GPU_TILE)
+    most = min(DEFAULT_TILE, device.l2_bytes // CONTRACTED_PART // max(contracted_bytes, 1))
+    most = min(most, extent // MASKED_TILES) if masked and isinstance(extent, int) else most
+    most = max(most, SMALLEST_ROW_TILE)
+    return even_tile(extent, most) if isinstance(extent, int) else min(most, SYMBOLIC_TILE)
 
 
 def divides(part: Extent, whole: Extent) -> bool:

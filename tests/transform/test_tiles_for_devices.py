@@ -1,0 +1,41 @@
+"""Tiles of the cascade axis: in the caches of a CPU, or in the shared memory of a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvm_cascade.analysis.frame import Frame
+from tvm_cascade.bench import workloads
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.devices.device import Cpu, Device
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.tiling import choose_tiling
+
+KIB = 1024
+
+
+@pytest.fixture(scope="module")
+def frame() -> Frame:
+    """Of an attention over 4096 keys."""
+    func = workloads.get("attention").build(heads=1, queries=16, keys=4096, head_dim=64)
+    (decision,) = fuse_function(func, FuseOptions(force=True)).decisions
+    assert decision.candidate.group is not None
+    return decision.candidate.group.frame
+
+
+@pytest.mark.parametrize(("cache", "tile"), [(2048, 512), (512, 256), (64, 128)])
+def test_a_tile_of_a_wide_operand_is_a_quarter_of_the_second_level_cache(frame: Frame, cache: int, tile: int) -> None:
+    """It has 512 bytes a position, and no tile has fewer than 128 positions or more than 512."""
+    device = Cpu(l2_bytes=cache * KIB)
+    assert choose_tiling(frame, FuseOptions(), device, True, 4, contracted_bytes=512).tile == tile
+
+
+@pytest.mark.parametrize(("cache", "tile"), [(32, 2048), (64, 4096), (1, 128)])
+def test_a_tile_of_a_row_is_half_of_the_first_level_cache(frame: Frame, cache: int, tile: int) -> None:
+    assert choose_tiling(frame, FuseOptions(), Cpu(l1_bytes=cache * KIB), False, 8).tile == tile
+
+
+@pytest.mark.parametrize(("device", "lanes"), [(Cpu(), 64), (H200, 1)], ids=["CPU", "GPU"])
+def test_lanes_are_for_vectors(frame: Frame, device: Device, lanes: int) -> None:
+    assert choose_tiling(frame, FuseOptions(), device, True, 4).lanes == lanes
