@@ -15,9 +15,9 @@ import pytest
 
 from tvm_cascade.bench import check, goals, peers, runner, suites, workloads
 from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.goals import PassGoal, SpeedGoal
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Report, Row, Status
-from tvm_cascade.bench.suites import PassGoal, SpeedGoal
 from tvm_cascade.bench.timing import Timing
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
@@ -222,7 +222,7 @@ def test_the_suite_for_cpus_holds_every_workload() -> None:
 
 def test_every_workload_of_cpu_has_goals() -> None:
     by_label = {entry.label: 0 for entry in suites.entries("cpu")}
-    means = [goal for goal in suites.goals("cpu") if isinstance(goal, suites.MeanGoal)]
+    means = [goal for goal in suites.goals("cpu") if isinstance(goal, goals.MeanGoal)]
     for goal in suites.goals("cpu"):
         if goal not in means:
             by_label[goal.label] += 1
@@ -242,7 +242,7 @@ def report(rows: dict[str, float | None], fuse_seconds: float = 0.5) -> Report:
 
 
 OURS, TORCH = peers.OURS_FUSED, peers.TORCH
-JUDGED: list[tuple[Report, suites.Goal, bool | None]] = [
+JUDGED: list[tuple[Report, goals.Goal, bool | None]] = [
     (report({TORCH: 3.0, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), True),
     (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), 1.5), False),
     (report({TORCH: 2.9, OURS: 2.0}), SpeedGoal("job", (TORCH,), None), None),
@@ -261,7 +261,7 @@ JUDGED: list[tuple[Report, suites.Goal, bool | None]] = [
 
 
 @pytest.mark.parametrize(("found", "goal", "met"), JUDGED)
-def test_goals_are_judged_by_their_figures(found: Report, goal: suites.Goal, met: bool | None) -> None:
+def test_goals_are_judged_by_their_figures(found: Report, goal: goals.Goal, met: bool | None) -> None:
     (outcome,) = goals.evaluate([goal], [found])
     assert outcome.met is met
 
@@ -272,7 +272,7 @@ def test_a_goal_for_a_mean_is_judged_over_all_of_its_workloads(
 ) -> None:
     taken = zip("ab", ours, strict=True)
     found = [dataclasses.replace(report({TORCH: 2.0, OURS: seconds}), label=label) for label, seconds in taken]
-    goal = suites.MeanGoal("both", ("a", "b"), TORCH, 1.0)
+    goal = goals.MeanGoal("both", ("a", "b"), TORCH, 1.0)
     (outcome,) = goals.evaluate([goal], found)
     assert outcome.met is met
     assert goals.evaluate([goal], [dataclasses.replace(report({}), label="other")]) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tvm_cascade.bench.case import Case
-from tvm_cascade.bench.peers import OURS_FORCED, TVM_DEFAULT, Absent, Peer, Runnable
-from tvm_cascade.bench.record import Row, Status
+from tvm_cascade.bench.peers import Absent, Peer, Runnable
+from tvm_cascade.bench.record import OURS_FORCED, TVM_DEFAULT, Row, Status, judged, told
 from tvm_cascade.errors import OracleError
 from tvm_cascade.evaluate import tolerance
 
@@ -20,8 +19,6 @@ Array = NDArray[Any]
 
 ORACLE = "oracle, each stage rounded"
 """The baseline where TVM's default code is missing or wrong."""
-
-_LONGEST_MESSAGE = 300
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,7 @@ def _attempt(case: Case, name: str, peer: Peer) -> _Attempt | None:
         program.call()
         outputs = tuple(output.copy() for output in program.outputs())
     except Exception as error:  # one program that does not build or run must not hide the others
-        message = " ".join(str(error).split())
-        return _Attempt(Row(name, Status.FAILED, f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"))
+        return _Attempt(Row(name, Status.FAILED, told(error)))
     return _Attempt(Row(name, Status.TIMED, temporary_bytes=program.temporary_bytes), program, outputs)
 
 
@@ -110,19 +106,11 @@ def _judged(case: Case, attempt: _Attempt, baseline: Sequence[Array]) -> _Attemp
         found = ", ".join(str(output.shape) for output in attempt.outputs)
         return replace(attempt, row=replace(attempt.row, status=Status.WRONG, note=f"outputs of shape {found}"))
     columns = zip(attempt.outputs, case.exact, baseline, case.output_dtypes, strict=True)
-    comparisons = [
+    worst = tolerance.worst(
         tolerance.check(actual, exact, unfused, length=case.length, dtype=dtype)
         for actual, exact, unfused, dtype in columns
-    ]
-    worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error))
-    row = replace(
-        attempt.row,
-        status=Status.TIMED if worst.ok else Status.WRONG,
-        note="" if worst.ok else worst.message,
-        max_error=worst.max_error if math.isfinite(worst.max_error) else None,
-        allowed=worst.allowed,
     )
-    return replace(attempt, row=row)
+    return replace(attempt, row=judged(attempt.row, worst))
 
 
 def _blind_to(case: Case, baseline: Sequence[Array]) -> tuple[str, ...]:

@@ -14,19 +14,20 @@ from tvm.s_tir import dlight
 
 from tvm_cascade.bench import numpy_peer, torch_peer
 from tvm_cascade.bench.case import Case
+from tvm_cascade.bench.record import (
+    NUMPY,
+    OURS_FORCED,
+    OURS_FUSED,
+    OURS_UNFUSED,
+    TORCH,
+    TVM_DEFAULT,
+    TVM_DLIGHT,
+)
 from tvm_cascade.bench.temporaries import temporary_bytes
 from tvm_cascade.compilation import Compiled, compile, compile_unfused
 from tvm_cascade.schedule.private_copy import private_copy
 
 Array = NDArray[Any]
-
-NUMPY = "numpy"
-TORCH = "torch"
-TVM_DEFAULT = "tvm default"
-TVM_DLIGHT = "tvm dlight"
-OURS_UNFUSED = "ours, unfused"
-OURS_FUSED = "ours, fused"
-OURS_FORCED = "ours, fused (forced)"
 
 
 @dataclass(frozen=True)

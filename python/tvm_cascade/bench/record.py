@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from tvm_cascade.bench.peers import OURS_FUSED, OURS_UNFUSED
 from tvm_cascade.bench.timing import Timing
+from tvm_cascade.errors import OptionError
+from tvm_cascade.evaluate.tolerance import Comparison
+
+NUMPY = "numpy"
+TORCH = "torch"
+TVM_DEFAULT = "tvm default"
+TVM_DLIGHT = "tvm dlight"
+OURS_UNFUSED = "ours, unfused"
+OURS_FUSED = "ours, fused"
+OURS_FORCED = "ours, fused (forced)"
+"""The rows of a table for a CPU."""
+
+_LONGEST_MESSAGE = 300
 
 
 class Status(str, Enum):
@@ -46,6 +62,51 @@ class Row:
     temporary_bytes: int | None = None
 
 
+R = TypeVar("R", bound=Row)
+
+
+def judged(row: R, found: Comparison) -> R:
+    """The row with its error, and as WRONG where it does not pass."""
+    return replace(
+        row,
+        status=Status.TIMED if found.ok else Status.WRONG,
+        note="" if found.ok else found.message,
+        max_error=finite(found.max_error),
+        allowed=found.allowed,
+    )
+
+
+def finite(error: float) -> float | None:
+    """The error where it is a number: JSON has no infinity."""
+    return error if math.isfinite(error) else None
+
+
+def told(error: Exception) -> str:
+    """Why a row failed, on one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"
+
+
+class Table(Generic[R]):
+    """The rows of one workload, looked up by their names."""
+
+    rows: tuple[R, ...]
+
+    def row(self, name: str) -> R | None:
+        """The row of that name; None where the table has none."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def timing(self, name: str) -> Timing | None:
+        """The timing of a row; None where it has none."""
+        row = self.row(name)
+        return None if row is None else row.timing
+
+    def seconds(self, name: str) -> float | None:
+        """The median of a row; None where it has no time."""
+        timing = self.timing(name)
+        return None if timing is None else timing.median_s
+
+
 @dataclass(frozen=True)
 class Decided:
     """What fusing said of one group of reductions."""
@@ -57,7 +118,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Table[Row]):
     """One workload's table.
 
     Attributes
@@ -83,15 +144,6 @@ class Report:
     blind_to: tuple[str, ...]
     rows: tuple[Row, ...]
 
-    def timing(self, name: str) -> Timing | None:
-        """The timing of a row; None where it has none."""
-        return next((row.timing for row in self.rows if row.name == name), None)
-
-    def seconds(self, name: str) -> float | None:
-        """The median of a row; None where it has no time."""
-        timing = self.timing(name)
-        return None if timing is None else timing.median_s
-
     @property
     def delivered(self) -> str:
         """The row that users get, and others are compared with: fused, but unfused where fusing was not done."""
@@ -102,3 +154,22 @@ class Report:
     def sound(self) -> bool:
         """Whether no row is wrong or failed."""
         return not any(row.status in (Status.WRONG, Status.FAILED) for row in self.rows)
+
+
+def check_files(**files: Path | None) -> None:
+    """Raise where something cannot be written, before anything is measured.
+
+    Raises
+    ------
+    OptionError
+        When the file of an option is a folder, or in one that does not exist.
+    """
+    for option, path in files.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise OptionError("a file in a folder that exists", str(path), f"--{option}")
+
+
+def write_json(path: Path | None, **found: Any) -> None:
+    """Write what was found so far, where there is a file for it."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=1) + "\n")

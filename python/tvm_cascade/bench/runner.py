@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +15,9 @@ from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import check
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
-from tvm_cascade.bench.peers import PEERS, TVM_DEFAULT, Peer
+from tvm_cascade.bench.peers import PEERS, Peer
 from tvm_cascade.bench.progress import waiting
-from tvm_cascade.bench.record import Decided, Report
+from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, write_json
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
 from tvm_cascade.compilation import host_target
@@ -115,16 +114,15 @@ def run(
         reports.append(measure_entry(entry, target, settings, rows))
         table.print_report(console, reports[-1])
         outcomes = goals.evaluate(suites.goals(suite), reports)
-        if args.json is not None:  # after every workload, so that a run that is stopped leaves the rest
-            found = {
-                "format": JSON_FORMAT,
-                "suite": suite,
-                "environment": dataclasses.asdict(where),
-                "settings": dataclasses.asdict(settings),
-                "workloads": [_plain(report) for report in reports],
-                "goals": [dataclasses.asdict(outcome) for outcome in outcomes],
-            }
-            args.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_json(  # after every workload, so that a run that is stopped leaves the rest
+            args.json,
+            format=JSON_FORMAT,
+            suite=suite,
+            environment=dataclasses.asdict(where),
+            settings=dataclasses.asdict(settings),
+            workloads=[{**dataclasses.asdict(report), "delivered": report.delivered} for report in reports],
+            goals=[dataclasses.asdict(outcome) for outcome in outcomes],
+        )
     if outcomes:
         table.print_goals(console, outcomes)
     return 0 if all(report.sound for report in reports) else 1
@@ -162,12 +160,6 @@ def _settings(args: argparse.Namespace, options: FuseOptions) -> Settings:
     for option in ("repeats", "max_seconds"):
         if not getattr(args, option) > 0:
             raise OptionError("a positive number", str(getattr(args, option)), f"--{option.replace('_', '-')}")
-    if args.json is not None and (args.json.is_dir() or not args.json.parent.is_dir()):
-        raise OptionError("a file in a folder that exists", str(args.json), "--json")
+    check_files(json=args.json)
     plan = Plan(args.repeats, args.max_seconds)
     return Settings(options, plan, not args.no_idle_gate, args.seed)
-
-
-def _plain(report: Report) -> dict[str, object]:
-    """The report with what follows from it: the row that others are compared with."""
-    return {**dataclasses.asdict(report), "delivered": report.delivered}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.given import GivenFunction
+from tvm_cascade.bench.goals import Goal, MeanGoal, PassGoal, SpeedGoal
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
 
@@ -28,51 +30,6 @@ class Entry:
     def label(self) -> str:
         """What its table is called."""
         return self.workload.label
-
-
-@dataclass(frozen=True)
-class SpeedGoal:
-    """Our program takes at most 1/`at_least` of the time of a peer.
-
-    Attributes
-    ----------
-    label : of the entry.
-    peers : rows to compare with; the first that has a time counts.
-    at_least : the ratio asked for; None where the ratio is only to be shown.
-    """
-
-    label: str
-    peers: tuple[str, ...]
-    at_least: float | None
-
-
-@dataclass(frozen=True)
-class PassGoal:
-    """Fusing takes at most so many seconds."""
-
-    label: str
-    at_most_s: float
-
-
-@dataclass(frozen=True)
-class MeanGoal:
-    """The geometric mean of a peer's times over ours reaches a ratio.
-
-    Attributes
-    ----------
-    label : what the entries are called together.
-    labels : of the entries.
-    peer : the row to compare with.
-    at_least : the ratio asked for.
-    """
-
-    label: str
-    labels: tuple[str, ...]
-    peer: str
-    at_least: float
-
-
-Goal = SpeedGoal | PassGoal | MeanGoal
 
 
 def _attention(heads: int, queries: int, keys: int, head_dim: int) -> Entry:
@@ -164,14 +121,30 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[Entry]:
     WorkloadError
         When there is no such suite, or something in `only` is not in it.
     """
-    if suite not in _SUITES:
-        raise WorkloadError(f"a suite among {', '.join(SUITES)}", repr(suite))
-    found = _SUITES[suite]()
-    known = {name for entry in found for name in (entry.label, entry.workload.name)}
+    return selected(_SUITES, suite, only, lambda entry: (entry.label, entry.workload.name))
+
+
+E = TypeVar("E")
+
+
+def selected(
+    suites: Mapping[str, Callable[[], list[E]]], suite: str, only: Sequence[str], names: Callable[[E], Sequence[str]]
+) -> list[E]:
+    """The entries of a suite that `only` names, in order; all where it names none. Of `names` the first is its label.
+
+    Raises
+    ------
+    WorkloadError
+        When there is no such suite, or something in `only` is not in it.
+    """
+    if suite not in suites:
+        raise WorkloadError(f"a suite among {', '.join(suites)}", repr(suite))
+    found = suites[suite]()
+    known = {name for entry in found for name in names(entry)}
     if unknown := [name for name in only if name not in known]:
-        labels = ", ".join(entry.label for entry in found)
+        labels = ", ".join(names(entry)[0] for entry in found)
         raise WorkloadError(f"labels or workloads among {labels}", ", ".join(unknown), f"suite `{suite}`")
-    return [entry for entry in found if not only or {entry.label, entry.workload.name} & set(only)]
+    return [entry for entry in found if not only or set(names(entry)) & set(only)]
 
 
 def goals(suite: str) -> list[Goal]:

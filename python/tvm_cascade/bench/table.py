@@ -11,8 +11,7 @@ from rich.table import Table
 
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.goals import Outcome
-from tvm_cascade.bench.peers import OURS_FUSED
-from tvm_cascade.bench.record import Report, Row, Status
+from tvm_cascade.bench.record import OURS_FUSED, Report, Row, Status
 
 _COMPUTE_BOUND = 16
 """Operations for each byte of compulsory traffic from which on operations are counted, and not bytes."""

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import Checked, check
-from tvm_cascade.bench.peers import OURS_FUSED, OURS_UNFUSED, PEERS, TVM_DEFAULT
+from tvm_cascade.bench.peers import PEERS
 from tvm_cascade.bench.progress import waiting
-from tvm_cascade.bench.record import Row, Status
+from tvm_cascade.bench.record import OURS_FUSED, OURS_UNFUSED, TVM_DEFAULT, Row, Status
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, Timing, measure
 from tvm_cascade.cli.arguments import (

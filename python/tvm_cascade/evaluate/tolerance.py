@@ -26,6 +26,7 @@ the result may follow either of the two, and is compared with the one that it fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +117,11 @@ def check(
     worst = tuple(int(k) for k in np.unravel_index(np.argmax(errors), errors.shape)) if errors.size else None
     message = _message(ok, got, reference, max_error, allowed, baseline_error, worst)
     return Comparison(ok, max_error, allowed, baseline_error, _rms(want).item(), worst, message)
+
+
+def worst(comparisons: Iterable[Comparison]) -> Comparison:
+    """The comparison of several outputs that decides: one that does not pass, and of these the largest error."""
+    return max(comparisons, key=lambda one: (not one.ok, one.max_error))
 
 
 def assert_close(

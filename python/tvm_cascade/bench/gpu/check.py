@@ -56,11 +56,10 @@ class Exact:
     def judge(self, output: Any) -> Comparison:
         """The comparison of an output where it is worst."""
         problem = self._problem
-        found = [
+        return tolerance.worst(
             tolerance.check(as_array(one), exact, rounded, length=problem.length, dtype=problem.workload.dtype)
             for one, exact, rounded in zip(problem.compared(output), self.values, self._rounded, strict=True)
-        ]
-        return max(found, key=lambda one: (not one.ok, one.max_error))
+        )
 
 
 def result(prepared: Prepared) -> Any:

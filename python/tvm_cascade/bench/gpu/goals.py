@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tvm_cascade.bench.goals import Outcome
+from tvm_cascade.bench.goals import evaluate as judged
 from tvm_cascade.bench.gpu.peers import OURS
-from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
+from tvm_cascade.bench.gpu.record import GpuReport
 from tvm_cascade.bench.gpu.suites import (
     BACKWARD,
     FEW,
@@ -38,6 +38,16 @@ class RatioGoal:
     at_least: float
     each: bool = False
 
+    def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
+        """The ratio over the group, or its least one."""
+        kind = "each" if self.each else "geomean"
+        text = f"{kind} at least {self.at_least:g}× over {self.peer}"
+        mean = next((m for m in means(reports) if (m.group, m.peer) == (self.group, self.peer)), None)
+        if mean is None:
+            return [Outcome(self.group, text, "no time", None)]
+        figure = mean.least if self.each else mean.geomean
+        return [Outcome(self.group, text, f"{figure:.3f}× of {mean.count}", figure >= self.at_least)]
+
 
 @dataclass(frozen=True)
 class RateGoal:
@@ -53,6 +63,16 @@ class RateGoal:
     label: str
     at_least: float
 
+    def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
+        """The rate on the workload."""
+        text = f"at least {self.at_least:g} TF/s"
+        report = next((report for report in reports if report.label == self.label), None)
+        row = None if report is None else report.row(OURS)
+        if report is None or row is None or row.timing is None:
+            return [Outcome(self.label, text, "no time", None)]
+        rate = report.flops / row.timing.median_s / 1e12
+        return [Outcome(self.label, text, f"{rate:.0f} TF/s", rate >= self.at_least)]
+
 
 @dataclass(frozen=True)
 class ShareGoal:
@@ -62,6 +82,15 @@ class ShareGoal:
     group: str
     at_least: float
 
+    def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
+        """The least share of the group."""
+        shares = [(share, one.label) for one in reports if self.group in one.groups and (share := one.share(OURS))]
+        text = f"each at least {self.at_least:.0%} of the bandwidth"
+        if not shares:
+            return [Outcome(self.group, text, "no time", None)]
+        least, label = min(shares)
+        return [Outcome(self.group, text, f"{least:.0%} ({label}) of {len(shares)}", least >= self.at_least)]
+
 
 @dataclass(frozen=True)
 class CompileGoal:
@@ -69,6 +98,19 @@ class CompileGoal:
 
     suite: str
     below: float
+
+    def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
+        """The slowest of all."""
+        rows = [
+            row
+            for row in (report.row(OURS) for report in reports)
+            if row is not None and row.compile_seconds is not None
+        ]
+        text = f"compiled in less than {self.below:g} s each"
+        if not rows:
+            return [Outcome(WHOLE_SUITE, text, "no time", None)]
+        slowest = max(row.compile_seconds or 0.0 for row in rows)
+        return [Outcome(WHOLE_SUITE, text, f"at most {slowest:.1f} s of {len(rows)}", slowest < self.below)]
 
 
 Goal = RatioGoal | RateGoal | ShareGoal | CompileGoal
@@ -107,54 +149,4 @@ GOALS: tuple[Goal, ...] = (
 
 def evaluate(suite: str, reports: Sequence[GpuReport], goals: Sequence[Goal] = GOALS) -> list[Outcome]:
     """The outcome of every goal of a suite; without a verdict where nothing was measured."""
-    return [_JUDGES[type(goal)](goal, reports) for goal in goals if goal.suite == suite]
-
-
-def _ratio(goal: RatioGoal, reports: Sequence[GpuReport]) -> Outcome:
-    kind = "each" if goal.each else "geomean"
-    text = f"{kind} at least {goal.at_least:g}× over {goal.peer}"
-    mean = next((m for m in means(reports) if (m.group, m.peer) == (goal.group, goal.peer)), None)
-    if mean is None:
-        return Outcome(goal.group, text, "no time", None)
-    figure = mean.least if goal.each else mean.geomean
-    return Outcome(goal.group, text, f"{figure:.3f}× of {mean.count}", figure >= goal.at_least)
-
-
-def _rate(goal: RateGoal, reports: Sequence[GpuReport]) -> Outcome:
-    text = f"at least {goal.at_least:g} TF/s"
-    report = next((report for report in reports if report.label == goal.label), None)
-    row = None if report is None else _ours(report)
-    if report is None or row is None or row.timing is None:
-        return Outcome(goal.label, text, "no time", None)
-    rate = report.flops / row.timing.median_s / 1e12
-    return Outcome(goal.label, text, f"{rate:.0f} TF/s", rate >= goal.at_least)
-
-
-def _share(goal: ShareGoal, reports: Sequence[GpuReport]) -> Outcome:
-    shares = [(share, one.label) for one in reports if goal.group in one.groups and (share := one.share(OURS))]
-    text = f"each at least {goal.at_least:.0%} of the bandwidth"
-    if not shares:
-        return Outcome(goal.group, text, "no time", None)
-    least, label = min(shares)
-    return Outcome(goal.group, text, f"{least:.0%} ({label}) of {len(shares)}", least >= goal.at_least)
-
-
-def _compile(goal: CompileGoal, reports: Sequence[GpuReport]) -> Outcome:
-    rows = [row for row in map(_ours, reports) if row is not None and row.compile_seconds is not None]
-    text = f"compiled in less than {goal.below:g} s each"
-    if not rows:
-        return Outcome(WHOLE_SUITE, text, "no time", None)
-    slowest = max(row.compile_seconds or 0.0 for row in rows)
-    return Outcome(WHOLE_SUITE, text, f"at most {slowest:.1f} s of {len(rows)}", slowest < goal.below)
-
-
-def _ours(report: GpuReport) -> GpuRow | None:
-    return next((row for row in report.rows if row.name == OURS), None)
-
-
-_JUDGES: Mapping[type, Callable[[Any, Sequence[GpuReport]], Outcome]] = {
-    RatioGoal: _ratio,
-    RateGoal: _rate,
-    ShareGoal: _share,
-    CompileGoal: _compile,
-}
+    return judged([goal for goal in goals if goal.suite == suite], reports)

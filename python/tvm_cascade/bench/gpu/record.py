@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OURS, OWN
-from tvm_cascade.bench.record import Row, Status
+from tvm_cascade.bench.record import Row, Status, Table
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class GpuRow(Row):
 
 
 @dataclass(frozen=True)
-class GpuReport:
+class GpuReport(Table[GpuRow]):
     """One workload's table.
 
     Attributes
@@ -52,15 +52,6 @@ class GpuReport:
     bytes: int
     rows: tuple[GpuRow, ...]
     limit_s: float | None = None
-
-    def row(self, name: str) -> GpuRow | None:
-        """The row of that name; None where the table has none."""
-        return next((row for row in self.rows if row.name == name), None)
-
-    def seconds(self, name: str) -> float | None:
-        """The median of a row; None where it has no time."""
-        row = self.row(name)
-        return None if row is None or row.timing is None else row.timing.median_s
 
     @property
     def best_peer(self) -> str | None:

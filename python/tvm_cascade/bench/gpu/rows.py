@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,10 +17,8 @@ from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
 from tvm_cascade.bench.gpu.torch_peers import forget_compiled
 from tvm_cascade.bench.peers import Absent
-from tvm_cascade.bench.record import Status
+from tvm_cascade.bench.record import Status, finite, judged, told
 from tvm_cascade.evaluate.tolerance import Comparison
-
-_LONGEST_MESSAGE = 300
 
 
 @dataclass
@@ -69,7 +66,7 @@ class Bench:
             )
             exact = check.Exact(problem)
         except Exception as error:  # such as too little memory, or a device that an earlier kernel has broken
-            return [GpuRow(name, Status.FAILED, f"no reference: {_told(error)}") for name in self.peers]
+            return [GpuRow(name, Status.FAILED, f"no reference: {told(error)}") for name in self.peers]
         rows: dict[str, GpuRow] = {}
         programs: dict[str, Prepared] = {}
         for name, prepare in self.peers.items():
@@ -79,7 +76,7 @@ class Bench:
         timings = measure({name: program.run for name, program in programs.items()}, self.plan, self.clock)
         for name, timing in timings.items():
             if isinstance(timing, Exception):
-                rows[name] = replace(rows[name], status=Status.FAILED, note=f"while timed: {_told(timing)}")
+                rows[name] = replace(rows[name], status=Status.FAILED, note=f"while timed: {told(timing)}")
             else:
                 rows[name] = replace(rows[name], timing=timing)
         return list(rows.values())
@@ -100,7 +97,7 @@ class Bench:
             if name in OWN:
                 row = self._closer(row, prepare, problem, prepared, first)
         except Exception as error:  # one program that does not build or run must not hide the others
-            return GpuRow(name, Status.FAILED, _told(error)), None
+            return GpuRow(name, Status.FAILED, told(error)), None
         return row, prepared
 
     def _closer(self, row: GpuRow, prepare: Prepare, problem: AnyProblem, prepared: Prepared, first: Any) -> GpuRow:
@@ -108,7 +105,7 @@ class Bench:
         equal = check.reruns_equal(problem, prepared, first)
         comparison = self._against_oracle(row.name, prepare, problem)
         row = replace(
-            row, reruns_equal=equal, oracle_error=_finite(comparison.max_error), oracle_allowed=comparison.allowed
+            row, reruns_equal=equal, oracle_error=finite(comparison.max_error), oracle_allowed=comparison.allowed
         )
         wrong = [] if row.status is Status.TIMED else [row.note]
         wrong += [] if equal else ["further runs gave other bits"]
@@ -128,25 +125,9 @@ def _judged(name: str, output: Any, exact: check.Exact) -> GpuRow:
     unwritten = int(output.isnan().sum())
     if unwritten:
         return GpuRow(name, Status.WRONG, f"{unwritten} elements are NaN, or were not written")
-    found = exact.judge(output)
-    return GpuRow(
-        name,
-        Status.TIMED if found.ok else Status.WRONG,
-        "" if found.ok else found.message,
-        max_error=_finite(found.max_error),
-        allowed=found.allowed,
-    )
-
-
-def _finite(error: float) -> float | None:
-    return error if math.isfinite(error) else None  # JSON has no infinity
+    return judged(GpuRow(name, Status.TIMED), exact.judge(output))
 
 
 def _wait(torch: Any, device: str) -> None:
     if device != "cpu":
         torch.cuda.synchronize()
-
-
-def _told(error: Exception) -> str:
-    message = " ".join(str(error).split())
-    return f"{type(error).__name__}: {message[:_LONGEST_MESSAGE]}"

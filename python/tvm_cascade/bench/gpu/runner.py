@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tvm_cascade.bench.gpu import device, goals, markdown, peers, suites, table
 from tvm_cascade.bench.gpu.ahead import compiled_ahead
@@ -17,6 +15,7 @@ from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport
 from tvm_cascade.bench.gpu.rows import Bench
 from tvm_cascade.bench.gpu.summary import means
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan
+from tvm_cascade.bench.record import check_files, write_json
 from tvm_cascade.bench.table import console, print_goals
 from tvm_cascade.errors import OptionError
 
@@ -76,9 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError("a number of processes, for a suite of rows", str(args.jobs), "--jobs", hint)
     rows = peers.chosen(args.peers, peers.ROW_PEERS if of_rows else peers.PEERS)
     entries = suites.entries(args.suite, args.only)
-    for path in (args.json, args.markdown):
-        if path is not None and not path.parent.is_dir():
-            raise OptionError("a file in a folder that exists", str(path), "--json and --markdown")
+    check_files(json=args.json, markdown=args.markdown)
     torch = device.torch_on_gpu(args.suite)
     clock, shown = DeviceClock(torch), console()
     memory = measured(torch, clock, device.DEVICE) if of_rows else None
@@ -100,17 +97,16 @@ def run(args: argparse.Namespace) -> int:
 
 def write(args: argparse.Namespace, where: GpuEnvironment, plan: GpuPlan, reports: list[GpuReport]) -> None:
     """Write what was found so far to the files of `--json` and `--markdown`."""
-    if args.json is not None:
-        plain: dict[str, Any] = {
-            "format": JSON_FORMAT,
-            "suite": args.suite,
-            "environment": dataclasses.asdict(where),
-            "plan": dataclasses.asdict(plan),
-            "workloads": [{**dataclasses.asdict(one), "best_peer": one.best_peer} for one in reports],
-            "means": [dataclasses.asdict(mean) for mean in means(reports)],
-            "goals": [dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, reports)],
-        }
-        args.json.write_text(json.dumps(plain, indent=1) + "\n")
+    write_json(
+        args.json,
+        format=JSON_FORMAT,
+        suite=args.suite,
+        environment=dataclasses.asdict(where),
+        plan=dataclasses.asdict(plan),
+        workloads=[{**dataclasses.asdict(one), "best_peer": one.best_peer} for one in reports],
+        means=[dataclasses.asdict(mean) for mean in means(reports)],
+        goals=[dataclasses.asdict(outcome) for outcome in goals.evaluate(args.suite, reports)],
+    )
     if args.markdown is not None:
         before = args.markdown.read_text() if args.markdown.exists() else ""
         written = markdown.section(args.suite, where, plan, reports)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.programs import gradients, normalisation, softmax
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.programs.program import Builder
+from tvm_cascade.bench.suites import selected
 from tvm_cascade.bench.workload import Workload
-from tvm_cascade.errors import WorkloadError
 
 _LARGEST_BYTES = 16 * 2**30
 """Of a workload's tensors; a length that needs more is left out."""
@@ -214,14 +215,9 @@ def entries(suite: str, only: Sequence[str] = ()) -> list[GpuEntry]:
     WorkloadError
         When there is no such suite, or something in `only` is not in it.
     """
-    if suite not in _SUITES:
-        raise WorkloadError(f"a suite among {', '.join(SUITES)}", repr(suite))
-    found = [entry for entry in _SUITES[suite]() if entry.workload.bytes() <= _LARGEST_BYTES]
-    if unknown := [name for name in only if not any(name in _names(entry) for entry in found)]:
-        labels = ", ".join(entry.label for entry in found)
-        raise WorkloadError(f"labels among {labels}", ", ".join(unknown), f"suite `{suite}`")
-    return [entry for entry in found if not only or _names(entry) & set(only)]
+    fitting = {name: partial(_fitting, listed) for name, listed in _SUITES.items()}
+    return selected(fitting, suite, only, lambda entry: (entry.label, entry.workload.name, *entry.groups))
 
 
-def _names(entry: GpuEntry) -> set[str]:
-    return {entry.label, entry.workload.name, *entry.groups}
+def _fitting(listed: Callable[[], list[GpuEntry]]) -> list[GpuEntry]:
+    return [entry for entry in listed() if entry.workload.bytes() <= _LARGEST_BYTES]
