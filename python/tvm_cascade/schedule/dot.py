@@ -7,6 +7,7 @@ last.
 
 from __future__ import annotations
 
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Block, Nest, power_of_two_divisor
@@ -25,7 +26,7 @@ def find_dot(loop: FusedLoop, cpu: Cpu, contractions: set[str]) -> str | None:
     (axis,) = plan.reduce
     inside = plan.last_axis()
     contiguous = all(plan.step(access, axis) in (0, 1) for access in plan.loads)
-    if reduction is None or reduction[0].name != "sum" or not contiguous or inside is None or inside in loop.rows:
+    if reduction is None or reduction[0] is not SUM or not contiguous or inside is None or inside in loop.rows:
         return None
     lanes = cpu.lanes(str(plan.stores[0].buffer.ty.dtype))
     return plan.name if power_of_two_divisor(plan.extents[axis], lanes) > 1 else None

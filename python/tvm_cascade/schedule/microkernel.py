@@ -14,7 +14,9 @@ from functools import cache
 
 from tvm import tirx
 
+from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.extent import Extent, extent_of, product
+from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.reducers import split_reduction
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.nest_schedule import Loop, Nest, power_of_two_divisor
@@ -64,20 +66,14 @@ def find_contraction(
     if len(plan.stores) != 1 or not plan.reduce:
         return None
     reduction = split_reduction(plan.stores[0])
-    if reduction is None or reduction[0].name != "sum":
-        return None
     lanes = plan.last_axis() if lanes is None else lanes
-    operands = [(access, plan.axes_of(access)) for access in plan.loads]
-    operands = [(access, axes) for access, axes in operands if axes & plan.reduce]
-    along = [(access, axes) for access, axes in operands if lanes in axes]
-    across = [axes for _, axes in operands if lanes not in axes]
-    if lanes is None or lanes in plan.reduce | outside or not along or not across:
+    if reduction is None or reduction[0] is not SUM or lanes is None or lanes in plan.reduce | outside:
         return None
-    shared = frozenset.intersection(*(axes for _, axes in along))
-    others = [a for a in plan.spatial if a not in shared | outside and any(a in axes for axes in across)]
-    if not others:
+    operands = [access for access in plan.loads if plan.axes_of(access) & plan.reduce]
+    axes = product_axes([plan.axes_of(o) for o in operands], lanes, [a for a in plan.spatial if a not in outside])
+    if axes is None:
         return None
-    packed = tuple(access for access, _ in along if plan.step(access, lanes) != 1)
+    packed = tuple(operands[k] for k in axes.along if plan.step(operands[k], lanes) != 1)
     dims = [(access.buffer, packed_dim(plan, access, lanes)) for access in packed]
     if any(dim is None or any(b.same_as(buffer) and d != dim for b, d in dims) for buffer, dim in dims):
         return None
@@ -88,7 +84,7 @@ def find_contraction(
         extent = plan.extents[axis]
         return extent if isinstance(extent, int) else math.inf
 
-    return Contraction(lanes, max(others, key=length), tuple(first))
+    return Contraction(lanes, max(axes.rows, key=length), tuple(first))
 
 
 def register_tile(lanes: int, rows: int, cpu: Cpu, dtype: str, whole: bool = False) -> tuple[int, int, int]:

@@ -19,8 +19,9 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import function_name
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
 
 LEVELS: tuple[tuple[float, float], ...] = ((2e6, 128.0), (200e6, 27.0), (math.inf, 9.0))
 """(bytes that fit, bytes per ns) of each level of memory, nearest first."""
@@ -118,14 +119,12 @@ def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | Non
     if stage.reducer is not SUM:
         return None
     loads = [load for load in loads_of(value) if uses(load, stage.reduce)]
-    beside = tuple(load for load in loads if uses(load, [lanes]))
-    across = [load for load in loads if not uses(load, [lanes])]
-    shared = [v for v in stage.spatial if all(uses(load, [v]) for load in beside)]
-    rows = [v for v in stage.spatial if not _among(v, shared) and any(uses(load, [v]) for load in across)]
-    rows = [v for v in rows if int(lookup(stage.extents, v)) > 1]
-    if not beside or not rows:
+    outputs = [v for v in stage.spatial if int(lookup(stage.extents, v)) > 1]
+    axes = product_axes([set(variables_of(load)) for load in loads], lanes, outputs)
+    if axes is None:
         return None
-    return Product(lanes, max(rows, key=lambda v: int(lookup(stage.extents, v))), beside)
+    rows = max(axes.rows, key=lambda v: int(lookup(stage.extents, v)))
+    return Product(lanes, rows, tuple(loads[k] for k in axes.along))
 
 
 def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr]) -> float:
@@ -203,7 +202,3 @@ def operations_of(value: ir.Expr) -> int:
     kinds = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min, ir.Call)
     tvm_ffi.structural_walk(value, [(kind, count) for kind in kinds])
     return total
-
-
-def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
-    return any(var.same_as(other) for other in others)
