@@ -80,11 +80,6 @@ ALLOWED: dict[str, set[str]] = {
 THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 
-# Circles of imports that are still there; each goes with the wall that closes it, and no other may come.
-KNOWN_CIRCLES = {
-    frozenset({"tvm_cascade.tile.kernels.consumer", "tvm_cascade.tile.kernels.stream"}),
-}
-
 # Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
 # rests on, are compared with float64 to its last digits, and clocks with clocks.
 OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
@@ -206,11 +201,8 @@ def imports_have_no_circles(tree: Tree) -> Iterator[Violation]:
         named = {found for node in module.nodes for found in module.imported(node)}
         found = {whole if whole in modules else whole.rpartition(".")[0] for whole in named}
         read[name] = (found & modules.keys()) - {name}
-    found_circles = circles(read)
-    for circle in sorted(found_circles - KNOWN_CIRCLES, key=sorted):
+    for circle in sorted(circles(read), key=sorted):
         yield modules[min(circle)].breaks(f"modules import each other: {', '.join(sorted(circle))}")
-    for circle in sorted((c for c in KNOWN_CIRCLES - found_circles if c <= modules.keys()), key=sorted):
-        yield modules[min(circle)].breaks("no circle any more: strike it out of KNOWN_CIRCLES")
 
 
 def circles(read: Mapping[str, Set[str]]) -> set[frozenset[str]]:

@@ -104,12 +104,6 @@ def test_a_table_of_layers_with_a_circle_is_told(tmp_path: Path, monkeypatch: py
     assert "the table of layers has a circle" in found.told
 
 
-def test_a_known_circle_that_is_gone_is_struck_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lint, "KNOWN_CIRCLES", {frozenset({"tvm_cascade", "tvm_cascade.errors"})})
-    (found,) = lint.violations(checkout(tmp_path, {}))
-    assert found.told == "no circle any more: strike it out of KNOWN_CIRCLES"
-
-
 def test_a_folder_without_modules_is_no_checkout(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no modules"):
         lint.violations(tmp_path)

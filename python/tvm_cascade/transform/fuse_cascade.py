@@ -30,8 +30,7 @@ def fuse_cascade(
 
     Parameters
     ----------
-    sch : an open schedule whose function has not been scheduled yet. Tiles are cut for the function's own target, else
-        for TVM's current one, else for a CPU.
+    sch : an open schedule, without work on its loops. Tiles are cut for its function's target, or TVM's current one.
     blocks : reduction blocks of one cascade, by name or handle.
     tile, segments, lanes, reference : see `FuseOptions`.
     func_name : the function to work on.
