@@ -294,7 +294,6 @@ BAD = {
     "other target": (["run", "attention", "--target", "opencl"], "of kind llvm"),
     "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target`"),
     "target that is no JSON": (["explain", "attention", "--target", "{kind"], "--target"),
-    "a CPU's target": (["explain", "attention", "--target", "llvm"], "leave it out for the CPU"),
     "unknown input": (["numerics", "variance", "--inputs", "bogus"], "--inputs"),
     "unknown code": (["reasons", "no_such"], "codes among"),
     "state in no folder": (["fuzz", "--algebra", "1", "--state", "/nonexistent/x.jsonl"], "--state"),

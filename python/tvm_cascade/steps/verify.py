@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
 from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.errors import FoldError
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Shift, Step, StepProgram, Tuple
@@ -106,7 +106,7 @@ class _Verifier:
         self.combined |= set(components)
 
     def _reads(self, step: object, expressions: Iterable[sp.Expr], known: Collection[sp.Symbol]) -> None:
-        read = set().union(*(e.free_symbols for e in expressions))
+        read = {s for e in expressions for s in e.free_symbols - _dtypes(e)}
         self._require(read <= set(known), "only what is defined before is read", _names(read - set(known)), step)
 
     def _require(self, holds: bool, expected: str, found: str, step: object) -> None:
@@ -118,6 +118,11 @@ def _lifts(step: Element | Reduce | Tuple) -> tuple[sp.Expr, ...]:
     if isinstance(step, Tuple):
         return step.lifts
     return (step.expression,) if isinstance(step, Element) else (step.lift,)
+
+
+def _dtypes(expression: sp.Expr) -> set[sp.Symbol]:
+    """The names of dtypes, which are symbols too."""
+    return {rounding.args[1] for rounding in expression.atoms(Round)}
 
 
 def _names(symbols: Iterable[sp.Symbol]) -> str:
