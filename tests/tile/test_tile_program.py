@@ -16,7 +16,7 @@ from tvm_cascade.bench.programs.program import Precision
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import Accumulate, TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
-from tvm_cascade.tile.steps import ElementValue, Reduce
+from tvm_cascade.tile.steps import RegisterElement, TileReduce
 
 from ..golden.compare import assert_golden
 from . import folds
@@ -61,28 +61,28 @@ def test_the_program_of_a_tile(name: str) -> None:
 
 def test_one_exponential_an_element_serves_the_sum_and_the_product() -> None:
     program = tile_program(attention_of("full"))
-    values = [step for step in program.steps if isinstance(step, ElementValue)]
+    values = [step for step in program.body.steps if isinstance(step, RegisterElement)]
     (accumulation,) = program.accumulations
     assert len(values) == 1 and values[0].in_place and accumulation.weight == values[0].symbol
-    assert any(isinstance(step, Reduce) and step.lift == values[0].symbol for step in program.steps)
+    assert any(isinstance(step, TileReduce) and step.lift == values[0].symbol for step in program.body.steps)
 
 
 def test_lanes_exchange_only_what_a_reference_reads() -> None:
     program = tile_program(attention_of("full"))
-    assert {str(step.component) for step in program.steps if isinstance(step, Reduce) and step.across_lanes} == {
-        "row_max_0"
-    }
+    assert {
+        str(step.component) for step in program.body.steps if isinstance(step, TileReduce) and step.across_lanes
+    } == {"row_max_0"}
 
 
 def test_a_factor_of_the_score_is_left_to_the_exponent_and_to_the_end_of_the_maximum() -> None:
     program = tile_program(attention_of("full"))
-    maximum = next(step for step in program.steps if isinstance(step, Reduce))
+    maximum = next(step for step in program.body.steps if isinstance(step, TileReduce))
     assert str(program.element.map) == "score" and str(maximum.lift) == "r" and str(maximum.outer) == "p/8"
 
 
 def test_a_negative_factor_turns_a_maximum_into_a_minimum() -> None:
     program = tile_program(folds.program(folds.log_sum_exp, "float16", scale=-0.5))
-    maximum = next(step for step in program.steps if isinstance(step, Reduce))
+    maximum = next(step for step in program.body.steps if isinstance(step, TileReduce))
     assert maximum.reducer is MIN and maximum.reducer is not MAX and str(maximum.outer) == "-p/2"
 
 

@@ -117,7 +117,7 @@ class _Run:
             shifted = [value(step.expression, scope) if step.moves else scope[step.component] for scope in self.scopes]
             self.parts.setdefault(step.component, []).extend(shifted)
         elif isinstance(step, Combine):
-            for component, reducer in zip(step.components, step.reducers, strict=True):
+            for component, reducer in step.combined:
                 self.values[component] = self.arithmetic.total(reducer, self.parts[component])
         elif isinstance(step, Tuple):
             sides = [{s: state.values[s] for s in step.components} for state in self.holding]

@@ -41,6 +41,11 @@ class Element:
     symbol: sp.Symbol
     expression: sp.Expr
 
+    @property
+    def lifts(self) -> tuple[sp.Expr, ...]:
+        """What is computed at every position."""
+        return (self.expression,)
+
     def __str__(self) -> str:
         return f"element   {self.symbol} = {formula(self.expression)}"
 
@@ -52,6 +57,16 @@ class Reduce:
     component: sp.Symbol
     reducer: Reducer
     lift: sp.Expr
+
+    @property
+    def components(self) -> tuple[sp.Symbol, ...]:
+        """The one that it is a share of."""
+        return (self.component,)
+
+    @property
+    def lifts(self) -> tuple[sp.Expr, ...]:
+        """What is computed at every position."""
+        return (self.lift,)
 
     def __str__(self) -> str:
         return f"reduce    {self.component}: {self.reducer} over {formula(self.lift)}"
@@ -153,6 +168,11 @@ class Combine:
     components: tuple[sp.Symbol, ...]
     reducers: tuple[Reducer, ...]
 
+    @property
+    def combined(self) -> tuple[tuple[sp.Symbol, Reducer], ...]:
+        """Each component with its ⊕."""
+        return tuple(zip(self.components, self.reducers, strict=True))
+
     def __str__(self) -> str:
         return f"combine   {', '.join(map(str, self.components))}"
 
@@ -168,7 +188,10 @@ class Finish:
         return f"finish    {self.result} = {formula(self.expression)}"
 
 
-Step = Element | Reduce | Tuple | Move | Scale | Shift | Combine
+OverPositions = Element | Reduce | Tuple
+"""Steps that compute something at every position."""
+
+Step = OverPositions | Move | Scale | Shift | Combine
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Round
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.reducer import EXTREMES
+from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
-from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Shift, Step, StepProgram, Tuple
+from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Reduce, Scale, Shift, Step, StepProgram
 
 _HINT = "this is a defect of tvm-cascade; please report the program"
 
@@ -67,7 +68,7 @@ class _Verifier:
             known = known | {finish.result}
 
     def _step(self, step: Step) -> None:
-        if isinstance(step, (Element, Reduce, Tuple)):
+        if isinstance(step, OverPositions):
             self._positions(step)
         elif isinstance(step, Move):
             self._require(
@@ -86,8 +87,8 @@ class _Verifier:
         else:
             self._combine(step)
 
-    def _positions(self, step: Element | Reduce | Tuple) -> None:
-        self._reads(step, _lifts(step), self.values)
+    def _positions(self, step: OverPositions) -> None:
+        self._reads(step, step.lifts, self.values)
         if isinstance(step, Element):
             self.values.add(step.symbol)
         elif isinstance(step, Reduce):
@@ -106,23 +107,12 @@ class _Verifier:
         self.combined |= set(components)
 
     def _reads(self, step: object, expressions: Iterable[sp.Expr], known: Collection[sp.Symbol]) -> None:
-        read = {s for e in expressions for s in e.free_symbols - _dtypes(e)}
+        read = set().union(*(strip_rounding(e).free_symbols for e in expressions))
         self._require(read <= set(known), "only what is defined before is read", _names(read - set(known)), step)
 
     def _require(self, holds: bool, expected: str, found: str, step: object) -> None:
         if not holds:
             raise FoldError(expected, found, str(step), _HINT)
-
-
-def _lifts(step: Element | Reduce | Tuple) -> tuple[sp.Expr, ...]:
-    if isinstance(step, Tuple):
-        return step.lifts
-    return (step.expression,) if isinstance(step, Element) else (step.lift,)
-
-
-def _dtypes(expression: sp.Expr) -> set[sp.Symbol]:
-    """The names of dtypes, which are symbols too."""
-    return {rounding.args[1] for rounding in expression.atoms(Round)}
 
 
 def _names(symbols: Iterable[sp.Symbol]) -> str:

@@ -25,9 +25,10 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.analysis.expression import AtomTable, NotExpressible
 from tvm_cascade.analysis.tir import dtype_of, loads_of
+from tvm_cascade.steps.program import Element, Reduce, Shift, Step
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.steps import Accumulate, Combine, ElementValue, Reduce, Step
+from tvm_cascade.tile.steps import Accumulate
 
 _LARGEST_SUM = 2.0**14
 """Of a lane's weights in a tile, or less where a narrow dtype would not hold each of them then."""
@@ -49,7 +50,7 @@ class Held:
     most: float
 
     def __str__(self) -> str:
-        return f"held       without {self.extreme}, where {self.guard} gains {self.most:.0f} a lane at most"
+        return f"held      without {self.extreme}, where {self.guard} gains {self.most:.0f} a lane at most"
 
 
 def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> sp.Symbol | None:
@@ -75,7 +76,7 @@ def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: S
         return None
     weights: dict[sp.Symbol, sp.Expr] = {}
     for step in steps:
-        if isinstance(step, ElementValue):
+        if isinstance(step, Element):
             weights[step.symbol] = step.expression.xreplace(weights)
     sums = [s for s in steps if isinstance(s, Reduce) and s.component != extreme]
     guards = [s for s in sums if s.reducer is SUM and s.lift in weights and weights[s.lift].is_nonnegative]
@@ -101,7 +102,7 @@ def _follows_an_extreme(reference: Reference, stream: Stream) -> bool:
 
 
 def _read_by_shifts(extreme: sp.Symbol, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> bool:
-    shifts = [s.shift for s in (*steps, *accumulations) if isinstance(s, (Combine, Accumulate))]
+    shifts = [step.expression for step in steps if isinstance(step, Shift)] + [a.shift for a in accumulations]
     return any(shift != extreme and extreme in shift.free_symbols for shift in shifts)
 
 

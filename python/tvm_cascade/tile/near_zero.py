@@ -61,7 +61,7 @@ class NearZero:
         return int(np.float32(self.largest).view(np.int32))
 
     def __str__(self) -> str:
-        return f"near zero  {self.function} by {len(self.coefficients)} coefficients where |score| ≤ {self.largest:.3g}"
+        return f"near zero {self.function} by {len(self.coefficients)} coefficients where |score| ≤ {self.largest:.3g}"
 
 
 def bits_of(value: ir.Expr) -> ir.Expr:

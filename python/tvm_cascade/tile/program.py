@@ -3,15 +3,15 @@
 A tile program says what is computed, in which order and at which level (per register, per row, per accumulator); it
 does not say how data moves or who computes it: that is a skeleton's (`tile.kernels`). It prints as text:
 
-    registers  r = score, element = 0.125·r
-    reduce     row_max_0: max over r, across lanes, then 0.125·p
+    registers r = score, element = 0.125·r
+    reduce    row_max_0: max over r, across lanes, then 0.125·p
     …
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import sympy as sp
 from tvm import ir
@@ -19,20 +19,24 @@ from tvm import ir
 from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import formula
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM, Reducer
+from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.algebra.sum_law import NARROW_RANGE
+from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order
+from tvm_cascade.steps.verify import verify
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
-from tvm_cascade.tile.element import REGISTER, Element, read_element, varies
+from tvm_cascade.tile.element import REGISTER, read_element, varies
+from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
 from tvm_cascade.tile.held import Held, find_held, free_extreme
 from tvm_cascade.tile.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.tile.shape import Product, Stream
-from tvm_cascade.tile.steps import PARTIAL, Accumulate, ElementValue, Reduce, RowValue, Step, StepPlanner
+from tvm_cascade.tile.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.dead_tiles import dead_positions
+from tvm_cascade.transform.elements import plan_elements
 
 LARGEST_SCALED = 2.0e38
 """Elements up to this may be multiplied by log₂e in float32."""
@@ -44,27 +48,23 @@ class TileProgram:
 
     Attributes
     ----------
-    steps : in order; afterwards the accumulations.
+    body : the steps of what has one value a row, refined for registers; afterwards the accumulations.
     row_inputs, position_inputs : symbols that stand for inputs, once a row or once a position, as TIR over the frame.
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
-    remembered : components and references whose value before the tile's own moves is read.
-    decay : see `ShiftPlan`.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
     held : how tiles are folded in without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
 
     stream: Stream
-    element: Element
-    steps: tuple[Step, ...]
+    element: ScoreElement
+    body: StepProgram
     accumulations: tuple[Accumulate, ...]
     row_inputs: dict[sp.Symbol, ir.Expr]
     position_inputs: dict[sp.Symbol, ir.Expr]
     conditions: dict[sp.Symbol, ir.Expr]
     across_lanes: frozenset[sp.Symbol]
-    remembered: frozenset[sp.Symbol]
-    decay: dict[sp.Symbol, float] = field(default_factory=dict)
     skip: tuple[ir.Expr, ...] = ()
     held: Held | None = None
     near_zero: NearZero | None = None
@@ -77,12 +77,12 @@ class TileProgram:
     def __str__(self) -> str:
         stream, element = self.stream, self.element
         dtypes = dtypes_text(stream.left.dtype, stream.right.dtype)
-        lines = [f"score      {stream.left} @ {stream.right}ᵀ {dtypes}", f"registers  r = {formula(element.map)}"]
+        lines = [f"score     {stream.left} @ {stream.right}ᵀ {dtypes}", f"registers r = {formula(element.map)}"]
         lines += [str(self.near_zero)] if self.near_zero else []
-        lines += [f"mask       r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
-        lines += [str(step) for step in (*self.steps, *self.accumulations, *([self.held] if self.held else []))]
-        lines += [f"finish     {result} = {formula(e)}" for result, e in stream.fold.finish.items()]
-        lines += [f"store      {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
+        lines += [f"mask      r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
+        lines += map(str, (*self.body.steps, *self.accumulations, *([self.held] if self.held else [])))
+        lines += map(str, self.body.finish)
+        lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
         return "\n".join(lines)
 
 
@@ -96,13 +96,18 @@ def build_program(stream: Stream) -> TileProgram:
     """
     atoms = list(stream.group.atoms.atoms.values())
     element = read_element(atoms, stream.score, stream.group.frame.axis, stream.factor)
-    return _Builder(stream, element).run()
+    return _Refinement(stream, element).run()
 
 
-class _Builder(StepPlanner):
-    def __init__(self, stream: Stream, element: Element) -> None:
-        super().__init__(stream.fold, stream.row_components, stream.dims)
+class _Refinement:
+    """A pass over the step program: products go to the tensor cores, the rest is brought to registers."""
+
+    def __init__(self, stream: Stream, element: ScoreElement) -> None:
         self.stream, self.element = stream, element
+        plan = plan_elements(stream.fold.components, [], stream.dims)
+        self.program, self.lifts = program_of(stream.fold, plan.temporaries, plan.lifts), plan.lifts
+        self.meaning = {temporary.symbol: temporary.expression for temporary in plan.temporaries}
+        self.products = {product.component.symbol for product in stream.products}
         values = {product.symbol for product in stream.products}
         known = values | element.values.keys()
         atoms = [a for a in stream.group.atoms.atoms.values() if a.symbol not in known]
@@ -111,29 +116,48 @@ class _Builder(StepPlanner):
         self.row_inputs = {s: e for s, e in inputs.items() if s not in self.position_inputs}
         self.conditions = {a.symbol: a.expression for a in atoms if a.indicator}
         self.moving: set[sp.Symbol] = {REGISTER, *self.position_inputs, *self.conditions}
-        self.meaning = {temporary.symbol: temporary.expression for temporary in self.temporaries}
+        self.waiting: dict[sp.Symbol, sp.Expr] = {}
+        self.steps: list[Step] = []
         self.across = self._across_lanes()
         self.safe = all(
             v.is_number and (not v.is_finite or abs(float(v)) < LARGEST_SCALED) for v in element.masked_values
         )
+        verify(self.program, known | inputs.keys() | self.conditions.keys())
 
     def run(self) -> TileProgram:
-        self.plan()
+        for step in self.program.steps:
+            self._refine(step)
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
         extreme = free_extreme(self.stream, self.steps, accumulations)
         held = find_held(extreme, self.steps, accumulations)
         return TileProgram(
-            self.stream, self.element, tuple(self.steps), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self._remembered(), self.shifts.decay, self._skip(extreme), held,
-            find_near_zero(self.element.map),
+            self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
+            self.conditions, frozenset(self.across), self._skip(extreme), held, find_near_zero(self.element.map),
         )  # fmt: skip
+
+    def _refine(self, step: Step) -> None:
+        """Appends a step as registers take it; elements wait for what reads them."""
+        if isinstance(step, Element):
+            self.waiting[step.symbol] = step.expression
+        elif isinstance(step, (Reduce, Shift)) and step.component in self.products:
+            return
+        elif isinstance(step, Reduce):
+            self.steps.append(self._reduction(step))
+        elif not isinstance(step, Combine) or self.products.isdisjoint(step.components):
+            self.steps.append(step)
+
+    def _body(self) -> StepProgram:
+        """The refined steps; of the components of products nothing is left but their results."""
+        body = StepProgram(tuple(self.steps), self.program.finish, self.program.remembered - self.products)
+        verify(body, self.moving | self.row_inputs.keys() | self.products)
+        return body
 
     def _across_lanes(self) -> set[sp.Symbol]:
         """Components that must be whole in every lane: references read them, or their shift is not linear in them."""
         rows = self.stream.row_components
         symbols = {c.symbol for c in rows}
-        read = {s for r in self.fold.references for s in r.value.free_symbols & symbols}
+        read = {s for move in self.program.moves for s in move.value.free_symbols & symbols}
         whole = {c.symbol for c in rows if c.symbol in read or not (c.reducer is SUM and _is_linear(c.shift, symbols))}
         # What stays put can wait until the end, whatever ⊕ is.
         whole -= {c.symbol for c in rows if c.symbol not in read and not c.moves}
@@ -148,10 +172,10 @@ class _Builder(StepPlanner):
         lift = sp.expand_mul(self.lifts[product.component.symbol]).xreplace({product.symbol: sp.S.One})
         dtype = self._dtype_of(lift, product)
         self._check_range(product, dtype)
-        weight = self.lowered(self._unrounded(lift, dtype))
+        weight = self._lowered(self._unrounded(lift, dtype))
         if not weight.is_Symbol or weight == REGISTER:
-            weight = self.element_value(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
-        shift = self.shifts.shifts[product.component.symbol]
+            weight = self._computed(sp.Symbol(f"weight_{product.component.symbol}", real=True), weight)
+        shift = self.program.shifts[product.component.symbol]
         if shift.free_symbols & {c.symbol for c in self.stream.row_components}:
             raise Unfit(f"{product.component.owner}: moving its reference mixes products with values of rows")
         return Accumulate(product, weight, dtype, shift)
@@ -185,66 +209,61 @@ class _Builder(StepPlanner):
         """A weight is rounded to a dtype, and must not overflow there."""
         weight = product.component.lift.xreplace({product.symbol: sp.S.One}).xreplace(self.element.values)
         weight = weight.xreplace({REGISTER: self.element.map})
-        if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.fold, self.conditions):
+        if dtype in NARROW_RANGE and not is_bounded(weight, FORMATS[dtype].largest, self.stream.fold, self.conditions):
             raise Unfit(f"{product.component.owner}: the weight {weight} may leave the range of {dtype}")
-
-    def _remembered(self) -> frozenset[sp.Symbol]:
-        """Values of rows that are read as they were; products are shifted before any of them changes."""
-        return self.shifts.remembered - {p.component.symbol for p in self.stream.products}
 
     def _products_in_order(self) -> list[Product]:
         """Products whose shift reads others before those: shifts are applied one after the other."""
         by_symbol = {p.component.symbol: p for p in self.stream.products}
-        order = update_order([p.component for p in self.stream.products], self.shifts.shifts)
+        order = update_order([p.component for p in self.stream.products], self.program.shifts)
         if any(len(together) > 1 for together in order):
             raise Unfit("the shifts of several products read each other")
         return [by_symbol[component.symbol] for (component,) in order]
 
-    def lowered(self, expression: sp.Expr) -> sp.Expr:
-        """A lift over registers; the temporaries that it needs are computed first."""
-        expression = super().lowered(expression).xreplace(self.element.values)
+    def _lowered(self, expression: sp.Expr) -> sp.Expr:
+        """A lift over registers; the elements that it needs are computed first."""
+        for symbol in [s for s in self.waiting if s in expression.free_symbols]:
+            self._computed(symbol, self._lowered(self.waiting.pop(symbol)))
+        expression = expression.xreplace(self.element.values)
         return in_base_two(expression, lambda e: bool(e.free_symbols & self.moving), self._hoisted, self.safe)
 
-    def element_value(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
+    def _computed(self, symbol: sp.Symbol, expression: sp.Expr) -> sp.Symbol:
         """A value per register, computed next; or before the first reduction that lifts to the very same."""
         self.moving.add(symbol)
-        reduced = [k for k, s in enumerate(self.steps) if isinstance(s, Reduce) and s.lift == expression]
-        if not reduced or expression == REGISTER:
-            return super().element_value(symbol, expression)
+        end = len(self.steps)
+        reduced = [k for k, s in enumerate(self.steps) if isinstance(s, Reduce) and s.lift == expression != REGISTER]
         for k in reduced:
             self.steps[k] = dataclasses.replace(self.steps[k], lift=symbol)
-        self.steps.insert(reduced[0], ElementValue(symbol, expression))
+        self.steps.insert(min(reduced, default=end), RegisterElement(symbol, expression))
         return symbol
 
-    def outward(self, reducer: Reducer, lift: sp.Expr) -> tuple[Reducer, sp.Expr, sp.Expr]:
-        """max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
+    def _reduction(self, step: Reduce) -> TileReduce:
+        """With max (a·r + b) = a·max r + b, for numbers a > 0 and b; for a < 0 with min."""
+        lift, reducer, outer = self._lowered(step.lift), step.reducer, PARTIAL
         slope = lift.diff(REGISTER)
-        if reducer.plain not in (MAX, MIN) or not slope.is_number or slope == 0:
-            return reducer, lift, PARTIAL
-        offset = sp.expand(lift - slope * REGISTER)
-        if not offset.is_number:
-            return reducer, lift, PARTIAL
-        swapped = {MAX: MIN, MIN: MAX}[reducer.plain]
-        swapped = swapped.from_infinity if reducer.infinite else swapped
-        return swapped if slope < 0 else reducer, REGISTER, slope * PARTIAL + offset
+        is_line = reducer.plain in (MAX, MIN) and slope.is_number and slope != 0
+        if is_line and (offset := sp.expand(lift - slope * REGISTER)).is_number:
+            lift, outer = REGISTER, slope * PARTIAL + offset
+            if slope < 0:
+                swapped = {MAX: MIN, MIN: MAX}[reducer.plain]
+                reducer = swapped.from_infinity if reducer.infinite else swapped
+        return TileReduce(step.component, reducer, lift, outer, step.component in self.across)
 
     def _hoisted(self, expression: sp.Expr) -> sp.Symbol:
-        known = next((s.symbol for s in self.steps if isinstance(s, RowValue) and s.expression == expression), None)
+        of_rows = [step for step in self.steps if isinstance(step, (Scale, Hoisted))]
+        known = next((step.symbol for step in of_rows if step.expression == expression), None)
         if known is None:
-            known = sp.Symbol(f"h_{sum(isinstance(s, RowValue) for s in self.steps)}", real=True)
-            self.steps.append(RowValue(known, expression))
+            known = sp.Symbol(f"h_{len(of_rows)}", real=True)
+            self.steps.append(Hoisted(known, expression))
         return known
 
     def _reuse_registers(self) -> None:
         """The last value per register takes the register's place, where nothing reads the register after it."""
-        last = max((k for k, s in enumerate(self.steps) if isinstance(s, ElementValue)), default=None)
-        if last is None:
-            return
-        later = self.steps[last + 1 :]
-        if not any(isinstance(s, Reduce) and s.lift.has(REGISTER) for s in later):
-            step = self.steps[last]
-            assert isinstance(step, ElementValue)
-            self.steps[last] = ElementValue(step.symbol, step.expression, in_place=True)
+        last = max((k for k, step in enumerate(self.steps) if isinstance(step, RegisterElement)), default=0)
+        step, later = self.steps[last], self.steps[last + 1 :]
+        free = not any(isinstance(s, Reduce) and s.lift.has(REGISTER) for s in later)
+        if isinstance(step, RegisterElement) and free:
+            self.steps[last] = dataclasses.replace(step, in_place=True)
 
 
 def _is_linear(expression: sp.Expr, symbols: set[sp.Symbol]) -> bool:

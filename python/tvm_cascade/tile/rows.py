@@ -13,11 +13,10 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
-from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute
-from tvm_cascade.steps.move import destination, displacement
-from tvm_cascade.steps.program import move_of
+from tvm_cascade.steps.move import departure, destination, displacement
+from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.bits import KeptBits
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
 from tvm_cascade.tile.emit import bind, ptx, put, registers, whole
@@ -38,7 +37,7 @@ from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
 from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
 from tvm_cascade.tile.polynomial import shared_exp2
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.steps import PARTIAL, Combine, ElementValue, Move, Reduce, RowValue
+from tvm_cascade.tile.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.values import TirValues
 
@@ -85,6 +84,7 @@ class RowFold:
     polynomial : of every eight exponentials, how many are no special functions.
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
+    shifted : the components of each row at the references of the tile that is folded in.
     """
 
     program: TileProgram
@@ -94,11 +94,7 @@ class RowFold:
     polynomial: int = 0
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
-
-    @property
-    def fold(self) -> Any:
-        """What is computed."""
-        return self.program.stream.fold
+    shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
 
     def start(self) -> None:
         """The identity, and what rows read of the inputs."""
@@ -109,9 +105,9 @@ class RowFold:
         for component in self.program.stream.row_components:
             for r in ROWS:
                 self.set(component.symbol, r, identity_of(component.reducer, DTYPE))
-        for reference in self.fold.references:
+        for move in self.program.body.moves:
             for r in ROWS:
-                self.set(reference.moved, r, tirx.const(int(reference.scale), DTYPE))
+                self.set(move.moved, r, tirx.const(move.start, DTYPE))
 
     def map_scores(self, tile: ir.Expr, near: NearZero | None = None) -> None:
         """r of every score; `near`: of scores that are small."""
@@ -204,31 +200,41 @@ class RowFold:
         first : nothing was folded before.
         guarded : positions of the tile may lie past the end of the axis.
         """
-        for symbol in sorted(self.program.remembered, key=str):
-            current = self._current(symbol)
+        body = self.program.body
+        for symbol in sorted(body.remembered & body.shifts.keys(), key=str):
             for r in ROWS:
-                self.set(_old(symbol), r, self.values[current][r])
-        for step in self.program.steps:
-            if isinstance(step, Reduce):
-                self._reduce(step, tile, guarded)
-            elif isinstance(step, Combine):
-                self._combine(step, tile)
-            elif isinstance(step, Move):
-                self._move(step.reference, tile, first)
-            elif isinstance(step, RowValue):
+                self.set(_old(symbol), r, self.values[symbol][r])
+        for step in body.steps:
+            self._step(step, tile, first, guarded)
+
+    def _step(self, step: Step, tile: ir.Expr, first: bool, guarded: bool) -> None:
+        if isinstance(step, TileReduce):
+            self._reduce(step, tile, guarded)
+        elif isinstance(step, Shift):
+            for r in ROWS:
+                self.shifted[step.component, r] = write(step.expression, self._before(step.component, r, tile))
+        elif isinstance(step, Combine):
+            for component, reducer in step.combined:
                 for r in ROWS:
-                    self.set(step.symbol, r, write(step.expression, self._row(r, tile, before=step.of_move)))
-            elif isinstance(step, ElementValue):
-                self._element(step, tile)
+                    gained = self.values[_partial(component)][r]
+                    self.set(component, r, combiner_of(reducer)(self.shifted[component, r], gained))
+        elif isinstance(step, Move):
+            self._move(step, tile, first)
+        elif isinstance(step, (Scale, Hoisted)):
+            for r in ROWS:
+                symbols = self._row(r, tile, before=isinstance(step, Scale))
+                self.set(step.symbol, r, write(step.expression, symbols))
+        elif isinstance(step, RegisterElement):
+            self._element(step, tile)
 
     def step_held(self, tile: ir.Expr) -> None:
         """Lifts a tile at the reference as it stands."""
         held = self.program.held
         assert held is not None
-        for step in self.program.steps:
-            if isinstance(step, ElementValue):
+        for step in self.program.body.steps:
+            if isinstance(step, RegisterElement):
                 self._element(step, tile)
-            elif isinstance(step, Reduce) and step.component != held.extreme:
+            elif isinstance(step, TileReduce) and step.component != held.extreme:
                 self._reduce(step, tile, guarded=False)
 
     def all_within(self) -> ir.Expr:
@@ -240,11 +246,13 @@ class RowFold:
 
     def combine_held(self) -> None:
         """Merges what `step_held` lifted into the state."""
-        for step in self.program.steps:
-            if isinstance(step, Combine) and self.program.held and step.component != self.program.held.extreme:
-                for r in ROWS:
-                    own, gained = self.values[step.component][r], self.values[_partial(step.component)][r]
-                    self.set(step.component, r, combiner_of(step.reducer)(own, gained))
+        held = self.program.held
+        assert held is not None
+        for step in self.program.body.steps:
+            for component, reducer in step.combined if isinstance(step, Combine) else ():
+                for r in ROWS if component != held.extreme else ():
+                    own, gained = self.values[component][r], self.values[_partial(component)][r]
+                    self.set(component, r, combiner_of(reducer)(own, gained))
 
     def across_lanes(self) -> None:
         """Every lane gets the whole of what each kept a part of."""
@@ -276,7 +284,7 @@ class RowFold:
                 for e in NEIGHBOURS:
                     emit(j, r, e)
 
-    def _reduce(self, step: Reduce, tile: ir.Expr, guarded: bool) -> None:
+    def _reduce(self, step: TileReduce, tile: ir.Expr, guarded: bool) -> None:
         combine = combiner_of(step.reducer)
         parts = self._array(sp.Symbol("parts"), len(ROWS) * len(NEIGHBOURS))
         for k in range(len(ROWS) * len(NEIGHBOURS)):
@@ -297,23 +305,19 @@ class RowFold:
             inner = Symbols({PARTIAL: whole}, self._row(r, tile, before=False))
             self.set(_partial(step.component), r, write(step.outer, inner))
 
-    def _combine(self, step: Combine, tile: ir.Expr) -> None:
+    def _move(self, step: Move, tile: ir.Expr, first: bool) -> None:
+        kind = TirValues(DTYPE)
         for r in ROWS:
-            shifted = write(step.shift, self._before(step.component, r, tile))
-            gained = self.values[_partial(step.component)][r]
-            self.set(step.component, r, combiner_of(step.reducer)(shifted, gained))
+            stay = self.values[step.moved][r]
+            value = write(step.value, self._row(r, tile, before=False))
+            new = T.Bind(destination(step, value, stay, first, kind))
+            old = T.Bind(departure(new, stay, first, kind))
+            self.set(step.step, r, displacement(step, new, old, kind))
+            if step.reference in self.program.body.remembered:
+                self.set(_old(step.reference), r, old)
+            self.set(step.moved, r, new)
 
-    def _move(self, reference: Reference, tile: ir.Expr, first: bool) -> None:
-        move, kind = move_of(reference, self.program.decay.get(reference.symbol)), TirValues(DTYPE)
-        for r in ROWS:
-            stay = self.values[reference.moved][r]
-            value = write(reference.value, self._row(r, tile, before=False))
-            new = T.Bind(destination(move, value, stay, tirx.const(first, "bool"), kind))
-            old = T.Bind(new if first else stay)
-            self.set(reference.step, r, displacement(move, new, old, kind))
-            self.set(reference.moved, r, new)
-
-    def _element(self, step: ElementValue, tile: ir.Expr) -> None:
+    def _element(self, step: RegisterElement, tile: ir.Expr) -> None:
         target = self.scores if step.in_place else self._array(step.symbol, self.columns // 2, self.elements)
 
         def one(j: ir.Expr, r: int, e: int) -> None:
@@ -328,15 +332,15 @@ class RowFold:
     def _row(self, row: int, tile: ir.Expr | None, before: bool) -> Symbols:
         """Symbols with a value per row: references where they have moved to, or where they were (`before`)."""
         known: dict[sp.Symbol, Any] = {s: (lambda s=s: self.values[s][row]) for s in self.values}
-        for reference in self.fold.references:
-            where = _old(reference.symbol) if before and _old(reference.symbol) in self.values else reference.moved
-            known[reference.symbol] = lambda where=where: self.values[where][row]
+        for move in self.program.body.moves:
+            where = _old(move.reference) if before and _old(move.reference) in self.values else move.moved
+            known[move.reference] = lambda where=where: self.values[where][row]
         return Symbols(known, self._counts(tile, before))
 
     def _before(self, component: sp.Symbol, row: int, tile: ir.Expr) -> Symbols:
         """What a component's shift reads: others as they were before the tile."""
-        remembered = {s for s in self.program.remembered if s != component}
-        old = {s: (lambda s=s: self.values[_old(s)][row]) for s in remembered}
+        others = self.program.body.remembered - {component}
+        old = {s: (lambda s=s: self.values[_old(s)][row]) for s in others}
         return Symbols(old, self._row(row, tile, before=True))
 
     def _counts(self, tile: ir.Expr | None, before: bool) -> dict[sp.Symbol, Any]:
@@ -386,9 +390,6 @@ class RowFold:
 
     def _input(self, expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         return placed(expression, {**self.place.batch, **values}, self.place.buffers)
-
-    def _current(self, symbol: sp.Symbol) -> sp.Symbol:
-        return next((r.moved for r in self.fold.references if r.symbol == symbol), symbol)
 
     def _array(self, symbol: sp.Symbol, count: int, table: dict[sp.Symbol, Any] | None = None) -> Any:
         table = self.values if table is None else table

@@ -19,7 +19,7 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import put, registers
@@ -156,17 +156,17 @@ class State:
 
     def clear(self) -> None:
         """The identity."""
-        for component in self.fold.components:
-            part = self.components[component.symbol]
+        for symbol, part in self.components.items():
             with part.each() as number:
-                part.put(self.identity(component), number)
+                part.put(self.identity(symbol), number)
         for reference in self.fold.references:
             self.references[reference.symbol].put(tirx.const(int(reference.scale), self.reference_dtype))
         self.counter.put(tirx.const(0, COUNTER))
 
-    def identity(self, component: Component) -> ir.Expr:
+    def identity(self, component: sp.Symbol) -> ir.Expr:
         """⊕'s neutral element."""
-        return identity_of(component.reducer, self.components[component.symbol].dtype)
+        reducer = next(c.reducer for c in self.fold.components if c.symbol == component)
+        return identity_of(reducer, self.components[component].dtype)
 
     def copy(self, other: State) -> None:
         """Takes the scalars of another state."""

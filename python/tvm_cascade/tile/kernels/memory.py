@@ -94,4 +94,5 @@ class MemoryKernel(ABC, Generic[C]):
         return Segment(start, bind("end", tirx.min(start + step, whole(length))))
 
     def _merge(self, state: State, exchange: Exchange, point: Point) -> None:
-        merge(state, exchange, {**point.values, LENGTH: length_of(self.program)}, self.program.decay)
+        inputs = {**point.values, LENGTH: length_of(self.program)}
+        merge(self.program.body, state, exchange, inputs, self.program.offsets)

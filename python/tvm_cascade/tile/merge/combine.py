@@ -20,18 +20,19 @@ from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT
-from tvm_cascade.algebra.fold import Component, Reference
-from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.algebra.offsets import Offsets
+from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
-from tvm_cascade.steps.program import move_of
+from tvm_cascade.steps.program import Combine, Move, Scale, Step, StepProgram, Tuple
 from tvm_cascade.tile.emit import bind
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.state import COUNTER, Number, State
 from tvm_cascade.transform.values import TirValues
 
 Binary = Callable[[ir.Expr, ir.Expr], ir.Expr]
-Tuple = dict[sp.Symbol, ir.Expr]
+Parts = dict[sp.Symbol, ir.Expr]
+"""Values of a tuple, by component."""
 
 
 class Exchange(Protocol):
@@ -40,7 +41,7 @@ class Exchange(Protocol):
     def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of every holder's value, in all of them; the same bits."""
 
-    def whole_tuple(self, values: Tuple, combine: Callable[[Tuple, Tuple], Tuple]) -> Tuple:
+    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """As `whole`, for tuples; the first argument of `combine` is of the lower holder."""
 
 
@@ -51,138 +52,140 @@ class Alone:
         """The value."""
         return value
 
-    def whole_tuple(self, values: Tuple, combine: Callable[[Tuple, Tuple], Tuple]) -> Tuple:
+    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """The values."""
         return values
 
 
 def merge(
+    program: StepProgram,
     state: State,
     exchange: Exchange,
     inputs: Mapping[sp.Symbol, ir.Expr],
-    decay: Mapping[sp.Symbol, float],
+    offsets: Offsets | None = None,
     others: Sequence[State] = (),
 ) -> None:
     """Every holder's state becomes the merged state of all.
 
     Parameters
     ----------
+    program : of the fold.
     inputs : what shifts and references read beside the state: N, and inputs that have one value a row.
-    decay : see `ShiftPlan`.
+    offsets : see `Printer`.
     others : further states of the row that each holder has, of the positions that follow, in order.
     """
-    _Merge((state, *others), exchange, inputs, decay).run()
+    _Merge(program, (state, *others), exchange, inputs, offsets).run()
 
 
-def combined(unit: tuple[Component, ...], left: Tuple, right: Tuple, dtypes: Mapping[sp.Symbol, str]) -> Tuple:
+def combined(step: Tuple, left: Parts, right: Parts, dtypes: Mapping[sp.Symbol, str]) -> Parts:
     """left ∘ right, part by part."""
-    whole = unit[0].reducer.whole
-    assert whole is not None
-    bindings: dict[sp.Symbol, ir.Expr] = {}
-    for component in unit:
-        bindings[first(component.reducer.part)] = left[component.symbol]
-        bindings[second(component.reducer.part)] = right[component.symbol]
-    return {
-        c.symbol: TilePrinter(bindings, dtypes[c.symbol], {})(whole.combined[c.reducer.part])
-        for c in unit
-    }  # fmt: skip
+    parts = dict(zip(step.components, step.parts, strict=True))
+    bindings = {first(k): left[s] for s, k in parts.items()} | {second(k): right[s] for s, k in parts.items()}
+    return {s: TilePrinter(bindings, dtypes[s], {})(step.reducer.combined[k]) for s, k in parts.items()}
 
 
 class _Merge:
     def __init__(
         self,
+        program: StepProgram,
         states: Sequence[State],
         exchange: Exchange,
         inputs: Mapping[sp.Symbol, ir.Expr],
-        decay: Mapping[sp.Symbol, float],
+        offsets: Offsets | None,
     ) -> None:
-        self.states, self.exchange, self.inputs, self.decay = states, exchange, inputs, decay
-        self.state, self.fold, self.dtype = states[0], states[0].fold, states[0].reference_dtype
+        self.program, self.states, self.exchange = program, states, exchange
+        self.inputs, self.offsets = inputs, offsets
+        self.state, self.dtype = states[0], states[0].reference_dtype
         self.merged = self.state.another("_whole")
         self.moved: list[dict[sp.Symbol, ir.Expr]] = [{} for _ in states]
+        self.fragments: list[tuple[sp.Symbol, Reducer]] = []
 
     def run(self) -> None:
         self.merged.counter.put(self._whole([state.count for state in self.states], prim.Add))
-        for unit in self.fold.units:
-            if isinstance(unit, Reference):
-                self._reference(unit)
-            elif unit[0].parts:
-                self._tuple(unit)
-            elif unit[0].symbol in self.merged.components:
-                self._scalar(unit[0])
+        for step in self.program.merge:
+            self._step(step)
         self._fragments()
         self.state.copy(self.merged)
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, Move):
+            self._move(step)
+        elif isinstance(step, Scale):
+            for state, moved in zip(self.states, self.moved, strict=True):
+                moved[step.symbol] = bind(str(step.symbol), self._own(step.expression, self.dtype, state, moved))
+        elif isinstance(step, Tuple):
+            self._tuple(step)
+        elif isinstance(step, Combine):
+            self.fragments += [one for one in step.combined if one[0] in self.state.fragments]
+            for component, reducer in step.combined:
+                if component in self.merged.components:
+                    whole = self._whole(self._shifted(component), combiner_of(reducer))
+                    self.merged.components[component].put(whole)
 
     def _whole(self, values: Sequence[ir.Expr], combine: Binary) -> ir.Expr:
         """⊕ of all states' values."""
         return self.exchange.whole(reduce(combine, values), combine)
 
-    def _known(self, of: State) -> dict[sp.Symbol, ir.Expr]:
-        return {COUNT: of.count, **self.inputs}
+    def _own(
+        self, expression: sp.Expr, dtype: str, state: State, moved: Mapping[sp.Symbol, ir.Expr], number: Number = 0
+    ) -> ir.Expr:
+        """Of one of the states and of how far it moves."""
+        symbols = Symbols(moved, {COUNT: state.count, **self.inputs}, state.symbols(number))
+        return TilePrinter(symbols, dtype, {}, self.offsets)(expression)
 
-    def _reference(self, reference: Reference) -> None:
+    def _move(self, step: Move) -> None:
         """Where it goes depends on what all holders have in common alone."""
-        start = tirx.const(int(reference.scale), self.dtype)
-        own: dict[sp.Symbol, ir.Expr] = {reference.symbol: start, reference.moved: start}
-        symbols = Symbols(own, self._known(self.merged), self.merged.symbols())
-        value = TilePrinter(symbols, self.dtype, {})(reference.value)
-        move, kind = move_of(reference, self.decay.get(reference.symbol)), TirValues(self.dtype)
-        if may_stay(move):
-            value = bind("target", value)
-            value = destination(move, value, self._standing(reference, start), self.merged.empty, kind)
-        part = self.merged.references[reference.symbol]
+        kind, part = TirValues(self.dtype), self.merged.references[step.reference]
+        value = self._own(step.value, self.dtype, self.merged, {})
+        if may_stay(step):
+            value = destination(step, bind("target", value), self._standing(step), self.merged.empty, kind)
         part.put(value)
         for state, moved in zip(self.states, self.moved, strict=True):
-            step = displacement(move, part[0], state.references[reference.symbol][0], kind)
-            moved[reference.moved], moved[reference.step] = part[0], bind("step", step)
+            by = displacement(step, part[0], state.references[step.reference][0], kind)
+            moved[step.moved], moved[step.step] = part[0], bind("step", by)
 
-    def _standing(self, reference: Reference, start: ir.Expr) -> ir.Expr:
-        """Where one of the states stands that have positions: it has numbers there."""
+    def _standing(self, step: Move) -> ir.Expr:
+        """The least of where states with positions stand, which have numbers there; the start where there are none."""
         none = tirx.max_value(self.dtype)
-        standing = [tirx.Select(state.empty, none, state.references[reference.symbol][0]) for state in self.states]
-        least = self._whole(standing, prim.Min)
-        return tirx.Select(self.merged.empty, start, bind("standing", least))
+        standing = [tirx.Select(state.empty, none, state.references[step.reference][0]) for state in self.states]
+        least = bind("standing", self._whole(standing, prim.Min))
+        return tirx.Select(self.merged.empty, tirx.const(step.start, self.dtype), least)
 
-    def _shifted(self, component: Component, number: Number = 0) -> list[ir.Expr]:
-        """A register of the component in every state, brought to the common references."""
-        values = []
-        for state, moved in zip(self.states, self.moved, strict=True):
-            own = state.components[component.symbol]
-            value = own[number]
-            if component.moves:
-                symbols = Symbols(moved, self._known(state), state.symbols(number))
-                shifted = TilePrinter(symbols, own.dtype, {})(component.shift)
-                value = tirx.Select(state.empty, state.identity(component), shifted)
-            values.append(value)
-        return values
-
-    def _scalar(self, component: Component) -> None:
-        whole = self._whole(self._shifted(component), combiner_of(component.reducer))
-        self.merged.components[component.symbol].put(whole)
+    def _shifted(self, component: sp.Symbol, number: Number = 0) -> list[ir.Expr]:
+        """A register of the component in every state, brought to the common references; the identity where empty."""
+        shift, dtype = self.program.shifts[component], self.state.components[component].dtype
+        if shift == component:
+            return [state.components[component][number] for state in self.states]
+        values = [self._own(shift, dtype, *own, number) for own in zip(self.states, self.moved, strict=True)]
+        empties = [(state.empty, state.identity(component)) for state in self.states]
+        return [tirx.Select(*empty, value) for empty, value in zip(empties, values, strict=True)]
 
     def _fragments(self) -> None:
         """In place, register by register, as no scalar and no reference reads them: they take the most registers."""
         fragments = self.state.fragments
         for width in dict.fromkeys(part.width for part in fragments.values()):
-            alike = [c for c in self.fold.components if c.symbol in fragments and fragments[c.symbol].width == width]
             with T.unroll(width) as number:
-                whole = {c.symbol: self._whole(self._shifted(c, number), combiner_of(c.reducer)) for c in alike}
+                whole = {
+                    component: self._whole(self._shifted(component, number), combiner_of(reducer))
+                    for component, reducer in self.fragments
+                    if fragments[component].width == width
+                }
                 whole = {symbol: bind(f"{symbol}_whole", value) for symbol, value in whole.items()}
                 for symbol, value in whole.items():
                     fragments[symbol].put(value, number)
 
-    def _tuple(self, unit: tuple[Component, ...]) -> None:
+    def _tuple(self, step: Tuple) -> None:
         """Counts go along: a program's ∘ may have no value for two states of no positions."""
         zero, dtypes = tirx.const(0, COUNTER), self.state.dtypes
 
-        def combine(left: Tuple, right: Tuple) -> Tuple:
-            both = combined(unit, left, right, dtypes)
+        def combine(left: Parts, right: Parts) -> Parts:
+            both = combined(step, left, right, dtypes)
             no_left, no_right = tirx.EQ(left[COUNT], zero), tirx.EQ(right[COUNT], zero)
             chosen = {s: tirx.Select(no_left, right[s], tirx.Select(no_right, left[s], both[s])) for s in both}
             return {**chosen, COUNT: left[COUNT] + right[COUNT]}
 
-        symbols = [component.symbol for component in unit]
-        sides = [{**{s: state.components[s][0] for s in symbols}, COUNT: state.count} for state in self.states]
+        own = [{s: state.components[s][0] for s in step.components} for state in self.states]
+        sides = [{**values, COUNT: state.count} for values, state in zip(own, self.states, strict=True)]
         whole = self.exchange.whole_tuple(reduce(combine, sides), combine)
-        for symbol in symbols:
+        for symbol in step.components:
             self.merged.components[symbol].put(whole[symbol])

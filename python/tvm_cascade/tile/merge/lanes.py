@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, held
-from tvm_cascade.tile.merge.combine import Binary, Tuple
+from tvm_cascade.tile.merge.combine import Binary, Parts
 
 ALL_LANES = 0xFFFFFFFF
 """Those that take part in a vote or a shuffle."""
@@ -38,7 +38,7 @@ class Lanes:
         """⊕ of the lanes' values."""
         return exchanged(value, combine, self.width)
 
-    def whole_tuple(self, values: Tuple, combine: Callable[[Tuple, Tuple], Tuple]) -> Tuple:
+    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """∘ of the lanes' tuples, in the order of the lanes."""
         for distance in _distances(self.width):
             own = {symbol: held("own", value) for symbol, value in values.items()}

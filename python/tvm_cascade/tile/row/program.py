@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.fold import Component, formula
+from tvm_cascade.algebra.fold import Component
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.analysis.tir import uses
+from tvm_cascade.steps.program import Element, OverPositions, StepProgram, program_of
+from tvm_cascade.steps.verify import verify
 from tvm_cascade.tile.row.shape import Row, used_atoms
-from tvm_cascade.tile.steps import ElementValue, FoldTuple, Reduce, Step, StepPlanner
+from tvm_cascade.transform.elements import plan_elements
 from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
 
 
@@ -21,21 +25,17 @@ class RowProgram:
 
     Attributes
     ----------
-    steps : in order.
+    body : the steps of the fold.
     row_inputs, position_inputs : symbols that stand for inputs, once a row or once a position, as TIR over the frame.
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
-    remembered : components and references whose value before the chunk's own moves is read.
-    decay : see `ShiftPlan`.
     dtypes : of the components, and of the values per position that they are computed from.
     """
 
     row: Row
-    steps: tuple[Step, ...]
+    body: StepProgram
     row_inputs: dict[sp.Symbol, ir.Expr]
     position_inputs: dict[sp.Symbol, ir.Expr]
     conditions: dict[sp.Symbol, ir.Expr]
-    remembered: frozenset[sp.Symbol]
-    decay: dict[sp.Symbol, float]
     dtypes: dict[sp.Symbol, str]
 
     @property
@@ -43,31 +43,34 @@ class RowProgram:
         """The dtype in which references move, and everything that is no component is computed."""
         return "float64" if "float64" in self.dtypes.values() else "float32"
 
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Of components, references and results, by which sums are written."""
+        return Offsets.of_fold(self.row.fold)
+
     def __str__(self) -> str:
-        lines = [f"element    {s} = {e}" for s, e in (*self.position_inputs.items(), *self.conditions.items())]
-        lines += [str(step) for step in self.steps]
-        lines += [f"finish     {result} = {formula(e)}" for result, e in self.row.fold.finish.items()]
-        lines += [f"store      {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.row.outputs]
+        lines = [f"input     {s} = {e}" for s, e in (*self.position_inputs.items(), *self.conditions.items())]
+        lines += [str(self.body)]
+        lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.row.outputs]
         return "\n".join(lines)
 
 
 def build_row_program(row: Row) -> RowProgram:
     """The row program of a group of the row shape."""
     components = {c.symbol: state_dtype(row, c) for c in row.fold.components}
-    planner = StepPlanner(row.fold, row.fold.components, row.dims)
-    planner.plan()
+    elements = plan_elements(row.fold.components, [], row.dims)
+    body = program_of(row.fold, elements.temporaries, elements.lifts)
     atoms = used_atoms(row.group)
+    verify(body, [atom.symbol for atom in atoms])
     inputs = {a.symbol: a.expression for a in atoms if not a.indicator}
     varying = {s for s, e in inputs.items() if uses(e, row.axis.variables)}
     return RowProgram(
         row,
-        tuple(planner.steps),
+        body,
         {s: e for s, e in inputs.items() if s not in varying},
         {s: e for s, e in inputs.items() if s in varying},
         {a.symbol: a.expression for a in atoms if a.indicator},
-        planner.shifts.remembered,
-        planner.shifts.decay,
-        components | _value_dtypes(planner.steps, components),
+        components | _value_dtypes(body, components),
     )
 
 
@@ -81,23 +84,19 @@ def state_dtype(row: Row, component: Component) -> str:
     return "float64" if component.reducer is PROD and dtype == "float32" else dtype
 
 
-def _value_dtypes(steps: list[Step], components: dict[sp.Symbol, str]) -> dict[sp.Symbol, str]:
+def _value_dtypes(body: StepProgram, components: dict[sp.Symbol, str]) -> dict[sp.Symbol, str]:
     """The dtypes of values per position: the widest of the components that they serve."""
     served: dict[sp.Symbol, set[str]] = {}
-    for step in reversed(steps):
-        if isinstance(step, Reduce):
-            reading = [(step.lift, {components[step.component]})]
-        elif isinstance(step, FoldTuple):
-            reading = [(lift, {components[c.symbol]}) for c, lift in zip(step.unit, step.lifts, strict=True)]
-        elif isinstance(step, ElementValue):
-            reading = [(step.expression, served.get(step.symbol, set()))]
+    over_positions = [step for step in body.steps if isinstance(step, OverPositions)]
+    for step in reversed(over_positions):
+        if isinstance(step, Element):
+            serving = [served.get(step.symbol, set())]
         else:
-            continue
-        for expression, dtypes in reading:
+            serving = [{components[symbol]} for symbol in step.components]
+        for expression, dtypes in zip(step.lifts, serving, strict=True):
             for symbol in expression.free_symbols:
                 served.setdefault(symbol, set()).update(dtypes)
-    values = [step.symbol for step in steps if isinstance(step, ElementValue)]
-    return {symbol: _widest(served.get(symbol, set())) for symbol in values}
+    return {s.symbol: _widest(served.get(s.symbol, set())) for s in over_positions if isinstance(s, Element)}
 
 
 def _widest(dtypes: set[str]) -> str:

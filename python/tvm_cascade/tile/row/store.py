@@ -10,7 +10,6 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, when, whole
@@ -67,10 +66,9 @@ class Store:
 
     def _finish(self, state: State) -> None:
         symbols = Symbols(self.results, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
-        offsets = Offsets.of_fold(self.row.fold)
-        for result, expression in self.row.fold.finish.items():
-            printer = TilePrinter(symbols, result_dtype(self.row, result), {}, offsets)
-            self.results[result] = bind(str(result), printer(expression))
+        for finish in self.program.body.finish:
+            printer = TilePrinter(symbols, result_dtype(self.row, finish.result), {}, self.program.offsets)
+            self.results[finish.result] = bind(str(finish.result), printer(finish.expression))
 
 
 def result_dtype(row: Row, result: sp.Symbol) -> str:
