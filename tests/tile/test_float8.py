@@ -276,7 +276,7 @@ def test_sums_of_float8_products_are_exact_unless_the_user_allows_less(name: str
     options = {"target": TARGET, "rescalable_casts": CASTS}
     exact = tvm_cascade.compile(case.build(), **options)
     told = exact.report.functions[0].lowering
-    assert told.startswith("an S-TIR schedule on CUDA cores: no `stream` (folds of a matrix product): ")
+    assert told.startswith("an S-TIR schedule, without tensor cores: no `stream` (folds of a matrix product): ")
     assert f": {operand}[h, " in told and reason in told
     assert "wgmma" not in exact.mod.script()
     assert "wgmma" in tvm_cascade.compile(case.build(), **options, narrow_sums=True).mod.script()
