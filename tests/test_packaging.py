@@ -260,7 +260,7 @@ def test_every_public_name_is_there(name: str) -> None:
 
 
 def test_compile_stays_a_function_when_its_module_is_imported() -> None:
-    compilation = importlib.import_module("tvm_cascade.compilation")
+    compilation = importlib.import_module("tvm_cascade.driver.compilation")
     assert tvm_cascade.compile is compilation.compile
 
 

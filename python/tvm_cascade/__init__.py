@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from tvm_cascade.accuracy.numerics import numerics
     from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
-    from tvm_cascade.compilation import compile, compile_unfused
-    from tvm_cascade.compiled import Compiled
+    from tvm_cascade.driver.compilation import compile, compile_unfused
+    from tvm_cascade.driver.compiled import Compiled
+    from tvm_cascade.driver.explain import explain
     from tvm_cascade.options import FuseOptions
     from tvm_cascade.proof.derive import derive
-    from tvm_cascade.report.explain import explain
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 
@@ -73,13 +73,13 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("AND", "MAX", "MIN", "OR", "PROD", "SUM"), "tvm_cascade.algebra.reducer"),
     **dict.fromkeys(("Cascade", "Reduction", "element", "result"), "tvm_cascade.algebra.cascade"),
-    "Compiled": "tvm_cascade.compiled",
+    "Compiled": "tvm_cascade.driver.compiled",
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",
-    "compile": "tvm_cascade.compilation",
-    "compile_unfused": "tvm_cascade.compilation",
+    "compile": "tvm_cascade.driver.compilation",
+    "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.proof.derive",
-    "explain": "tvm_cascade.report.explain",
+    "explain": "tvm_cascade.driver.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",
     "te": "tvm_cascade.te",

@@ -17,7 +17,8 @@ from tvm_cascade.bench.gpu.peers import PEERS
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.peers import Absent
-from tvm_cascade.compilation import compile, resolve_target
+from tvm_cascade.driver.compilation import compile
+from tvm_cascade.driver.targets import resolve_target
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from tvm_cascade.bench.check import check
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.suites import Entry
-from tvm_cascade.compilation import host_target
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 

@@ -13,7 +13,7 @@ from tvm.tirx.transform import BindTarget
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
-from tvm_cascade.compilation import compile_unfused
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target
 
 CPU = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell", "num-cores": 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_cascade.compiled import Compiled
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.testing.fuzz import gpu_trial
 from tvm_cascade.testing.fuzz.grammar import draw
 

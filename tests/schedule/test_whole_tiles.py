@@ -15,8 +15,9 @@ from tvm import ir, s_tir, te, tirx
 from tvm.script import tirx as T
 
 import tvm_cascade
-from tvm_cascade.compilation import compile_unfused, host_target
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.loop_guards import hoist_guards

@@ -16,9 +16,9 @@ from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, REDUCERS, SUM, Reducer
 from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.driver.explain import explain
 from tvm_cascade.errors import FoldError
 from tvm_cascade.proof.derive import derive
-from tvm_cascade.report.explain import explain
 
 from ..analysis.programs import array, disjunction, fold, program, total
 from .running import read

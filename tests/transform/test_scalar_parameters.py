@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 
 import tvm_cascade
 from tvm_cascade.algebra.verdict import Verdict
-from tvm_cascade.compilation import compile_unfused
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 

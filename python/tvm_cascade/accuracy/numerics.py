@@ -23,16 +23,17 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.compilation import Compiled, compile, compile_unfused
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.compilation import compile, compile_unfused
+from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.derive import remembered
-from tvm_cascade.report.explain import functions_of
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.tiling import choose_tiling
 

@@ -24,7 +24,8 @@ from tvm_cascade.bench.record import (
     TVM_DLIGHT,
 )
 from tvm_cascade.bench.temporaries import temporary_bytes
-from tvm_cascade.compilation import Compiled, compile, compile_unfused
+from tvm_cascade.driver.compilation import compile, compile_unfused
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.schedule.private_copy import private_copy
 
 Array = NDArray[Any]

@@ -20,7 +20,7 @@ from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, write_json
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
-from tvm_cascade.compilation import host_target
+from tvm_cascade.devices.host import host_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
 

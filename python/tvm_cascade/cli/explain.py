@@ -17,9 +17,9 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
+from tvm_cascade.driver.explain import explain_functions
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.report.explain import explain_functions
 from tvm_cascade.report.html import page
 
 

@@ -21,8 +21,8 @@ from tvm_cascade.bench import workloads
 from tvm_cascade.bench.given import GivenFunction
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.bench.workload import Workload
+from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.errors import InputError, WorkloadError
-from tvm_cascade.report.explain import functions_of
 
 SUFFIXES = (".py", ".json")
 TOLD = (

@@ -30,8 +30,8 @@ from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.report.explain import explain_outcomes
 from tvm_cascade.report.group import bytes_text
+from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS, vectorise_math
 
 _MEMORY_SHARE = 0.5  # of the machine's memory, for the float64 oracle's buffers

@@ -15,8 +15,9 @@ from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.peers import Absent
-from tvm_cascade.compilation import compile, resolve_target
+from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.schedule.private_copy import private_copy
 
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"

@@ -9,8 +9,8 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
-from tvm_cascade.compilation import compile
-from tvm_cascade.compiled import Compiled
+from tvm_cascade.driver.compilation import compile
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.program import program

@@ -25,8 +25,8 @@ import tvm_ffi
 from tvm import ir, tirx
 
 import tvm_cascade
-from tvm_cascade.compilation import compile_unfused
 from tvm_cascade.devices.host import core_count, host_target
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.schedule.gpu_serial import launch_serial

@@ -1,98 +1,27 @@
-"""`tvm_cascade.explain`: per group of reductions the verdict, the reason, the fold as formulas, and what it saves."""
+"""What was made of functions, in words: per group the verdict, the reason, the fold as formulas, and what it saves."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import sympy as sp
-import tvm
 from tvm import ir, tirx
-from tvm.target import Target
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.backend import Goal
-from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome, fuse_function
+from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
 from tvm_cascade.transform.handoff import summary_of
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
-
-
-def explain(
-    mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target | None = None, **options: object
-) -> Explanation:
-    """What `FuseCascadedReductions` makes of a program, and why. The program is not changed.
-
-    Parameters
-    ----------
-    mod_or_func : a module or a PrimFunc. Functions of other kinds (Relax) are listed as skipped; of a function that
-        is fused already, the fold that it carries is shown.
-    target : as `compile` takes it, to be told as well what it lowers each function to. Left out, for this machine's
-        CPU, of which that is not told.
-    **options
-        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
-
-    Returns
-    -------
-    Explanation
-
-    Raises
-    ------
-    InputError
-        When the argument is neither a module nor a PrimFunc, or the target is not one that we build for.
-    OptionError
-        When an option is unknown or outside its domain.
-    """
-    chosen = FuseOptions.from_environment(**options)
-    return explain_functions(functions_of(mod_or_func, "explain"), chosen, target)
-
-
-def functions_of(mod_or_func: object, where: str) -> dict[str, ir.BaseFunc]:
-    """The functions of a module, or the one function, by name.
-
-    Raises
-    ------
-    InputError
-        When it is neither a module nor a PrimFunc; the message names `where`.
-    """
-    if isinstance(mod_or_func, tirx.PrimFunc):
-        symbol = mod_or_func.attrs.get("global_symbol") if mod_or_func.attrs is not None else None
-        return {str(symbol or "main"): mod_or_func}
-    if not isinstance(mod_or_func, tvm.IRModule):
-        hint = "make a PrimFunc with te.create_prim_func, @T.prim_func(s_tir=True) or relax.transform.LegalizeOps"
-        raise InputError("an IRModule or a tirx.PrimFunc", type(mod_or_func).__name__, where, hint)
-    return {variable.name_hint: function for variable, function in mod_or_func.functions_items()}
-
-
-def explain_functions(
-    functions: Mapping[str, ir.BaseFunc], options: FuseOptions, target: str | dict[str, Any] | Target | None = None
-) -> Explanation:
-    """The explanation of several functions by name."""
-    resolved = resolve_target("auto" if target is None else target)
-    backend, device = backend_of(resolved), device_of(resolved)
-    options = backend.options(options)
-    prim_funcs = {name: func for name, func in functions.items() if isinstance(func, tirx.PrimFunc)}
-    outcomes = {name: fuse_function(func, options, device) for name, func in prim_funcs.items()}
-    if target is None:
-        return explain_outcomes(functions, outcomes)
-    goal = Goal(resolved, device, options)
-    lowered = {name: backend.lower(outcome, name, goal).chosen for name, outcome in outcomes.items()}
-    return explain_outcomes(functions, outcomes, lowered)
 
 
 def explain_outcomes(

@@ -21,8 +21,8 @@ from tvm_cascade.driver import cuda_library
 from tvm_cascade.errors import CompilerError, InputError
 from tvm_cascade.native.toolkit import find_nvcc
 
+from ..tile.checked import attention_case
 from .test_compilation import outputs_of
-from .tile.checked import attention_case
 
 CUDA = 190
 """The machine of an ELF file that holds code for a CUDA device."""

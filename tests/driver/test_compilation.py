@@ -14,15 +14,14 @@ from tvm import relax, s_tir, te, tirx
 from tvm.target import Target
 
 import tvm_cascade
-from tvm_cascade import compilation
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.workload import Workload
-from tvm_cascade.compilation import compile_unfused
-from tvm_cascade.compiled import Compiled
 from tvm_cascade.devices import host
 from tvm_cascade.devices.host import host_target
-from tvm_cascade.driver import gpu, llvm
+from tvm_cascade.driver import compilation, gpu, llvm
+from tvm_cascade.driver.compilation import compile_unfused
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import te, tirx
 
 import tvm_cascade
-from tvm_cascade.compiled import Compiled
+from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.errors import DeviceError, InputError
 
 ROWS, COLUMNS = 8, 100

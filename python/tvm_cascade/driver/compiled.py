@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm.target import Target
 
-from tvm_cascade.arguments import Parameter, call_with
+from tvm_cascade.driver.arguments import Parameter, call_with
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 from tvm_cascade.report.explanation import Explanation
