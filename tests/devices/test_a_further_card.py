@@ -92,6 +92,7 @@ def test_shares_of_rows_stay_in_its_shared_memory(card: Gpu) -> None:
         assert one.config.staged
         share = staged_bytes(one.program.row, 16384 // one.config.segments, gpu)
         assert one.config.resident * share <= gpu.shared_bytes
+        assert share - gpu.reserved_shared_bytes <= gpu.block_shared_bytes
         room[gpu.name] = one.config.resident
     assert room[card.name] < room[cards.H200.name]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
@@ -64,6 +65,24 @@ def test_every_design_and_sample_of_the_default_space_is_right(
         assert "T.parallel" in text and "T.vectorized" in text
         actual = _outputs_of(sample.mod["main"], inputs, exact.shape)
         assert_close(actual, exact, length=SHAPE["keys"], dtype="float32")
+
+
+def test_designs_are_for_the_function_s_own_target_before_the_current_one(fused: tvm.tirx.PrimFunc) -> None:
+    from tvm_cascade.meta_schedule.rules import schedule_cpu
+
+    narrow, wide = (
+        tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": mcpu, "num-cores": 2})
+        for mcpu in ("nehalem", "skylake-avx512")
+    )
+
+    def designs(func: tvm.tirx.PrimFunc, around: tvm.target.Target) -> list[tvm.tirx.PrimFunc]:
+        with around:
+            found = schedule_cpu(tvm.s_tir.Schedule(func), None)
+        return [design.mod["main"].without_attr("target") for design in found]
+
+    current, own = designs(fused, wide), designs(fused.with_attr("target", narrow), wide)
+    assert all(map(tvm_ffi.structural_equal, own, designs(fused, narrow)))
+    assert not any(map(tvm_ffi.structural_equal, own, current))
 
 
 @pytest.mark.slow

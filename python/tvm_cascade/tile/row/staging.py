@@ -63,8 +63,9 @@ def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | 
         starts = (alignment, piece * stream.stride, positions * stream.stride)
         if any(n * itemsize(stream.dtype) % _UNIT_BYTES for n in starts):
             return f"{stream.buffer.name}: rows are no multiples of {_UNIT_BYTES} bytes, as bulk copies need"
-    if (needed := staged_bytes(row, positions, gpu)) > gpu.shared_bytes:
-        return f"shares of {positions} positions take {needed} of {gpu.shared_bytes} bytes of shared memory"
+    room = min(gpu.shared_bytes, gpu.block_shared_bytes + gpu.reserved_shared_bytes)
+    if (needed := staged_bytes(row, positions, gpu)) > room:
+        return f"shares of {positions} positions take {needed} of {room} bytes of shared memory"
     return ""
 
 
