@@ -108,6 +108,7 @@ class TupleForm:
 
         A part's element may stand for itself, for an equal one of another part, or be a constant of the operation.
         """
+        sides = {side(k) for side in (first, second) for k in range(len(stores))}
         everything = list(enumerate(elements))
         varying = [(k, e) for k, e in everything if self.constant(e) is None]
         for known, own_first in ((everything, True), (everything, False), (varying, True)):
@@ -120,7 +121,7 @@ class TupleForm:
 
                 found.append(self.form(store.value, named))
             symbols = set().union(*(expression.free_symbols for expression in found))
-            if all(str(symbol).startswith(("a_", "b_")) or symbol in (LOWEST, HIGHEST) for symbol in symbols):
+            if symbols <= {*sides, LOWEST, HIGHEST}:
                 yield tuple(found)
 
     def form(self, expression: ir.Expr, named: Named | None = None) -> sp.Expr:
