@@ -1,4 +1,4 @@
-"""Folds with one thing wrong: a table of corruptions, each a function from a fold to the folds that it makes of it."""
+"""Folds with one thing wrong: a table of corruptions, functions from a fold to folds, and of what catches them."""
 
 from __future__ import annotations
 
@@ -119,20 +119,23 @@ def _mean(a: sp.Expr, b: sp.Expr) -> sp.Expr:
     return (a + b) / 2
 
 
-CORRUPTIONS: dict[str, Corruption] = {
-    "coefficient of a lift": lifts(2),
-    "sign of a lift": lifts(-1),
-    "dropped term of a lift": lifts(0),
-    "coefficient of a shift": shifts(2),
-    "sign of a shift": shifts(-1),
-    "dropped term of a merge": shifts(0),
-    "no shift": unshifted,
-    "coefficient of a finish": finishes(2),
-    "sign of a finish": finishes(-1),
-    "dropped term of a finish": finishes(0),
-    "swapped components": swapped_components,
-    "reference that ends elsewhere": references_elsewhere,
-    "wrong identity": wrong_identity,
-    "merge that prefers one side": reducers(combine=_first),
-    "merge that depends on the grouping": reducers(combine=_mean),
+SHIFT, ANYWHERE = "shift between references", "finish from any free reference"
+
+CORRUPTIONS: dict[str, tuple[Corruption, set[str]]] = {
+    "coefficient of a lift": (lifts(2), {SHIFT, ANYWHERE}),
+    "sign of a lift": (lifts(-1), {SHIFT, ANYWHERE}),
+    "dropped term of a lift": (lifts(0), {SHIFT, ANYWHERE}),
+    "coefficient of a shift": (shifts(2), {SHIFT}),
+    "sign of a shift": (shifts(-1), {SHIFT}),
+    "dropped term of a merge": (shifts(0), {SHIFT}),
+    "no shift": (unshifted, {SHIFT}),
+    "coefficient of a finish": (finishes(2), {ANYWHERE}),
+    "sign of a finish": (finishes(-1), {ANYWHERE}),
+    "dropped term of a finish": (finishes(0), {ANYWHERE}),
+    "swapped components": (swapped_components, {ANYWHERE}),
+    "reference that ends elsewhere": (references_elsewhere, {"finish over any split = definition"}),
+    "wrong identity": (wrong_identity, {"empty is the identity"}),
+    "merge that prefers one side": (reducers(combine=_first), {"merge commutative"}),
+    "merge that depends on the grouping": (reducers(combine=_mean), {"merge associative"}),
 }
+"""Corruptions by name, and the obligations each of which catches some of what they make."""

@@ -1,45 +1,54 @@
-"""Fuzz of the checker itself: every corruption of every golden fold is caught, and every obligation catches some."""
+"""Fuzz of the checker itself: every corruption of every golden fold is caught by the obligation that it breaks."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
+from collections.abc import Iterable
 
 import pytest
 
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.errors import FoldError
-from tvm_cascade.proof.prove import OBLIGATIONS, UndefinedError, UnverifiedError, prove
+from tvm_cascade.proof.prove import OBLIGATIONS, UnverifiedError, prove
 
 from ..algebra.cascades import FUSABLE, fold_of
 from .corruptions import CORRUPTIONS
 
+SOME = ("variance", "softmax", "softmax_times_values", "cosine", "most_probable")
+NO_VALUE = "no value"
+"""Of folds that compute no number wherever they are tried, as 0/0 where a norm was dropped: none is accepted."""
+
 
 def catcher(fold: Fold) -> str:
-    """The obligation that a fold fails; empty where it passes them all."""
+    """The obligation that a fold fails; empty where it passes them all. Whatever else is raised is an error."""
     try:
         prove(fold)
     except FoldError as caught:
         return caught.expected.split(":")[0]
-    except (ArithmeticError, ValueError, TypeError, UndefinedError, UnverifiedError) as singular:
-        return f"no value: {type(singular).__name__}"
+    except UnverifiedError:
+        return NO_VALUE
     return ""
 
 
-@cache
-def catchers(corruption: str) -> Counter[str]:
-    return Counter(catcher(bad) for name in FUSABLE for bad in CORRUPTIONS[corruption](fold_of(name)))
+def catchers(corruption: str, names: Iterable[str]) -> Counter[str]:
+    corrupt, _ = CORRUPTIONS[corruption]
+    return Counter(catcher(bad) for name in names for bad in corrupt(fold_of(name)))
+
+
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_corrupted_folds_of_a_few_kinds_are_caught(corruption: str) -> None:
+    found = catchers(corruption, SOME)
+    assert CORRUPTIONS[corruption][1] & set(found) and set(found) <= {*OBLIGATIONS, NO_VALUE}, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
-def test_a_corrupted_fold_is_caught(corruption: str) -> None:
-    found = catchers(corruption)
+def test_a_corrupted_fold_is_caught_by_the_obligation_that_it_breaks(corruption: str) -> None:
+    found = catchers(corruption, FUSABLE)
     assert sum(found.values()) >= 5, "the corruption applies to hardly any fold"
-    assert not found[""], found
+    assert CORRUPTIONS[corruption][1] <= set(found) <= {*OBLIGATIONS, NO_VALUE}, found
+    assert found[NO_VALUE] <= sum(found.values()) / 8, found
 
 
-@pytest.mark.slow
-def test_every_obligation_is_the_catcher_of_some_corruption() -> None:
-    every = sum((catchers(corruption) for corruption in CORRUPTIONS), Counter())
-    assert set(OBLIGATIONS) <= set(every), every
+def test_every_obligation_catches_some_corruption_and_there_is_no_other_catcher() -> None:
+    assert set.union(*(obligations for _, obligations in CORRUPTIONS.values())) == OBLIGATIONS.keys()

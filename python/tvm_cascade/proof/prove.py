@@ -12,15 +12,18 @@ every value on the way is one of the fold; where those are too many, nearer data
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction, is_truth
-from tvm_cascade.algebra.fold import Fold, Reference
+from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.monoid import TIES
-from tvm_cascade.algebra.reducer import Selection
+from tvm_cascade.algebra.reducer import Reducer, Selection
 from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
 from tvm_cascade.proof.definition import definition
@@ -57,11 +60,6 @@ REACHES = (2.0, 2.0, 0.5, 0.1)
 """How far data are drawn from zero, attempt by attempt: exponentials of sums of exponentials are soon out of range."""
 
 Values = dict[sp.Symbol, mpmath.mpf]
-
-COMMUTATIVE, ASSOCIATIVE, IDENTITY = "merge commutative", "merge associative", "empty is the identity"
-SHIFT, ANYWHERE = "shift between references", "finish from any free reference"
-GROUPED = "finish over any split = definition"
-OBLIGATIONS = (COMMUTATIVE, ASSOCIATIVE, IDENTITY, SHIFT, ANYWHERE, GROUPED)
 
 
 class UndefinedError(Exception):
@@ -108,8 +106,10 @@ class _Trial:
         return definition(self.fold.cascade, self.rows, self.arithmetic, self.steps.known)
 
 
-def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
-    """Checks every obligation; returns their names.
+def prove(fold: Fold, seed: int = 1, length: int = 7) -> dict[str, int]:
+    """Checks every obligation of `OBLIGATIONS`; returns the comparisons that were made for each.
+
+    Obligations on ⊕ are met by every tuple that is read as one, so a fold of such alone has no comparison for them.
 
     Raises
     ------
@@ -118,22 +118,22 @@ def prove(fold: Fold, seed: int = 1, length: int = 7) -> tuple[str, ...]:
     UndefinedError, UnverifiedError
         Where no data were found on which that can be told.
     """
-    program, arithmetic = program_of(fold), Digits()
+    program, arithmetic, compared = program_of(fold), Digits(), Counter[str]()
     most = max((s.count for r in fold.cascade.reductions if (s := _selection_of(r)) is not None), default=0)
     with mpmath.workdps(DIGITS):
         # Which end of a key's range is selected, and whether by a tie, differs from round to round.
         for number, (odds, sign) in enumerate(ROUNDS * (ROUNDS_OF_SELECTIONS if most else 1)):
             draw = _Draw(fold, random.Random(seed + number // 2), max(length, most + 2), odds, sign)
-            _check_round(draw, program, arithmetic)
-    return OBLIGATIONS
+            compared += _check_round(draw, program, arithmetic)
+    return {obligation: compared[obligation] for obligation in OBLIGATIONS}
 
 
 def _selection_of(reduction: Reduction) -> Selection | None:
     return None if reduction.reducer.whole is None else reduction.reducer.whole.selection
 
 
-def _check_round(draw: _Draw, program: StepProgram, arithmetic: Digits) -> None:
-    """The obligations on the first data drawn on which the digits suffice."""
+def _check_round(draw: _Draw, program: StepProgram, arithmetic: Digits) -> Counter[str]:
+    """The obligations on the first data drawn on which the digits suffice; comparisons by obligation."""
     drawn = False
     for attempt in range(ATTEMPTS):
         arithmetic.span = 0
@@ -141,14 +141,15 @@ def _check_round(draw: _Draw, program: StepProgram, arithmetic: Digits) -> None:
         if trial is None:
             continue
         drawn = True
-        if _decided(trial, draw.source.randrange(1 << 30)):
-            return
+        compared = _decided(trial, draw.source.randrange(1 << 30))
+        if compared is not None:
+            return compared
     names = ", ".join(map(str, draw.fold.cascade.results))
     raise UnverifiedError(names) if drawn else UndefinedError(names)
 
 
-def _decided(trial: _Trial, seed: int) -> bool:
-    """Whether the obligations hold; False where that would take more than MOST_DIGITS to tell.
+def _decided(trial: _Trial, seed: int) -> Counter[str] | None:
+    """Comparisons by obligation, all of which hold; None where more than MOST_DIGITS would be needed to tell.
 
     Raises
     ------
@@ -160,27 +161,55 @@ def _decided(trial: _Trial, seed: int) -> bool:
         charge(len(trial.fold.steps) * len(trial.rows) * digits / COSTLY_DIGITS, "evaluating a fold")
         with mpmath.workdps(digits):
             try:
-                _check_obligations(trial, random.Random(seed), trial.definition())
-                return True
+                return _compared(_Evaluation(trial, random.Random(seed), trial.definition()))
             except _Differs as differs:
-                if digits >= (
-                    needed := DIGITS + 2 * trial.arithmetic.span
-                ):  # twice: a product of two values has it twice
+                needed = DIGITS + 2 * trial.arithmetic.span  # twice: a product of two values has it twice
+                if digits >= needed:
                     raise differs.error(trial.fold) from None
             except NO_VALUE:  # beyond the numbers there are, or not real where the definition multiplies by zero
-                return False
+                return None
         if needed > MOST_DIGITS:
-            return False
+            return None
         digits = needed
-    return False
+    return None
 
 
-def _check_obligations(trial: _Trial, source: random.Random, expected: Values) -> None:
-    _check_monoids(trial)
-    _check_shift(trial, source)
-    _same(ANYWHERE, trial.steps.finish(_held(trial, source, expected)), expected)
-    _same(GROUPED, trial.steps.finish(_in_tiles(trial, source)), expected)
-    _same(GROUPED, trial.steps.finish(_in_segments(trial, source)), expected)
+@dataclass(frozen=True)
+class _Evaluation:
+    """A trial at some digits: what the obligations are checked on, with the results as the cascade defines them."""
+
+    trial: _Trial
+    source: random.Random
+    expected: Values
+
+    @cached_property
+    def lifts(self) -> dict[Component, list[sp.Float]]:
+        """Finite lifts of the rows, of every component that combines by itself, with all references at 1."""
+        trial = self.trial
+        at = {**trial.steps.known, **{r.symbol: mpmath.mpf(1) for r in trial.fold.references}}
+        scalars = [c for c in trial.fold.components if c.reducer.whole is None]
+        values = {c: [trial.arithmetic.value(c.lift, {**at, **row}) for row in trial.rows] for c in scalars}
+        return {c: [sp.Float(v, mpmath.mp.dps) for v in drawn if mpmath.isfinite(v)] for c, drawn in values.items()}
+
+
+Pairs = Iterator[tuple[Values, Values]]
+"""What is found, and what is expected."""
+
+
+def _compared(evaluation: _Evaluation) -> Counter[str]:
+    """Comparisons by obligation.
+
+    Raises
+    ------
+    _Differs
+        At the first that fails.
+    """
+    compared = Counter[str]()
+    for obligation, pairs in OBLIGATIONS.items():
+        for found, expected in pairs(evaluation):
+            _same(obligation, found, expected)
+            compared[obligation] += 1
+    return compared
 
 
 def _in_tiles(trial: _Trial, source: random.Random) -> State:
@@ -203,38 +232,45 @@ def _in_segments(trial: _Trial, source: random.Random) -> State:
     return states[0]
 
 
-def _check_monoids(trial: _Trial) -> None:
-    """⊕ of every component, as its reducer writes it, on lifts of the rows."""
-    at = {r.symbol: mpmath.mpf(1) for r in trial.fold.references}
-    for component in (c for c in trial.fold.components if c.reducer.whole is None):
-        combine, identity = component.reducer.combine, component.reducer.identity
-        values = (trial.arithmetic.value(component.lift, {**trial.steps.known, **at, **row}) for row in trial.rows)
-        lifts = [sp.Float(value, mpmath.mp.dps) for value in values if mpmath.isfinite(value)]
-        if not lifts:
-            continue
-        a, b, c = (lifts * 3)[:3]
-        pairs = {
-            COMMUTATIVE: (combine(a, b), combine(b, a)),
-            ASSOCIATIVE: (combine(combine(a, b), c), combine(a, combine(b, c))),
-            IDENTITY: (combine(identity, a), a),
-        }
-        for obligation, (left, right) in pairs.items():
-            sides = ({component.symbol: _plain_number(side)} for side in (left, right))
-            _same(obligation, *sides)
+def _over_lifts(sides: Callable[[Reducer, list[sp.Float]], tuple[sp.Expr, sp.Expr]]) -> Callable[[_Evaluation], Pairs]:
+    """Two sides of a law of ⊕ for every component, as its reducer writes them, on three lifts of the rows."""
+
+    def pairs(evaluation: _Evaluation) -> Pairs:
+        for component, lifts in evaluation.lifts.items():
+            if lifts:
+                left, right = sides(component.reducer, (lifts * 3)[:3])
+                yield {component.symbol: _plain_number(left)}, {component.symbol: _plain_number(right)}
+
+    return pairs
+
+
+def _swapped(reducer: Reducer, lifts: list[sp.Float]) -> tuple[sp.Expr, sp.Expr]:
+    a, b, _ = lifts
+    return reducer.combine(a, b), reducer.combine(b, a)
+
+
+def _regrouped(reducer: Reducer, lifts: list[sp.Float]) -> tuple[sp.Expr, sp.Expr]:
+    a, b, c = lifts
+    return reducer.combine(reducer.combine(a, b), c), reducer.combine(a, reducer.combine(b, c))
+
+
+def _from_empty(reducer: Reducer, lifts: list[sp.Float]) -> tuple[sp.Expr, sp.Expr]:
+    return reducer.combine(reducer.identity, lifts[0]), lifts[0]
 
 
 def _plain_number(value: sp.Expr) -> mpmath.mpf:
     return mpmath.mpf(sp.Float(value, mpmath.mp.dps)._mpf_) if value.is_finite else mpmath.mpf(str(float(value)))
 
 
-def _check_shift(trial: _Trial, source: random.Random) -> None:
+def _shifted(evaluation: _Evaluation) -> Pairs:
     """T(c′) = shift(T(c)) between two random references, for every component.
 
     References that lifts are compared with are extrema, of these rows and of further ones.
     """
+    trial, source = evaluation.trial, evaluation.source
     fold, steps, rows = trial.fold, trial.steps, trial.rows
     old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
-    if _compared(fold):
+    if _read_by_lifts(fold):
         some = rows[: source.randint(1, len(rows))]
         old, new, rows = old | _extrema(trial, some), new | _extrema(trial, rows), some
     # Parts of a tuple stay where they are; they are looked at only where the shift of another component reads them.
@@ -249,7 +285,7 @@ def _check_shift(trial: _Trial, source: random.Random) -> None:
             scope[step.symbol] = trial.arithmetic.value(step.expression, scope)
     for component, value in after.items():
         found = trial.arithmetic.value(steps.program.shifts[component], scope)
-        _same(SHIFT, {component: found}, {component: value})
+        yield {component: found}, {component: value}
 
 
 def _passes(program: StepProgram) -> list[Reduce | Tuple]:
@@ -257,7 +293,7 @@ def _passes(program: StepProgram) -> list[Reduce | Tuple]:
     return [step for step in program.steps if isinstance(step, (Reduce, Tuple))]
 
 
-def _compared(fold: Fold) -> list[Reference]:
+def _read_by_lifts(fold: Fold) -> list[Reference]:
     """The references that lifts are compared with."""
     sides = {symbol for c in fold.components for equal in c.lift.atoms(sp.Eq) for symbol in equal.free_symbols}
     return [reference for reference in fold.references if reference.symbol in sides]
@@ -265,7 +301,7 @@ def _compared(fold: Fold) -> list[Reference]:
 
 def _extrema(trial: _Trial, rows: list[Values]) -> Values:
     """The references that lifts are compared with, at their values over the rows."""
-    compared = _compared(trial.fold)
+    compared = _read_by_lifts(trial.fold)
     read = set().union(*(reference.value.free_symbols for reference in compared))
     passes = [s for s in _passes(trial.steps.program) if read & _computed(s)]
     state = trial.steps.over(passes, rows, {})
@@ -348,3 +384,24 @@ def _same(obligation: str, found: Values, expected: Values) -> None:
     for result, value in expected.items():
         if found[result] != value and not abs(found[result] - value) <= TOLERANCE * scale:
             raise _Differs(obligation, result, found[result], value)
+
+
+def _from_anywhere(evaluation: _Evaluation) -> Pairs:
+    trial = evaluation.trial
+    yield trial.steps.finish(_held(trial, evaluation.source, evaluation.expected)), evaluation.expected
+
+
+def _split(evaluation: _Evaluation) -> Pairs:
+    for state in (_in_tiles, _in_segments):
+        yield evaluation.trial.steps.finish(state(evaluation.trial, evaluation.source)), evaluation.expected
+
+
+OBLIGATIONS: dict[str, Callable[[_Evaluation], Pairs]] = {
+    "merge commutative": _over_lifts(_swapped),
+    "merge associative": _over_lifts(_regrouped),
+    "empty is the identity": _over_lifts(_from_empty),
+    "shift between references": _shifted,
+    "finish from any free reference": _from_anywhere,
+    "finish over any split = definition": _split,
+}
+"""What is checked of a fold, in order: name -> what has to be equal."""

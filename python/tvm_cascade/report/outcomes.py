@@ -100,7 +100,7 @@ def _group(function: str, decision: Decision) -> GroupReport:
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
-        OBLIGATIONS,
+        tuple(OBLIGATIONS),
     )
 
 
