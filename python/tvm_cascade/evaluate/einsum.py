@@ -1,4 +1,4 @@
-"""Sums of products over a grid, by matrix multiplication, without building the grid.
+"""Sums of products over a grid: exactly by matrix multiplication, without building the grid, or as a loop rounds them.
 
 A factor is an array of the grid's rank with extent 1 along every axis it does not depend on. Distributivity would
 let a factor leave a sum, but inf * (1 - 1) is not inf - inf: here factors are only ever multiplied element by
@@ -7,6 +7,7 @@ element before they are summed, so non-finite values come out as they do in the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+_PRODUCTS = 1 << 18
+"""Products that are held at once while they are accumulated one after the other."""
 
 
 def contract(factors: Sequence[Array], reduce_axes: Sequence[int], shape: Sequence[int]) -> Array:
@@ -35,6 +39,49 @@ def contract(factors: Sequence[Array], reduce_axes: Sequence[int], shape: Sequen
     if len(spread) == 1:
         return np.add.reduce(spread[0], axis=tuple(reduce_axes), keepdims=True, dtype=spread[0].dtype)
     return _matmul(spread[0], spread[1], tuple(reduce_axes))
+
+
+def accumulate(
+    factors: Sequence[Array], reduce_axes: Sequence[int], shape: Sequence[int], dtype: np.dtype[Any]
+) -> Array:
+    """The sum of `contract` as a loop computes it: position after position, each product and partial sum in `dtype`.
+
+    Parameters
+    ----------
+    factors, reduce_axes, shape : as for `contract`.
+    dtype : in which the program accumulates; floats of NumPy's own.
+
+    Returns
+    -------
+    total : as that of `contract`, of `dtype`.
+    """
+    *outer, last = reduce_axes
+    spread = [_spread(factor, reduce_axes, shape).astype(dtype) for factor in factors]
+    total = np.zeros([1] * len(shape), dtype)
+    spatial = np.broadcast(*(factor[_at(factor, reduce_axes, [0] * len(reduce_axes))] for factor in spread)).size
+    step = max(1, _PRODUCTS // spatial)
+    for point in np.ndindex(*(shape[axis] for axis in outer)):
+        for start in range(0, shape[last], step):
+            place = [*point, slice(start, start + step)]
+            products = _product([factor[_at(factor, reduce_axes, place)] for factor in spread])
+            first = (slice(None),) * last + (slice(0, 1),)
+            total = np.broadcast_to(total, products[first].shape)
+            total = np.add.accumulate(np.concatenate([total, products], axis=last), axis=last, dtype=dtype)
+            total = np.take(total, [-1], axis=last)
+    return total
+
+
+def _at(array: Array, axes: Sequence[int], place: Sequence[int | slice]) -> tuple[slice, ...]:
+    """The array at one position along all axes but the last, and along that one over a range; all axes stay."""
+    found = dict(zip(axes, place, strict=True))
+    return tuple(
+        slice(None) if axis not in found else at if isinstance(at := found[axis], slice) else slice(at, at + 1)
+        for axis in range(array.ndim)
+    )
+
+
+def _product(factors: Sequence[Array]) -> Array:
+    return functools.reduce(np.multiply, factors)
 
 
 def _merge(groups: list[Array]) -> list[Array]:

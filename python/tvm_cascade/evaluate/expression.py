@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 and the float8 types with NumPy)
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from tvm import ir
@@ -94,6 +94,11 @@ _BINARY: dict[type, Callable[[Array, Array], Array]] = {
 def is_float(dtype: str) -> bool:
     """Whether a TVM dtype name is a floating-point one."""
     return dtype.startswith(("float", "bfloat"))
+
+
+def accumulator_of(dtype: str) -> np.dtype[Any]:
+    """The float in which programs add up values of a float dtype: float32 for narrower ones, else itself."""
+    return np.dtype("float32") if ml_dtypes.finfo(dtype).bits < 32 else np.dtype(dtype)
 
 
 FLOAT64: np.dtype[Any] = np.dtype(np.float64)

@@ -9,10 +9,11 @@ bound memory. A reduction block takes one of three ways, the first that applies:
 
 Exact mode holds every float in float64 and makes casts between floats the identity; a program that has float64 itself
 is evaluated in the machine's widest float (64 bits of mantissa on x86), for else the oracle would be as far off as the
-program. Rounding mode rounds what each block writes, and each cast, to its dtype; inside a block arithmetic and
-accumulation stay as wide. Results are float64 in either mode. Literals have the precision of their own dtype in both.
-Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the order of the operands). Floats that nobody
-has written are NaN.
+program. Rounding mode rounds what each block writes, and each cast, to its dtype, and accumulates products as a loop
+does, in the accumulator (float32 for narrower floats): far from zero, a matrix product loses digits that what reads it
+may need. All other arithmetic inside a block stays as wide. Results are float64 in either mode. Literals have the
+precision of their own dtype in both. Sums, max and min of NaN are NaN (TVM's own max and min of NaN depend on the order
+of the operands). Floats that nobody has written are NaN.
 """
 
 from __future__ import annotations
@@ -28,8 +29,17 @@ from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.errors import InputError, OracleError
-from tvm_cascade.evaluate.einsum import contract
-from tvm_cascade.evaluate.expression import EXTENDED, FLOAT64, Evaluator, Grid, held_dtype, is_float, round_to
+from tvm_cascade.evaluate.einsum import accumulate, contract
+from tvm_cascade.evaluate.expression import (
+    EXTENDED,
+    FLOAT64,
+    Evaluator,
+    Grid,
+    accumulator_of,
+    held_dtype,
+    is_float,
+    round_to,
+)
 
 Array = NDArray[Any]
 
@@ -387,7 +397,7 @@ class _Block:
         evaluator = self._evaluator(grid)
         factors = [_ranked(evaluator(factor), grid) for factor in reduction.factors]
         if reduction.reducer is np.add:
-            total = contract(factors, self._reduce, grid.shape)
+            total = self._summed(factors, grid, _dtype(reduction.store.buffer))
         else:
             shape = [grid.shape[k] if k in self._reduce else extent for k, extent in enumerate(factors[0].shape)]
             element = np.broadcast_to(factors[0], shape)
@@ -395,6 +405,12 @@ class _Block:
         spatial = self._evaluator(self._at(grid, [0] * len(self._reduce)))
         start = spatial(reduction.accumulator)
         self._store(reduction.store, reduction.reducer(start, total), spatial)
+
+    def _summed(self, factors: Sequence[Array], grid: Grid, dtype: str) -> Array:
+        """The sum of a product; where it rounds, in the accumulator: products cancel more than their last digit."""
+        if not self._rounding or len(factors) == 1 or not is_float(dtype):
+            return contract(factors, self._reduce, grid.shape)
+        return accumulate(factors, self._reduce, grid.shape, accumulator_of(dtype)).astype(self._floats)
 
     def _store(self, store: tirx.BufferStore, value: Array, evaluator: Evaluator) -> None:
         position: tuple[Any, ...] = (...,)

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tvm_cascade.errors import InputError
+from tvm_cascade.evaluate.expression import accumulator_of, is_float
 
 _ROW = 16  # from this extent on, the last axis is a row with a scale of its own
 
@@ -76,9 +77,11 @@ def floor(length: int, dtype: str) -> float:
     length : how many elements each result is folded from.
     dtype : the result's dtype.
     """
-    if not _is_float(dtype):
+    if not is_float(dtype):
         return 0.0
-    return 4.0 * float(ml_dtypes.finfo(dtype).eps) + float(np.sqrt(length)) * float(_accumulator(dtype).eps)
+    return 4.0 * float(ml_dtypes.finfo(dtype).eps) + float(np.sqrt(length)) * float(
+        ml_dtypes.finfo(accumulator_of(dtype)).eps
+    )
 
 
 def check(
@@ -177,22 +180,13 @@ def _floats(values: ArrayLike) -> _Floats:
     return np.asarray(values).astype(np.float64)
 
 
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))
-
-
-def _accumulator(dtype: str) -> ml_dtypes.finfo:
-    limits = ml_dtypes.finfo(dtype)
-    return ml_dtypes.finfo("float32") if limits.bits < 32 else limits
-
-
 def _flushed(scale: _Floats, length: int, dtype: str) -> _Floats:
     """u for each element: what flushing to zero may have taken from it."""
-    if not _is_float(dtype):
+    if not is_float(dtype):
         return np.zeros_like(scale)
     limits = ml_dtypes.finfo(dtype)
     u = float(limits.smallest_subnormal if dtype == "float16" else limits.smallest_normal)
-    terms = float(np.sqrt(length)) * float(_accumulator(dtype).smallest_normal)
+    terms = float(np.sqrt(length)) * float(ml_dtypes.finfo(accumulator_of(dtype)).smallest_normal)
     return np.where(scale <= u, u + terms, u)
 
 
