@@ -58,10 +58,11 @@ def looped(factors, reduce_axes, shape, dtype):
     return total
 
 
-@pytest.mark.parametrize("products", [1, 7, 1 << 18])
+@pytest.mark.parametrize(("tile", "run"), [(1, 1), (7, 1), (7, 21), (1 << 15, 1 << 12)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_product_is_accumulated_as_a_loop_does_it(products, dtype, rng, monkeypatch):
-    monkeypatch.setattr(einsum, "_PRODUCTS", products)
+def test_a_product_is_accumulated_as_a_loop_does_it(tile, run, dtype, rng, monkeypatch):
+    monkeypatch.setattr(einsum, "_TILE", tile)
+    monkeypatch.setattr(einsum, "_RUN", run)
     shape, reduce_axes = (3, 4, 5, 6), [1, 3]
     factors = [1000 + rng.standard_normal(extents) for extents in ((3, 4, 1, 6), (1, 4, 5, 6), (1, 1, 1, 6))]
     total = einsum.accumulate(factors, reduce_axes, shape, np.dtype(dtype))
