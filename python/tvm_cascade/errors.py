@@ -61,11 +61,11 @@ class NativeLibraryError(CascadeError, RuntimeError):
 
 
 class DeviceError(CascadeError, RuntimeError):
-    """A call of CUDA failed: no driver, no device, or a failure of the device."""
+    """A GPU cannot run what was asked of it: no driver, no device, or a failure of the device."""
 
 
 class CompilerError(CascadeError, RuntimeError):
-    """A compiler of C or CUDA is missing, or failed."""
+    """A compiler of C or CUDA, or a linker, is missing or failed."""
 
 
 class WorkloadError(CascadeError, KeyError):
