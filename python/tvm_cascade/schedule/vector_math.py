@@ -32,7 +32,7 @@ rounding matters passes through integer bits (`_rounded`), which costs no instru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import tvm_ffi
 from tvm import ir, tirx
@@ -242,7 +242,9 @@ _FORMULAS: dict[str, _Formula] = {
 _NAMESPACES = ("tirx", "prim")  # TVM 0.27 has tirx.exp, but prim.log2
 
 
-def vectorise_math(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
+def vectorise_math(
+    func: tirx.PrimFunc, names: Collection[str] = frozenset(ULP_BOUNDS)
+) -> tuple[tirx.PrimFunc, tuple[str, ...]]:
     """Replace the float32 calls of exp, exp2, log, log2, tanh, sigmoid and erf by arithmetic that vectorises.
 
     Meant for functions that LLVM will compile; the result can be scheduled further.
@@ -251,6 +253,8 @@ def vectorise_math(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[str, ...]]
     ----------
     func : tirx.PrimFunc
         Any PrimFunc, before or after scheduling. It is not modified.
+    names : collection of str
+        Functions among those that are replaced.
 
     Returns
     -------
@@ -263,7 +267,7 @@ def vectorise_math(func: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[str, ...]]
 
     def rewrite(call: ir.Call) -> ir.Expr:
         namespace, _, name = call.op.name.partition(".") if isinstance(call.op, ir.Op) else ("", "", "")
-        if namespace not in _NAMESPACES or name not in _FORMULAS or call.args[0].ty.dtype != "float32":
+        if namespace not in _NAMESPACES or name not in names or call.args[0].ty.dtype != "float32":
             return call
         replaced.add(name)
         bind = _Bindings()
