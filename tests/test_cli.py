@@ -206,6 +206,11 @@ def test_explain_tells_what_a_gpu_gets_without_one(capsys: pytest.CaptureFixture
     assert "lowered to" in printed and "mask" in printed and "accumulate out" in printed
 
 
+def test_explain_names_the_schedule_of_an_amd_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "softmax_stats", "--small", "--target", "gfx942"]) == 0
+    assert "lowered to  an S-TIR schedule" in capsys.readouterr().out
+
+
 def test_the_lists_hold_every_option_and_every_reason_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["options"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
@@ -289,7 +294,7 @@ BAD = {
     "unknown dtype": (["explain", "attention", "--dtype", "int8"], "a dtype among"),
     "tile of zero": (["run", "attention", "--tile", "0"], "option `tile`"),
     "unknown cast": (["explain", "attention", "--rescalable-casts", "int8"], "rescalable_casts"),
-    "target that TVM has words for": (["explain", "attention", "--target", "rocm"], "of kind llvm or cuda"),
+    "target that TVM has words for": (["explain", "attention", "--target", "rocm"], "no ROCm device here"),
     "no target": (["run", "attention", "--target", "nonsense"], "a target of TVM"),
     "other target": (["run", "attention", "--target", "opencl"], "of kind llvm"),
     "a GPU's target": (["run", "attention", "--small", "--target", "sm_90a"], "`explain --target`"),

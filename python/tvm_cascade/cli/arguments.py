@@ -121,8 +121,12 @@ def options_given(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+_ARCHITECTURES = {"sm_": ("cuda", "arch"), "gfx": ("rocm", "mcpu")}
+"""By prefix of an architecture, the kind of target and the attribute that states it."""
+
+
 def target_of(text: str) -> tvm.target.Target:
-    """The target that the command line names: a kind, a tag, sm_90a for that architecture, or a target's JSON.
+    """The target that the command line names: a kind, a tag, an architecture (sm_90a, gfx942), or a target's JSON.
 
     Raises
     ------
@@ -130,8 +134,9 @@ def target_of(text: str) -> tvm.target.Target:
         When it is no target that we compile for.
     """
     meant: str | dict[str, Any] = text
-    if text.startswith("sm_"):
-        meant = {"kind": "cuda", "arch": text}
+    if named := [key for prefix, key in _ARCHITECTURES.items() if text.startswith(prefix)]:
+        kind, attribute = named[0]
+        meant = {"kind": kind, attribute: text}
     elif text.lstrip().startswith("{"):
         try:
             meant = json.loads(text)

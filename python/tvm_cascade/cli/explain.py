@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", metavar="PROGRAM", help=TOLD)
     add_only_argument(parser)
     add_shape_arguments(parser)
-    told = 'also say what each function becomes on a GPU: "cuda" for the one here, sm_90a, or {"kind": "cuda", …}'
+    told = 'also say what each function becomes on a GPU: "cuda" for the one here, sm_90a, gfx942, or {"kind": …}'
     parser.add_argument("--target", help=told)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", metavar="OUT", type=Path, help="write an HTML page there")

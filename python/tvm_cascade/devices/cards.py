@@ -24,10 +24,37 @@ H200 = Gpu(
 
 H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_second=3.35e12)
 
+MI300X = Gpu(
+    "AMD Instinct MI300X",
+    "gfx942",
+    processors=304,
+    warp=64,
+    registers=128 * 1024,
+    shared_bytes=64 * _KIB,
+    block_shared_bytes=64 * _KIB,
+    static_shared_bytes=64 * _KIB,
+    l2_bytes=4 * _MIB,
+    memory_bytes_per_second=5.3e12,
+)
+
+MI250X = Gpu(
+    "AMD Instinct MI250X",
+    "gfx90a",
+    processors=110,
+    warp=64,
+    registers=128 * 1024,
+    shared_bytes=64 * _KIB,
+    block_shared_bytes=64 * _KIB,
+    static_shared_bytes=64 * _KIB,
+    l2_bytes=8 * _MIB,
+    memory_bytes_per_second=1.6e12,
+)
+"""One of the card's two dies, each of which is a device."""
+
 ANY_CUDA = Gpu("a CUDA GPU", "", processors=132, instructions=_PTX)
 """What every card since 2017 has; processors as of the largest."""
 
-CARDS: tuple[Gpu, ...] = (H200, H100)
+CARDS: tuple[Gpu, ...] = (H200, H100, MI300X, MI250X)
 """The cards that are known; of those of one architecture, the first stands for it."""
 
 UNKNOWN: dict[str, Gpu] = {"cuda": ANY_CUDA}

@@ -40,8 +40,9 @@ def compile(
     ----------
     mod_or_func : S-TIR functions, not scheduled yet. Functions that are scheduled, or cannot be read, are built as
         they are.
-    target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA target, such as
-        {"kind": "cuda", "arch": "sm_90a"}, which needs no GPU to compile for.
+    target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA or ROCm target,
+        such as {"kind": "cuda", "arch": "sm_90a"} or {"kind": "rocm", "mcpu": "gfx942"}, which need no GPU to compile
+        for; code for AMD GPUs is linked by LLD.
     tune_trials : candidates that MetaSchedule measures for each fused function; 0 takes our own schedule.
     database : MetaSchedule's records, or the folder where they are kept; read first, and written when tuning.
     **options
@@ -58,6 +59,8 @@ def compile(
         buffer has 2^31 elements or more and indices of 32 bits.
     OptionError
         When an option is unknown or outside its domain, or tuning lacks packages.
+    CompilerError
+        When a ROCm target has no LLD to link by, or it fails.
     """
     chosen, tuning, resolved = (
         FuseOptions.from_environment(**options),

@@ -27,8 +27,8 @@ from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.devices.host import host_target
+from tvm_cascade.driver.rocm_code import register_rocm_pipeline, rocm_tools
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.lowering_rocm import register_rocm_pipeline, rocm_tools
 
 from .retarget import for_host
 
@@ -56,16 +56,21 @@ def compiler() -> str | None:
 
 
 class Kernels:
-    """The kernels of a program as they go into LLVM, with the host code that launches them."""
+    """The kernels of a program as they go into LLVM, with the host code that launches them.
 
-    def __init__(self, func: tirx.PrimFunc, target: Target) -> None:
+    Parameters
+    ----------
+    pipeline : TVM's name of another lowering than ours.
+    """
+
+    def __init__(self, func: tirx.PrimFunc, target: Target, pipeline: str | None = None) -> None:
         on_cpu = Target(
             {**target.export(), "target_device_type": _CPU, "host": {**host_target().export(), "opt-level": 0}}
         )
         self.signatures: dict[str, tuple[list[str], list[str]]] = {}
         with rocm_tools(lambda made: made), on_cpu:
-            pipeline = self._noting(register_rocm_pipeline())
-            self.module = tvm.compile(tvm.IRModule({"main": func}), target=on_cpu, tir_pipeline=pipeline).mod
+            noting = self._noting(pipeline or register_rocm_pipeline())
+            self.module = tvm.compile(tvm.IRModule({"main": func}), target=on_cpu, tir_pipeline=noting).mod
         device = self.module.imports[0]
         self.text, self.assembly = str(device.inspect_source("llvm")), str(device.inspect_source("asm"))
         self.host = str(self.module.inspect_source("ll"))

@@ -29,7 +29,7 @@ struct Wave {
 
 Extents grid, block, at;
 std::vector<Wave> waves;
-int64_t at_barrier = 0, barriers = 0;
+int64_t at_barrier = 0, barriers = 0, opened = 0;
 std::string failure;
 
 int lane_in_block() { return self().index; }
@@ -74,10 +74,15 @@ uint32_t amdgcn_ds_bpermute(uint32_t address, uint32_t value) {
   return from < wave.lanes ? wave.values[turn & 1][from] : 0;
 }
 
+// It opens in the scheduler's next turn, so that the first wave is the first behind it, and not the last to arrive.
 void amdgcn_s_barrier() {
-  const int64_t threads = block.all(), turn = barriers;
-  if (++at_barrier == threads) at_barrier = 0, ++barriers;
-  scheduler.wait([turn] { return barriers > turn; }, "s_barrier");
+  const int64_t own = barriers;
+  if (++at_barrier == block.all()) {
+    at_barrier = 0;
+    ++barriers;
+    opened = scheduler.turn;
+  }
+  scheduler.wait([own] { return barriers > own && scheduler.turn > opened; }, "s_barrier");
 }
 
 // Before an access of LDS that the program says is volatile: lanes make it together.

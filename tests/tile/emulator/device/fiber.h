@@ -62,6 +62,7 @@ struct Scheduler {
   ucontext_t home_context;
   std::string error;
   bool backward = false;
+  int64_t turn = 0;  // in which every warp may go on once
 
   void run(const std::function<void()>& body, int threads);
   void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
@@ -172,6 +173,7 @@ inline void Scheduler::run(const std::function<void()>& body, int threads) {
     for (bool all_done = false; !all_done && error.empty();) {
       bool advanced = false;
       all_done = true;
+      ++turn;
       const int warps = (threads + kWarp - 1) / kWarp;
       for (int k = 0; k < warps; ++k) {
         advanced = run_warp(backward ? warps - 1 - k : k) || advanced;

@@ -1,0 +1,82 @@
+"""Programs for AMD GPUs, executed on the CPU from the LLVM IR of their kernels, against the float64 oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm_ffi import StructuralKey
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.programs.attention import VARIANTS, attention
+from tvm_cascade.bench.workload import Workload
+
+from ..schedule.test_gpu import _softmax_sum
+from .emulator.run import compiler, execute
+from .programs import assert_right, differences, lowered, target_of
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+FEW = (
+    "softmax",  # rows folded by a whole block, through LDS
+    "attention_causal",  # products staged in LDS, rows folded by exchanges of a wave
+    "R4",  # tuples, top-k, float16
+    "Q1",  # float8
+    "rmsnorm_gemm",  # a deferred reference
+)
+
+
+def assert_workload_right(job: Workload, **options: object) -> None:
+    assert_right(job.build(), job.inputs(np.random.default_rng(0)), **options)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_small_twin_is_right(name: str) -> None:
+    assert_workload_right(workloads.get(name).cpu)
+
+
+@pytest.mark.slow
+def test_every_small_twin_is_right() -> None:
+    seen = {StructuralKey(workloads.get(name).cpu.build()) for name in FEW}
+    wrong = {}
+    for name in workloads.names():
+        job = workloads.get(name).cpu
+        func = job.build()
+        if StructuralKey(func) not in seen:
+            seen.add(StructuralKey(func))
+            inputs = job.inputs(np.random.default_rng(0))
+            wrong[name] = differences(func, inputs, execute(lowered(func), target_of(), inputs))
+    assert {name: message for name, message in wrong.items() if message} == {}
+    assert len(seen) > 30
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_other_dtypes(dtype: str) -> None:
+    assert_workload_right(
+        workloads.get("variance" if dtype == "float64" else "attention_softcap").cpu.with_dtype(dtype)
+    )
+
+
+@pytest.mark.parametrize("options", [{"tile": 7}, {"tile": 16, "reference": "lazy"}], ids=str)
+def test_lengths_that_are_no_multiples_of_a_tile(options: dict[str, object]) -> None:
+    assert_workload_right(workloads.get("attention").cpu.with_length(45), **options)
+
+
+@pytest.mark.parametrize("kind", ["all_neg_inf_row", "nan"])
+def test_special_values(kind: str) -> None:
+    shape = {"heads": 1, "queries": 5, "keys": 70, "head_dim": 16}
+    job = Workload("full", "attention", "tests", shape, "float32", "float32", attention(VARIANTS["full"]), ("keys",))
+    assert_right(job.build(), job.inputs(np.random.default_rng(0), kind))
+
+
+def test_symbolic_extents() -> None:
+    x = np.random.default_rng(0).standard_normal((7, 600)).astype("float32")
+    symbolic = _softmax_sum(tirx.Var("m", "int32"), tirx.Var("n", "int32"))
+    found = execute(lowered(symbolic), target_of(), [x])
+    assert not differences(_softmax_sum(7, 600), [x], found)
+
+
+def test_function_that_no_schedule_applies_to_runs_in_one_thread() -> None:
+    x = te.placeholder((8,), "float32", name="x")
+    total = te.compute((1,), lambda _: x[0] + x[7], name="total")
+    assert_right(te.create_prim_func([x, total]).with_attr("global_symbol", "main"), [np.arange(8, dtype="float32")])
