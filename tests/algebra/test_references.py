@@ -1,4 +1,4 @@
-"""Where references are held, and the argument that goes with it."""
+"""Which references are chosen, and the range argument that goes with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ a, b, c, d = result("a b c d")
 LOG_SUM_EXP = [Reduction(a, MAX, x), Reduction(b, SUM, sp.exp(x - a))]
 
 
-def held(*reductions: Reduction, move: str = Move.EXACT, **meaning: sp.Expr) -> list[Range]:
+def ranges(*reductions: Reduction, move: str = Move.EXACT, **meaning: sp.Expr) -> list[Range]:
     """The range arguments of the fold's references, in order."""
     symbols = {str(s): s for s in (LENGTH, x, y)}
     fold = derive(
@@ -44,7 +44,7 @@ def held(*reductions: Reduction, move: str = Move.EXACT, **meaning: sp.Expr) -> 
     ids=["mean", "maximum", "minimum", "weighted mean", "geometric mean", "log-sum-exp"],
 )
 def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: list[Reduction]) -> None:
-    assert held(*reductions)[-1] is Range.LOCATION
+    assert ranges(*reductions)[-1] is Range.LOCATION
 
 
 def test_a_shift_by_a_parameter_moves_no_reference() -> None:
@@ -82,7 +82,7 @@ def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
 )
 def test_what_results_weigh_against_each_other_is_held_about_a_line(element: sp.Expr, lines: int) -> None:
     totals = [Reduction(a, SUM, y * x), Reduction(b, SUM, y * w)]
-    assert held(*totals, Reduction(c, SUM, element)).count(Range.FITTED) == lines
+    assert ranges(*totals, Reduction(c, SUM, element)).count(Range.FITTED) == lines
 
 
 def test_a_line_is_that_of_least_squares_by_the_sizes_of_the_weights() -> None:
@@ -114,13 +114,13 @@ def test_sums_about_extrema_stay_infinite_where_an_element_is(reductions: list[R
 
 
 def test_exponentials_bounded_together_have_a_reference_for_each_extremum() -> None:
-    assert held(
+    assert ranges(
         Reduction(a, MAX, x), Reduction(b, MIN, y), Reduction(c, SUM, sp.exp(x - a) * sp.exp(2 * b - 2 * y))
     ) == [Range.BOUNDED, Range.BOUNDED]
 
 
 def test_exponentials_of_which_one_is_not_bounded_have_one_reference() -> None:
-    assert held(Reduction(a, MAX, x), Reduction(b, SUM, y), Reduction(c, SUM, sp.exp(x - a) * sp.exp(y - b))) == [
+    assert ranges(Reduction(a, MAX, x), Reduction(b, SUM, y), Reduction(c, SUM, sp.exp(x - a) * sp.exp(y - b))) == [
         Range.LARGEST
     ]
 
@@ -137,7 +137,7 @@ def test_exponentials_of_which_one_is_not_bounded_have_one_reference() -> None:
     ids=["total", "mean of something else", "maximum of something else", "mean square", "exponential of a mean"],
 )
 def test_any_other_quantity_is_reached_from_the_mean_of_the_data(reductions: list[Reduction]) -> None:
-    assert held(*reductions) == [Range.MEAN]
+    assert ranges(*reductions) == [Range.MEAN]
 
 
 def test_the_mean_is_weighted_as_the_element_is() -> None:
@@ -151,14 +151,14 @@ def test_the_mean_is_weighted_as_the_element_is() -> None:
 
 def test_a_written_length_is_known_for_the_length() -> None:
     mean = [Reduction(a, SUM, x), Reduction(b, SUM, (x - a / 64) ** 2)]
-    assert held(*mean, N=sp.Integer(64)) == [Range.LOCATION]
-    assert held(*mean, N=sp.Integer(65)) == held(*mean) == [Range.MEAN]
+    assert ranges(*mean, N=sp.Integer(64)) == [Range.LOCATION]
+    assert ranges(*mean, N=sp.Integer(65)) == ranges(*mean) == [Range.MEAN]
 
 
 def test_elements_are_known_by_what_they_stand_for() -> None:
     apart = [Reduction(a, SUM, x), Reduction(b, SUM, (y - a / LENGTH) ** 2)]
-    assert held(*apart, y=x) == [Range.LOCATION]
-    assert held(*apart) == [Range.MEAN]
+    assert ranges(*apart, y=x) == [Range.LOCATION]
+    assert ranges(*apart) == [Range.MEAN]
 
 
 def test_the_mean_that_a_line_needs_is_that_of_least_squares() -> None:
@@ -188,7 +188,7 @@ def test_a_sum_of_lines_moves_nothing() -> None:
     ids=["softmax", "lazy softmax", "exponent that is not bounded", "wave", "scale by powers of two"],
 )
 def test_every_gauge_has_its_argument(reductions: list[Reduction], move: str, expected: list[Range]) -> None:
-    assert held(*reductions, move=move) == expected
+    assert ranges(*reductions, move=move) == expected
 
 
 @pytest.mark.parametrize("apart", [-100, sp.Rational("831.776616671934336848"), w, -sp.log(LENGTH)], ids=str)
@@ -204,7 +204,7 @@ def test_no_exponential_of_elements_stays_without_its_reference() -> None:
     """Where moves cannot be inverted the products are folded apart, but never exp(x) apart from exp(−u)."""
     parameter = sp.Symbol("parameter", real=True)
     moment = [Reduction(a, MAX, x), Reduction(b, SUM, (x - a) ** 2 * sp.exp(x - a) / parameter)]
-    assert held(*moment) == [Range.BOUNDED]
+    assert ranges(*moment) == [Range.BOUNDED]
 
 
 @pytest.mark.parametrize("holds", [1, 0])

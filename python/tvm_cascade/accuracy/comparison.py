@@ -39,7 +39,7 @@ class Compared:
     @cached_property
     def judged(self) -> tolerance.Comparison:
         """The comparison of the fused output by the rule of `evaluate.tolerance`."""
-        exact, unfused, fused = (self._held(values) for values in (self.exact, self.unfused, self.fused))
+        exact, unfused, fused = (self._as_compared(values) for values in (self.exact, self.unfused, self.fused))
         return tolerance.check(
             _where_defined(fused, unfused, exact), exact, unfused, length=self.length, dtype=self._dtype
         )
@@ -51,16 +51,16 @@ class Compared:
         ----------
         dropped : the output where a segment of the axis is left out, if that is known.
         """
-        without = None if dropped is None else self._held(dropped)
-        return self._passing(self._held(self.unfused), without)
+        without = None if dropped is None else self._as_compared(dropped)
+        return self._passing(self._as_compared(self.unfused), without)
 
     def hidden_by_the_unfused(self) -> tuple[str, ...]:
         """The wrong answers that pass for nothing but the unfused program's own error, which doubled is allowed."""
         strictly = self._passing(None)
-        return tuple(name for name in self._passing(self._held(self.unfused)) if name not in strictly)
+        return tuple(name for name in self._passing(self._as_compared(self.unfused)) if name not in strictly)
 
     def _passing(self, baseline: Array | None, dropped: Array | None = None) -> tuple[str, ...]:
-        exact = self._held(self.exact)
+        exact = self._as_compared(self.exact)
         return tuple(tolerance.rejects(exact, self.length, self._dtype, baseline=baseline, dropped=dropped))
 
     @cached_property
@@ -71,7 +71,7 @@ class Compared:
     def _dtype(self) -> str:
         return self.ranking.dtype if self.ranking is not None and self._by_key else dtype_of(self.output)
 
-    def _held(self, values: Array) -> Array:
+    def _as_compared(self, values: Array) -> Array:
         """Values as they are compared: less those that have no order, and as keys where they are indices."""
         if self.ranking is None:
             return values

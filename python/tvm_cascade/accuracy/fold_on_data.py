@@ -1,4 +1,4 @@
-"""A fold run on arrays of one dtype, tile by tile, as the fused loop runs it; and held at given references at once."""
+"""A fold run on arrays of one dtype, tile by tile, as the fused loop runs it, or at given references at once."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FoldOnData:
             state = self.steps.fold_in(state, self.positions.cut(start, stop))
         return state.values
 
-    def held(self, references: Values) -> Values:
+    def at_references(self, references: Values) -> Values:
         """The components of all rows at given references, without any move."""
         at = {symbol: self.steps.arithmetic.number(value) for symbol, value in references.items()}
         return at | self.steps.over(self.steps.program.steps, self.positions, at)

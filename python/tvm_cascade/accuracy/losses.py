@@ -31,7 +31,7 @@ from tvm_cascade.evaluate.expression import Evaluator, Grid
 Array = NDArray[Any]
 
 _ROWS = 8
-_HELD_IN = {"float64": np.float64}
+_ACCUMULATED_IN = {"float64": np.float64}
 _EXACT = np.longdouble
 
 
@@ -108,17 +108,17 @@ def _at_row(group: Group, elements: Mapping[sp.Symbol, Array], tile: int) -> lis
     dtype = _dtype(group)
     rounded = {symbol: np.asarray(value).astype(dtype) for symbol, value in elements.items()}
     length = group.frame.length
-    low, exact = (FoldOnData(group.fold, held, rounded, length) for held in (dtype, _EXACT))
+    low, exact = (FoldOnData(group.fold, kind, rounded, length) for kind in (dtype, _EXACT))
     ran = low.run(tile)
     references = {r.symbol: ran[r.symbol] for r in group.fold.references}
-    held = exact.held(references)
+    state = exact.at_references(references)
     truth = exact.finish(exact.run(tile))
     if not all(np.isfinite(value) for value in (*truth.values(), *ran.values())):
         return []
-    parts: dict[str, Values] = {str(r): exact.finish(held) for r in references}
+    parts: dict[str, Values] = {str(r): exact.finish(state) for r in references}
     for component in group.fold.components:
-        parts[str(component.symbol)] = exact.finish({**held, component.symbol: _EXACT(ran[component.symbol])})
-    parts["finish"] = low.finish({symbol: dtype(value) for symbol, value in held.items()})
+        parts[str(component.symbol)] = exact.finish({**state, component.symbol: _EXACT(ran[component.symbol])})
+    parts["finish"] = low.finish({symbol: dtype(value) for symbol, value in state.items()})
     found = []
     for member in group.members:
         for part, results in parts.items():
@@ -131,4 +131,4 @@ def _at_row(group: Group, elements: Mapping[sp.Symbol, Array], tile: int) -> lis
 def _dtype(group: Group) -> type[np.floating[Any]]:
     """float64 where a result is, else float32, in which narrower ones are accumulated."""
     widest = max((dtype_of(m.stage.buffer) for m in group.members), key=lambda name: ml_dtypes.finfo(name).bits)
-    return _HELD_IN.get(widest, np.float32)
+    return _ACCUMULATED_IN.get(widest, np.float32)

@@ -76,10 +76,12 @@ def _of_component(
 
 def _vanishing_exponent(term: sp.Expr, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]) -> sp.Expr | None:
     """The exponent of the one factor of a term that holds the dead symbols, where it is known at dead elements."""
-    held = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
-    if len(held) != 1:
+    dead_factors = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
+    if len(dead_factors) != 1:
         return None
-    factor = held[0].args[0] if isinstance(held[0], Round) else held[0]  # zero, rounded, is zero
+    factor = (
+        dead_factors[0].args[0] if isinstance(dead_factors[0], Round) else dead_factors[0]
+    )  # zero, rounded, is zero
     if not isinstance(factor, sp.exp):
         return None
     exponent = factor.args[0].subs(dead, simultaneous=True)

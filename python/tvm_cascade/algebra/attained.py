@@ -99,11 +99,11 @@ def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -
 
 def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:
     """That of max φ(a, d)."""
-    held = derivation.extracted(extreme.element)
+    element = derivation.extracted(extreme.element)
     values = {handle.symbol: handle.value for handle in derivation.handles}
     symbols = [handle.symbol for handle in derivation.handles]
-    strict = through_order(held, extreme.reducer, derivation.elements, symbols, strictly=True)
-    passed = one_way_or_constant(held, derivation.elements, symbols) if isinstance(strict, str) else strict
+    strict = through_order(element, extreme.reducer, derivation.elements, symbols, strictly=True)
+    passed = one_way_or_constant(element, derivation.elements, symbols) if isinstance(strict, str) else strict
     if passed is None or is_truth(passed[0]):
         return None
     part, kept, outer = passed

@@ -1,6 +1,6 @@
 """max and min of G(x)·exp(a(x) − u) with a G of either sign: G and a of the best element so far, as a tuple.
 
-exp(−u) is positive, so the order of the elements does not depend on u, and nothing has to be held at a reference. The
+exp(−u) is positive, so the order of the elements does not depend on u, and no reference is needed. The
 largest exponent would be a bad one: the best element of min x·exp(x) over positive x is that of the smallest exponent,
 and underflows beside the largest. Elements of two signs are compared by G alone, those of one sign by
 G·exp(a) / exp(the larger a).

@@ -2,12 +2,12 @@
 
 Σ W·P(e; u) = Σ over α of (∂^α P / α!)(c; u) · M_α, with the moments M_α = Σ W·Π (e_i − c_i)^α_i about references c_i.
 
-The residue y − u·x − v is no difference of an element and a handle, and u times v in a state that is held at both
+The residue y − u·x − v is no difference of an element and a handle, and u times v in a state that is relative to both
 cancels what an offset of x adds to either. The moments know of no handle: c is near the data, whatever u and v are,
 and P at c is written as the program writes P at an element, so that it rounds as the program does.
 
 Near a line that residue is small beside y, and moments of x and y would cancel. Parts that results weigh against each
-other in one sum are therefore held about lines as well as about means (`coordinates`), and M_α is of what is left.
+other in one sum are therefore taken about lines as well as about means (`coordinates`), and M_α is of what is left.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def about_the_means(
 def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
     """Whether a handle multiplies an element as it is, the x of y − u·x, or a difference beside one of another element.
 
-    A difference x − v by itself is held at v.
+    A difference x − v by itself has v as its reference.
     """
     symbols = [handle.symbol for handle in tracked]
     _, polynomial = _weight_and_rest(function, elements, symbols)

@@ -50,14 +50,14 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     (chosen, condition), *others = choice.args
     if isinstance(condition, sp.ITE):
         return law(derivation, replace(reduction, element=reduction.element.xreplace({choice: _nested(choice)})))
-    held, reducer = compared(derivation, condition), reduction.reducer
-    where = None if held is None else attained(derivation, reduction, held[0])
+    matched, reducer = compared(derivation, condition), reduction.reducer
+    where = None if matched is None else attained(derivation, reduction, matched[0])
     by_order = where is None and reducer.ordered and len(others) == 1
     if by_order and (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
         return found
-    if reducer not in (SUM, MAX, MIN) or held is None or where is None or len(others) != 1:
+    if reducer not in (SUM, MAX, MIN) or matched is None or where is None or len(others) != 1:
         raise _refused(derivation, reduction)
-    extreme, (at, elsewhere) = held
+    extreme, (at, elsewhere) = matched
     branches = {True: chosen, False: others[0][0]}
     here, there = (reduction.element.xreplace({choice: branches[side]}) for side in (at, elsewhere))
     if at is elsewhere:
@@ -140,10 +140,10 @@ def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp
     met = state(derivation, replace(reduction, reducer=SUM), end, sp.S.One) > 0
     if not weight.has(*elements):
         return sp.Piecewise((weight, met), (reducer.neutral, True))
-    held = derivation.extracted(derivation.signed(weight))
+    weighted = derivation.extracted(derivation.signed(weight))
     values = {handle.symbol: handle.value for handle in derivation.handles}
-    passed = through_order(strip_rounding(held), reducer, elements, list(values))
-    if isinstance(passed, str) or held.has(Round) or is_truth(passed[0]):
+    passed = through_order(strip_rounding(weighted), reducer, elements, list(values))
+    if isinstance(passed, str) or weighted.has(Round) or is_truth(passed[0]):
         raise derivation.refuse(reduction, "select_on_result", weight)
     inner, kept, outer = passed
     ends = [state(derivation, replace(reduction, reducer=k), end, inner) for k in kept]

@@ -107,12 +107,12 @@ class Derivation:
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)
-        held = self.extracted(element)
-        if self._exponentials_of_several(held):
+        extracted = self.extracted(element)
+        if self._exponentials_of_several(extracted):
             # flag·(x − u) + other·(x − v): one handle for all that moves an exponent.
             element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
-            held = self.extracted(element)
-        return held, [handle for handle in self.handles if handle.symbol in held.free_symbols]
+            extracted = self.extracted(element)
+        return extracted, [handle for handle in self.handles if handle.symbol in extracted.free_symbols]
 
     def choice_by_results(self, reduction: Reduction) -> sp.Piecewise | None:
         """A choice in the element that results alone make between what varies along the axis."""
@@ -132,10 +132,10 @@ class Derivation:
         ordered = [r.result for r in self.done if r.reducer.ordered]
         return self.handles.extract(element, self.elements, self.results, ordered)
 
-    def _exponentials_of_several(self, held: sp.Expr) -> bool:
+    def _exponentials_of_several(self, extracted: sp.Expr) -> bool:
         """Whether an exponential reads several handles."""
         symbols = {handle.symbol for handle in self.handles}
-        return any(len(e.free_symbols & symbols) > 1 for e in held.atoms(sp.exp))
+        return any(len(e.free_symbols & symbols) > 1 for e in extracted.atoms(sp.exp))
 
     def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
         """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""

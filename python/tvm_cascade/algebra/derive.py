@@ -91,9 +91,9 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
             return extremum_of_two_values(derivation, reduction, choice, _by_its_law)
         return folded_where_extreme(derivation, reduction, choice, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
-    held, used = derivation.take_in(apart)
+    element, used = derivation.take_in(apart)
     if used:
-        total = LAWS[reduction.reducer.law](derivation, apart, held, used)
+        total = LAWS[reduction.reducer.law](derivation, apart, element, used)
     else:
-        total = derivation.component(reduction, reduction.reducer, held)
+        total = derivation.component(reduction, reduction.reducer, element)
     return where_real(derivation, reduction, quotients, total)

@@ -91,7 +91,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Reference:
-    """The value at which components are held.
+    """The value that components are relative to.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """Handles, and the gauge of each: what an element reads of earlier results, and how the reference for it moves.
 
 A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
-exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state of the reduction is held at a reference c in place of u.
+exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u.
 
 | gauge  | chosen when                                            | reference                                     |
 |--------|--------------------------------------------------------|-----------------------------------------------|
@@ -76,7 +76,7 @@ LAZY_DISTANCE = 8
 
 
 class Range(str, Enum):
-    """Why lifts keep their digits where they are held at a reference c for u."""
+    """Why lifts keep their digits at a reference c for u."""
 
     BOUNDED = "exp(x − c) ≤ 1, for no element so far has a larger exponent than c gives"
     LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
@@ -93,7 +93,7 @@ class Range(str, Enum):
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
     PREDICTED = "elements at c are as they are at u, as far as partial results tell u"
-    DEFERRED = "a factor of the whole: applied once, at the end, and no element is held at it"
+    DEFERRED = "a factor of the whole: applied once, at the end, and no element is rescaled by it"
 
     def __str__(self) -> str:
         return self.value

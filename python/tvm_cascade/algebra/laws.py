@@ -16,14 +16,14 @@ from tvm_cascade.algebra.sum_law import sum_law
 Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
 
 
-def logical_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+def logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """A predicate on an earlier result has no finite state."""
-    raise derivation.refuse(reduction, "logical_dependence", held)
+    raise derivation.refuse(reduction, "logical_dependence", element)
 
 
-def no_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+def no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """Nothing is known of how ⊕ passes through a map."""
-    raise derivation.refuse(reduction, "reducer_dependence", held)
+    raise derivation.refuse(reduction, "reducer_dependence", element)
 
 
 LAWS: dict[str, Law] = {

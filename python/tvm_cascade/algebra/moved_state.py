@@ -25,7 +25,7 @@ class MovedState:
     ----------
     shift : A(old, new) with B(x, new) = A·B(x, old), in the symbols of the references.
     handles : each u.
-    references : where each u is held.
+    references : what each u is replaced by.
     components : what each function is in the state, once they are added.
     """
 
@@ -44,7 +44,7 @@ class MovedState:
         return self._at_results(self.shift, sp.S.One)
 
     def final_in_units(self, powers: Powers) -> sp.Expr:
-        """The same where powers of elements are held in units of a result."""
+        """The same where powers of elements are taken in units of a result."""
         functions, moving = [powers.oriented(f) for f in self.functions], self._moving
         # What is summed without units anyway, as Σ (x − c)² is for a variance, needs no second component.
         has = [
@@ -54,7 +54,7 @@ class MovedState:
         steps = [r.step for r in self.references]
         self._add(lifts, lambda k, j, component: powers.moved(moving[k, j], component, has[k], has[j], steps))
         entries = [powers.at_the_end(entry, e, steps) for entry, e in zip(self.shift.row(0), has, strict=True)]
-        return powers.finished(self._at_results(sp.Matrix([entries]), powers.held.symbol))
+        return powers.finished(self._at_results(sp.Matrix([entries]), powers.reference.symbol))
 
     @property
     def _fixed(self) -> dict[sp.Symbol, sp.Expr]:

@@ -44,8 +44,8 @@ class Offsets:
             if isinstance(step, Component):
                 offsets._known[step.symbol] = offsets._folded(step.reducer, step.lift, COUNT)
             else:
-                held = offsets.of(step.value)
-                offsets._known |= {step.symbol: held, step.moved: held, step.step: {}}
+                value = offsets.of(step.value)
+                offsets._known |= {step.symbol: value, step.moved: value, step.step: {}}
         return offsets
 
     def of(self, expression: sp.Basic) -> Offset | None:

@@ -4,7 +4,7 @@
 |------------------------------------|---------------------------------------------------------------------------------|
 | φ(a(x), d), monotone or convex     | φ of the ends of a (see `monotone`)                                             |
 | φ(Max(f, g)), φ rising; |f|        | the larger of max φ(f) and max φ(g)                                             |
-| G(x)·H(d) + K(d)                   | the extremum of G, held at a reference (see `scaled_order`)                     |
+| G(x)·H(d) + K(d)                   | the extremum of G, relative to a reference (see `scaled_order`)                 |
 | f where a mask holds, g elsewhere  | the larger of max f over the one and max g over the others, if there are such   |
 
 Everything else is refused: with the proof that its envelope has as many pieces as one likes, or as unknown.
@@ -31,10 +31,10 @@ MOST_BRANCHES = 16
 """Cases and arguments of extrema that one element is taken apart into."""
 
 
-def order_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """The extremum in the state that this law adds."""
     derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
-    function = strip_rounding(held)
+    function = strip_rounding(element)
     case = _Case(derivation, reduction, tuple(used), function, function, (), [0])
     return case.extremum().xreplace({h.symbol: h.value for h in used})
 

@@ -2,7 +2,7 @@
 
 A factor h(d)^k of the whole is as good at the end as at each element, unless elements are raised to the k-th power
 themselves. Then b(x)^k and h^k leave the range long before (b·h)^k does: with numbers of 1e-20, the fourth moment over
-the squared variance is 0/0 in float32. So b is held in units of a power of two s beside h of the results so far:
+the squared variance is 0/0 in float32. So b is taken in units of a power of two s beside h of the results so far:
 
     lift     T_e = (b·s)^e                   one state for each power e that moving b makes
     move     T_e·(s′/s)^e, Δb as s′·Δb       b and s both go to new references
@@ -31,14 +31,14 @@ class Powers:
     base : b, over elements and handles: the product of what is raised to that power.
     degree : k, 2 or more.
     unit : h, over results and parameters.
-    held : the reference s of h.
+    reference : the reference s of h.
     rest : what the whole has as a factor beside h^k.
     """
 
     base: sp.Expr
     degree: int
     unit: sp.Expr
-    held: Reference
+    reference: Reference
     rest: sp.Expr
 
     def oriented(self, function: sp.Expr) -> sp.Expr:
@@ -60,14 +60,14 @@ class Powers:
         if exponent == 0:
             return function.subs(fixed, simultaneous=True)
         rest = (function / self.base**exponent).subs(fixed, simultaneous=True)
-        held = self.base.subs(fixed, simultaneous=True) * self.held.symbol
-        return rest * (held if exponent == 1 else Rescaled(sp.S.One, held, sp.S.One, exponent))
+        scaled = self.base.subs(fixed, simultaneous=True) * self.reference.symbol
+        return rest * (scaled if exponent == 1 else Rescaled(sp.S.One, scaled, sp.S.One, exponent))
 
     def moved(
         self, entry: sp.Expr, component: sp.Expr, into: int, exponent: int, steps: Sequence[sp.Symbol]
     ) -> sp.Expr:
         """entry·T for a T that has b^e, as a part of one that has b^e′, where s goes to s′ and b goes by Δ."""
-        new, old = self.held.moved, self.held.symbol
+        new, old = self.reference.moved, self.reference.symbol
         brought = Rescaled(component, new, old, exponent)
         if not steps or not entry.is_polynomial(*steps):
             return entry * _in_units(brought, new, into - exponent)
@@ -83,13 +83,13 @@ class Powers:
 
     def at_the_end(self, entry: sp.Expr, exponent: int, steps: Sequence[sp.Symbol]) -> sp.Expr:
         """The entry for a T that has b^e, in steps that are s·Δ."""
-        s = self.held.symbol
+        s = self.reference.symbol
         return sp.expand(entry.subs({step: step / s for step in steps}) * s ** (self.degree - exponent))
 
     def finished(self, total: sp.Expr) -> sp.Expr:
         """The whole, out of units of s: T·(h/s)^k."""
         above, below = self.unit.as_numer_denom()
-        return Rescaled(total, above, below * self.held.symbol, self.degree)
+        return Rescaled(total, above, below * self.reference.symbol, self.degree)
 
 
 def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) -> Powers | None:

@@ -40,9 +40,9 @@ class Part:
     rest: sp.Expr
 
 
-def product_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """Π of G(x)·H(d), held at Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n); Π exp(E) = exp(Σ E)."""
-    final, function = _without_exponentials(derivation, reduction, strip_rounding(held), used)
+def product_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """Π of G(x)·H(d), kept as Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n); Π exp(E) = exp(Σ E)."""
+    final, function = _without_exponentials(derivation, reduction, strip_rounding(element), used)
     parts = _factors_where(derivation, reduction, function, used)
     counts = _counts(derivation, reduction, parts)
     bare = sp.Add(*(indicator(part.kept) * part.rest for part in parts))

@@ -1,7 +1,7 @@
 """Logarithms of ratios: log(x/c) at a scale c, where log x − log c would cancel.
 
 The handle of log(x/max x) is u = log |max x|, since its sums are polynomials of log |x| − u. A float that holds u has
-lost what tells x/max x from 1. So the reference is c = max x itself, and u is held at log |c|, which is never computed:
+lost what tells x/max x from 1. So the reference is c = max x itself; log |c|, that of u, is never computed:
 
     lift     log |x| − u      ->   log(|x|/|c|)
     move     u′ − u           ->   log(|c′|/|c|)
@@ -24,7 +24,7 @@ from tvm_cascade.algebra.gauge import Gauge, Handle, Range, exponents, is_locati
 
 @dataclass(frozen=True)
 class LogReference:
-    """Where the logarithm of a scale is held: symbols for log |c|, log |c′| and their difference.
+    """The reference of the logarithm of a scale: symbols for log |c|, log |c′| and their difference.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def log_reference(derivation: Derivation, handle: Handle, function: sp.Expr) -> 
         return None
     (within,) = handle.value.args
     value = within.args[0] if isinstance(within, sp.Abs) else within
-    held = derivation.refer(
+    scale = derivation.refer(
         (value, "ratio"),
         value,
         gauge,
@@ -82,6 +82,6 @@ def log_reference(derivation: Derivation, handle: Handle, function: sp.Expr) -> 
         scale=True,
         range=Range.RATIO,
     )
-    names = (f"log{s}" for s in (held.symbol, held.moved, held.step))
+    names = (f"log{s}" for s in (scale.symbol, scale.moved, scale.step))
     old, new, step = (sp.Symbol(name, real=True) for name in names)
-    return LogReference(old, new, step, held, gauge)
+    return LogReference(old, new, step, scale, gauge)

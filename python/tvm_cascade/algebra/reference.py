@@ -1,4 +1,4 @@
-"""Where the quantity of a handle is held: the choice of a reference, by range analysis (see `gauge`)."""
+"""The choice of a running normaliser (reference) for a subexpression of earlier results, by range analysis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tvm_cascade.algebra.separate import Step, in_steps
 
 
 def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
-    """Where the handle's quantity is held: by range analysis (see `gauge`)."""
+    """The reference of a handle, by range analysis (see `gauge`)."""
     done, elements = derivation.done, derivation.elements
     kept = conditions_that_keep(function, elements)
     read = exponents(function, handle.symbol, elements)
@@ -103,7 +103,7 @@ def _is_rounded(derivation: Derivation, handle: Handle) -> bool:
 
 
 def _at_the_largest(derivation: Derivation, reduction: Reduction, handle: Handle, unbounded: set[sp.Expr]) -> Reference:
-    """Exponentials that the quantity does not bound are held at the largest exponent so far."""
+    """Exponentials that the quantity does not bound take the largest exponent so far as reference."""
     exponent = unbounded.pop()
     if unbounded or sp.diff(exponent, handle.symbol) != -1:
         raise derivation.refuse(reduction, "separation_unknown", exponent)
@@ -143,7 +143,7 @@ def _part(derivation: Derivation, handle: Handle, function: sp.Expr) -> sp.Expr 
 def _line(derivation: Derivation, handle: Handle, function: sp.Expr) -> tuple[sp.Expr, sp.Expr] | None:
     """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does.
 
-    A handle that is a factor, p = 0, is none: nothing may be held at zero then.
+    A handle that is a factor, p = 0, is none: zero is no reference then.
     """
     lines = [total for total in function.atoms(sp.Add) if total.has(handle.symbol)]
     if len(lines) != 1 or exponents(function, handle.symbol, derivation.elements):

@@ -96,11 +96,11 @@ def sampled(expression: sp.Expr, seed: int, fixed: Sequence[sp.Symbol] = ()) -> 
         evaluate = as_function(symbols, expression, "math")
     except (TypeError, ValueError, NotImplementedError):
         return []
-    held = {s: _number(s, source) for s in fixed}
+    constants = {s: _number(s, source) for s in fixed}
     found = []
     for _ in range(SAMPLES):
         try:
-            value = float(evaluate(*(held[s] if s in held else _number(s, source) for s in symbols)))
+            value = float(evaluate(*(constants[s] if s in constants else _number(s, source) for s in symbols)))
         except (ArithmeticError, ValueError, TypeError, NameError):
             continue
         if math.isfinite(value):

@@ -1,4 +1,4 @@
-"""max and min of G(x)·H(d) + K(d): the extremum of G, held at a reference where G alone is not bounded.
+"""max and min of G(x)·H(d) + K(d): the extremum of G, relative to a reference where G alone is not bounded.
 
 | H                      | state                                                                          |
 |------------------------|--------------------------------------------------------------------------------|
@@ -20,7 +20,7 @@ from tvm_cascade.algebra.gauge import Handle, exponents, factor_in
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.algebra.reference import reference_of
 from tvm_cascade.algebra.sampling import varies_numerically
-from tvm_cascade.algebra.sum_law import Held, in_exponent_units
+from tvm_cascade.algebra.sum_law import Summand, in_exponent_units
 from tvm_cascade.algebra.work import simplified
 
 
@@ -42,8 +42,8 @@ def scaled_extremum(
             tracked.append(handle)
         else:
             factor, body = factor * weight, body.subs(handle.symbol, 1)
-    held = in_exponent_units(derivation, Held(body, body, sp.Integer(1), tracked))
-    body, tracked = held.function, held.tracked
+    summand = in_exponent_units(derivation, Summand(body, body, sp.Integer(1), tracked))
+    body, tracked = summand.function, summand.tracked
     kept = _kept(factor, reduction.reducer)
     if product := split_product(derivation, body, tracked, kept):
         ends = [factor * extremum_of_products(derivation, reduction, reducer, *product) for reducer in kept]

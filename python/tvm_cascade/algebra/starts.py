@@ -177,8 +177,8 @@ def _undefined(function: sp.Expr, inner: sp.Expr, start: Reduction, read: sp.Exp
 def _at_infinity(function: sp.Expr, inner: sp.Expr, start: Reduction, read: sp.Expr) -> sp.Expr:
     """F where what the extremum is of, and so it itself, is infinite."""
     infinite, element = start.reducer.identity, sp.Dummy(real=True)
-    held = function if inner.is_number else function.subs(inner, element)
-    return held.xreplace({read: infinite, element: infinite, start.result: infinite})
+    limit = function if inner.is_number else function.subs(inner, element)
+    return limit.xreplace({read: infinite, element: infinite, start.result: infinite})
 
 
 def _is_nan(expression: sp.Basic) -> bool:

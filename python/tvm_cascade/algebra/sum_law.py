@@ -1,4 +1,4 @@
-"""Σ of elements of finite rank: factors deferred, the rest held at a reference and shifted."""
+"""Σ of elements of finite rank: constant factors are deferred, the rest is normalised by a reference and rescaled."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 """Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
 
 
-def sum_law(derivation: Derivation, reduction: Reduction, held: sp.Expr, used: list[Handle]) -> sp.Expr:
+def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """The result in the state that this law adds: Σ of the sum's terms, each with a state of its own."""
-    return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(held, derivation)))
+    return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
 
 
-def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
+def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
     """Terms that may be folded apart. x − u stays whole, since Σ x − N·u would cancel; exp(x − u) + w does not.
 
     Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
     """
     elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
-    terms = [under_its_masks(term, elements) for term in sp.Add.make_args(held)]
+    terms = [under_its_masks(term, elements) for term in sp.Add.make_args(element)]
     terms = [part for term in terms for part in _exponentials_apart(term, handles)]
     plain = [t for t in terms if not t.has(*handles)]
     reading = [t for t in terms if t not in plain and not t.has(*elements)]
@@ -81,7 +81,7 @@ def independent_terms(held: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
 
 
 def _exponentials_apart(term: sp.Expr, handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """w·f·exp(x − u), w·g of w·(f·exp(x − u) + g): what bounds the exponential is far from what g is to be held at."""
+    """w·f·exp(x − u), w·g of w·(f·exp(x − u) + g): what bounds the exponential is no reference for g."""
     totals = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.Add)]
     for total in totals:
         moving = [t for t in total.args if any(e.has(*handles) for e in t.atoms(sp.exp))]
@@ -95,14 +95,14 @@ def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
 
 
 @dataclasses.dataclass
-class Held:
+class Summand:
     """A term with some handles taken out as factors.
 
     Attributes
     ----------
     function : the term without rounding; `lift` with it.
     factor : what is applied at the end.
-    tracked : handles that are held at references.
+    tracked : handles that references stand in for.
     basis : of the function, where it is known.
     """
 
@@ -118,78 +118,81 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
     if not term.has(*elements):
         return LENGTH * term.xreplace({h.symbol: h.value for h in used})
     term = _joined_exponentials(derivation, term)
-    held = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
-    if not held.tracked:
-        powers = _powers(derivation, held)
+    summand = _defer(derivation, reduction, term, [h for h in derivation.handles if h.symbol in term.free_symbols])
+    if not summand.tracked:
+        powers = _powers(derivation, summand)
         if powers is None:
-            total = held.factor * derivation.component(reduction, SUM, held.lift)
+            total = summand.factor * derivation.component(reduction, SUM, summand.lift)
         else:
-            state = MovedState(derivation, reduction, (held.lift,), sp.eye(1), [], [])
+            state = MovedState(derivation, reduction, (summand.lift,), sp.eye(1), [], [])
             total = powers.rest * state.final_in_units(powers)
-        return _where_kept(derivation, held, total, reduction)
-    held = _without_parameters(held, elements)
-    if reads_slopes(held.function, held.tracked, elements) and (moments := _moments(derivation, reduction, held)):
-        return _where_kept(derivation, held, moments, reduction)
-    held = _without_shifts(derivation, _by_location(derivation, in_exponent_units(derivation, held)))
-    if _of_one_variable(held, elements) and (moments := _moments(derivation, reduction, held)):
-        return _where_kept(derivation, held, moments, reduction)
-    symbols = [handle.symbol for handle in held.tracked]
-    if any(h.symbol in held.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
-        raise derivation.refuse(reduction, "rounding_rank", held.lift)  # a rounding holds what had to move
-    basis = _basis(derivation, reduction, held, symbols)
+        return _where_kept(derivation, summand, total, reduction)
+    summand = _without_parameters(summand, elements)
+    if reads_slopes(summand.function, summand.tracked, elements) and (
+        moments := _moments(derivation, reduction, summand)
+    ):
+        return _where_kept(derivation, summand, moments, reduction)
+    summand = _without_shifts(derivation, _by_location(derivation, in_exponent_units(derivation, summand)))
+    if _of_one_variable(summand, elements) and (moments := _moments(derivation, reduction, summand)):
+        return _where_kept(derivation, summand, moments, reduction)
+    symbols = [handle.symbol for handle in summand.tracked]
+    if any(h.symbol in summand.lift.free_symbols and h.symbol not in symbols for h in derivation.handles):
+        raise derivation.refuse(reduction, "rounding_rank", summand.lift)  # a rounding holds what had to move
+    basis = _basis(derivation, reduction, summand, symbols)
     if basis is not None and (basis.rank > RANK_LIMIT or basis.pivots is None):
-        if moments := _moments(derivation, reduction, held):
-            return _where_kept(derivation, held, moments, reduction)
+        if moments := _moments(derivation, reduction, summand):
+            return _where_kept(derivation, summand, moments, reduction)
         if basis.rank > RANK_LIMIT:
-            raise derivation.refuse(reduction, "rank_limit", held.function)
+            raise derivation.refuse(reduction, "rank_limit", summand.function)
     if basis is None:
-        return _where_kept(derivation, held, held.factor * _by_mask(derivation, reduction, held), reduction)
+        return _where_kept(derivation, summand, summand.factor * _by_mask(derivation, reduction, summand), reduction)
     if basis.pivots is None:
-        return _where_kept(derivation, held, held.factor * _apart(derivation, reduction, held), reduction)
-    return _where_kept(derivation, held, _at_references(derivation, reduction, held, basis), reduction)
+        return _where_kept(derivation, summand, summand.factor * _apart(derivation, reduction, summand), reduction)
+    return _where_kept(derivation, summand, _at_references(derivation, reduction, summand, basis), reduction)
 
 
-def _moments(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr | None:
+def _moments(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp.Expr | None:
     """The term from moments about the means of its elements; None where it is no such polynomial, or is rounded."""
-    if held.lift != held.function:
+    if summand.lift != summand.function:
         return None
-    moments = about_the_means(derivation, reduction, held.function, held.tracked)
-    return None if moments is None else held.factor * moments
+    moments = about_the_means(derivation, reduction, summand.function, summand.tracked)
+    return None if moments is None else summand.factor * moments
 
 
-def _at_references(derivation: Derivation, reduction: Reduction, held: Held, basis: Basis) -> sp.Expr:
-    """The term from a state of the basis's functions, held at references of its handles."""
+def _at_references(derivation: Derivation, reduction: Reduction, summand: Summand, basis: Basis) -> sp.Expr:
+    """The term from a state of the basis's functions, at references of its handles."""
     references = [
-        log_reference(derivation, handle, held.function) or reference_of(derivation, reduction, handle, held.function)
-        for handle in held.tracked
+        log_reference(derivation, handle, summand.function)
+        or reference_of(derivation, reduction, handle, summand.function)
+        for handle in summand.tracked
     ]
-    symbols = [handle.symbol for handle in held.tracked]
+    symbols = [handle.symbol for handle in summand.tracked]
     shift = shift_matrix(basis, symbols, [Step(r.symbol, r.moved, r.step) for r in references])
     if shift is None:
-        raise derivation.refuse(reduction, "separation_unknown", held.function)
-    functions = tuple(joined_where_opposed(f, derivation.elements) for f in (held.lift, *basis.functions[1:]))
-    state = MovedState(derivation, reduction, functions, shift, held.tracked, references)
-    powers = None if any(isinstance(r, LogReference) for r in references) else _powers(derivation, held)
+        raise derivation.refuse(reduction, "separation_unknown", summand.function)
+    functions = tuple(joined_where_opposed(f, derivation.elements) for f in (summand.lift, *basis.functions[1:]))
+    state = MovedState(derivation, reduction, functions, shift, summand.tracked, references)
+    powers = None if any(isinstance(r, LogReference) for r in references) else _powers(derivation, summand)
     if powers is not None:
         return powers.rest * state.final_in_units(powers)
     final = state.final()
-    return _settled(derivation, held, state.components, final) if len(functions) == 1 else held.factor * final
+    return _settled(derivation, summand, state.components, final) if len(functions) == 1 else summand.factor * final
 
 
-def _powers(derivation: Derivation, held: Held) -> Powers | None:
-    return powers_in_range(derivation, held.function, held.factor) if held.lift == held.function else None
+def _powers(derivation: Derivation, summand: Summand) -> Powers | None:
+    return powers_in_range(derivation, summand.function, summand.factor) if summand.lift == summand.function else None
 
 
-def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: Reduction) -> sp.Expr:
+def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduction: Reduction) -> sp.Expr:
     """Σ keep·F(x, d) where no position is kept: 0, as unfused, rather than 0·H(d) with an H(d) that is not finite.
 
     A sum of positive terms that F divides by, t = Σ keep·exp(x − m), tells that none is; else they are counted, where
     H(d) may be infinite at finite d, or they are counted anyway.
     """
-    kept = masks_that_keep(held.function, derivation.elements)
+    kept = masks_that_keep(summand.function, derivation.elements)
     if not kept:
         return total
-    below = {p.base for p in held.factor.atoms(sp.Pow) if p.exp.is_negative}
+    below = {p.base for p in summand.factor.atoms(sp.Pow) if p.exp.is_negative}
     for earlier in derivation.done:
         if earlier.result not in below or earlier.reducer is not SUM:
             continue
@@ -198,7 +201,7 @@ def _where_kept(derivation: Derivation, held: Held, total: sp.Expr, reduction: R
             return sp.Piecewise((0, sp.Eq(earlier.result, 0)), (total, True))
     count = derivation.known(SUM, indicator(kept)) or derivation.known(SUM, sp.expand(-indicator(kept)))
     if count is None:
-        read = [held.factor, *(handle.value for handle in held.tracked)]
+        read = [summand.factor, *(handle.value for handle in summand.tracked)]
         if not any(may_be_infinite(value, derivation.results) for value in read):
             return total
         count = derivation.component(reduction, SUM, indicator(kept))
@@ -238,7 +241,7 @@ def _factors_written_out(product: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) 
 def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> sp.Expr | None:
     """a + b − max a − max b over a handle of each, where they bound it: a and b may lie far from each other.
 
-    Held at one reference near max a + max b, a + b would be rounded where (a − max a) + (b − max b) is not.
+    At one reference near max a + max b, a + b would be rounded where (a − max a) + (b − max b) is not.
     """
     terms = sp.Add.make_args(sp.expand(exponent))
     moving, still = by_offset([t for t in terms if t.has(*derivation.results)], derivation.offsets)
@@ -250,40 +253,42 @@ def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> 
     return apart if derivation.bounds(apart, kept) else None
 
 
-def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Held:
+def _defer(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Summand:
     """Takes out the handles that are factors, unless that moves a rounding out of its dtype's range."""
-    held = Held(strip_rounding(term), term, sp.Integer(1), [])
+    summand = Summand(strip_rounding(term), term, sp.Integer(1), [])
     later: list[Handle] = []
     for handle in used:
-        weight = factor_in(held.function, handle.symbol, derivation.elements)
-        in_scale = weight is not None and _leaves_range(held.lift, handle.symbol)
-        if in_scale and (shown := leaves_range_in_part(derivation.question(reduction, held.lift))):
-            raise derivation.refuse(reduction, "rounding_range", held.lift, shown=shown)
+        weight = factor_in(summand.function, handle.symbol, derivation.elements)
+        in_scale = weight is not None and _leaves_range(summand.lift, handle.symbol)
+        if in_scale and (shown := leaves_range_in_part(derivation.question(reduction, summand.lift))):
+            raise derivation.refuse(reduction, "rounding_range", summand.lift, shown=shown)
         if weight is None or in_scale or _kept_in_scale(derivation, handle):
-            held.tracked.append(handle)
+            summand.tracked.append(handle)
             continue
         later.append(handle)
-        held.factor *= weight.subs(handle.symbol, handle.value)
-        held.function, held.lift = held.function.subs(handle.symbol, 1), held.lift.subs(handle.symbol, 1)
+        summand.factor *= weight.subs(handle.symbol, handle.value)
+        summand.function, summand.lift = summand.function.subs(handle.symbol, 1), summand.lift.subs(handle.symbol, 1)
     named = tuple(derivation.plain(handle.value) for handle in later)
     derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
-    return held
+    return summand
 
 
-def _without_parameters(held: Held, elements: Sequence[sp.Symbol]) -> Held:
+def _without_parameters(summand: Summand, elements: Sequence[sp.Symbol]) -> Summand:
     """Parameters that are factors are applied at the end, so that no move divides by one that may be zero."""
-    read = {handle.symbol for handle in held.tracked}
+    read = {handle.symbol for handle in summand.tracked}
     fixed = [
         f
-        for f in sp.Mul.make_args(held.lift)
-        if f.free_symbols - {LENGTH} and not f.has(*elements, *read) and f in sp.Mul.make_args(held.function)
+        for f in sp.Mul.make_args(summand.lift)
+        if f.free_symbols - {LENGTH} and not f.has(*elements, *read) and f in sp.Mul.make_args(summand.function)
     ]
     taken = sp.Mul(*fixed)
-    return dataclasses.replace(held, function=held.function / taken, lift=held.lift / taken, factor=held.factor * taken)
+    return dataclasses.replace(
+        summand, function=summand.function / taken, lift=summand.lift / taken, factor=summand.factor * taken
+    )
 
 
 def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
-    """Whether a factor built from max and min is to be held at a power of two instead, lest terms underflow."""
+    """Whether a factor built from max and min is to be scaled by a power of two instead, lest terms underflow."""
     power = derivation.move is Move.POWER_OF_TWO
     return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
 
@@ -299,34 +304,34 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
     return False
 
 
-def in_exponent_units(derivation: Derivation, held: Held) -> Held:
-    """exp(s·x − s·u), not known to be bounded by u: held at w = s·u instead, so that no reference divides by s."""
-    kept = conditions_that_keep(held.function, derivation.elements)
-    for handle in list(held.tracked):
-        for exponent in exponents(held.function, handle.symbol, derivation.elements):
+def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
+    """exp(s·x − s·u), not known to be bounded by u: at w = s·u instead, so that no reference divides by s."""
+    kept = conditions_that_keep(summand.function, derivation.elements)
+    for handle in list(summand.tracked):
+        for exponent in exponents(summand.function, handle.symbol, derivation.elements):
             if derivation.bounds(exponent, kept):
                 continue
             slope = sp.diff(exponent, handle.symbol)
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
                 continue
             unit = derivation.handles.of(sp.expand(-slope * handle.value))
-            held = dataclasses.replace(
-                held,
-                function=_in_unit(held.function, exponent, slope * handle.symbol, unit.symbol),
-                lift=_in_unit(held.lift, exponent, slope * handle.symbol, unit.symbol),
+            summand = dataclasses.replace(
+                summand,
+                function=_in_unit(summand.function, exponent, slope * handle.symbol, unit.symbol),
+                lift=_in_unit(summand.lift, exponent, slope * handle.symbol, unit.symbol),
             )
-            others = [h for h in held.tracked if h.symbol in held.function.free_symbols and h is not unit]
-            held = dataclasses.replace(held, tracked=[*others, unit])
-    return held
+            others = [h for h in summand.tracked if h.symbol in summand.function.free_symbols and h is not unit]
+            summand = dataclasses.replace(summand, tracked=[*others, unit])
+    return summand
 
 
-def _without_shifts(derivation: Derivation, held: Held) -> Held:
+def _without_shifts(derivation: Derivation, summand: Summand) -> Summand:
     """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x."""
-    if held.lift != held.function:
-        return held
-    for handle in list(held.tracked):
-        part = translated_part(held.function, handle.symbol, derivation.elements)
-        if part is None or exponents(held.function, handle.symbol, derivation.elements):
+    if summand.lift != summand.function:
+        return summand
+    for handle in list(summand.tracked):
+        part = translated_part(summand.function, handle.symbol, derivation.elements)
+        if part is None or exponents(summand.function, handle.symbol, derivation.elements):
             continue
         shift, varying = part.as_independent(*derivation.elements, as_Add=True)
         reads = shift.free_symbols & {*(h.symbol for h in derivation.handles), *derivation.results}
@@ -334,21 +339,21 @@ def _without_shifts(derivation: Derivation, held: Held) -> Held:
         if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
             continue
         apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
-        function = held.function.subs(handle.symbol, apart.symbol + shift)
-        tracked = [apart if h is handle else h for h in held.tracked]
-        held = dataclasses.replace(held, function=function, lift=function, tracked=tracked, basis=None)
-    return held
+        function = summand.function.subs(handle.symbol, apart.symbol + shift)
+        tracked = [apart if h is handle else h for h in summand.tracked]
+        summand = dataclasses.replace(summand, function=function, lift=function, tracked=tracked, basis=None)
+    return summand
 
 
-def _by_location(derivation: Derivation, held: Held) -> Held:
-    """Each difference that reads u held near its own data: (x − u)·(y − u), u near neither, as (x − u)·(y − v).
+def _by_location(derivation: Derivation, summand: Summand) -> Summand:
+    """Each difference that reads u about its own location: (x − u)·(y − u), u near neither, as (x − u)·(y − v).
 
-    So is (y − u)·exp(x − u) where u does not bound the exponent: u is then held at the largest x, which is near x
+    So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
     where the exponential counts, and not near y.
     """
     elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
-    split = held
-    for handle in held.tracked:
+    split = summand
+    for handle in summand.tracked:
         in_exponents = exponents(split.function, handle.symbol, elements)
         kept = conditions_that_keep(split.function, elements)
         if any(derivation.bounds(exponent, kept) for exponent in in_exponents):
@@ -366,16 +371,16 @@ def _by_location(derivation: Derivation, held: Held) -> Held:
         split = dataclasses.replace(
             split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
         )
-    if split is held or held.lift != held.function:
-        return held
+    if split is summand or summand.lift != summand.function:
+        return summand
     basis = basis_by_derivatives(split.function, elements, [h.symbol for h in split.tracked])
     sound = basis is not None and basis.pivots is not None and basis.rank <= RANK_LIMIT
-    return dataclasses.replace(split, basis=basis) if sound else held
+    return dataclasses.replace(split, basis=basis) if sound else summand
 
 
-def _of_one_variable(held: Held, elements: Sequence[sp.Symbol]) -> bool:
+def _of_one_variable(summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
     """Whether two differences read one variable at two scales, (x − u)·(x/64 − v): one tells the other badly."""
-    parts = [translated_part(held.function, handle.symbol, elements) for handle in held.tracked]
+    parts = [translated_part(summand.function, handle.symbol, elements) for handle in summand.tracked]
     varying = [part.as_independent(*elements, as_Add=True)[1] for part in parts if part is not None]
     ratios = (b / a for a, b in itertools.combinations(varying, 2))
     return any(not ratio.has(*elements) and ratio not in (1, -1) for ratio in ratios)
@@ -393,60 +398,62 @@ def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.S
     return expression.xreplace({e: sp.exp(sp.expand(e.args[0] - moving) - unit) for e in meant})
 
 
-def _by_mask(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
+def _by_mask(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp.Expr:
     """exp(x − (keep ? u : v)) as keep·exp(x − u) + (1 − keep)·exp(x − v)."""
-    mask = _deciding_masks(derivation, held)[0]
-    sides = ((mask, held.lift.subs(mask, 1)), (1 - mask, held.lift.subs(mask, 0)))
-    return sp.Add(*(_term(derivation, reduction, weight * side, held.tracked) for weight, side in sides if side != 0))
+    mask = _deciding_masks(derivation, summand)[0]
+    sides = ((mask, summand.lift.subs(mask, 1)), (1 - mask, summand.lift.subs(mask, 0)))
+    return sp.Add(
+        *(_term(derivation, reduction, weight * side, summand.tracked) for weight, side in sides if side != 0)
+    )
 
 
-def _deciding_masks(derivation: Derivation, held: Held) -> list[sp.Symbol]:
+def _deciding_masks(derivation: Derivation, summand: Summand) -> list[sp.Symbol]:
     """The masks that are no mere factors."""
-    masks = masks_in(held.function, derivation.elements)
-    return [m for m in masks if held.function.as_independent(m, as_Add=False)[1] not in (m, 1 - m)]
+    masks = masks_in(summand.function, derivation.elements)
+    return [m for m in masks if summand.function.as_independent(m, as_Add=False)[1] not in (m, 1 - m)]
 
 
-def _basis(derivation: Derivation, reduction: Reduction, held: Held, symbols: list[sp.Symbol]) -> Basis | None:
+def _basis(derivation: Derivation, reduction: Reduction, summand: Summand, symbols: list[sp.Symbol]) -> Basis | None:
     """The basis; None where the element is to be taken apart by a mask first."""
-    basis = held.basis or basis_by_derivatives(held.function, derivation.elements, symbols)
-    if basis is None and _deciding_masks(derivation, held):
+    basis = summand.basis or basis_by_derivatives(summand.function, derivation.elements, symbols)
+    if basis is None and _deciding_masks(derivation, summand):
         return None
     if basis is None:
-        shown = rank_grows(derivation.question(reduction, held.function))
+        shown = rank_grows(derivation.question(reduction, summand.function))
         code = "separation_unknown" if shown is None else "infinite_rank"
-        raise derivation.refuse(reduction, code, held.function, shown=shown)
-    if basis.rank > 1 and held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.function, held.lift)
+        raise derivation.refuse(reduction, code, summand.function, shown=shown)
+    if basis.rank > 1 and summand.lift != summand.function:
+        raise derivation.refuse(reduction, "rounding_rank", summand.function, summand.lift)
     return basis
 
 
-def _apart(derivation: Derivation, reduction: Reduction, held: Held) -> sp.Expr:
+def _apart(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp.Expr:
     """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
-    if held.lift != held.function:
-        raise derivation.refuse(reduction, "rounding_rank", held.lift)
-    products = separate(held.function, derivation.elements, [h.symbol for h in held.tracked])
+    if summand.lift != summand.function:
+        raise derivation.refuse(reduction, "rounding_rank", summand.lift)
+    products = separate(summand.function, derivation.elements, [h.symbol for h in summand.tracked])
     if products and len(products) > 1:
         terms = [sp.powsimp(g * h) for g, h in products.items()]
-        if any(_is_bare(term, held, derivation.elements) for term in terms):
-            raise derivation.refuse(reduction, "separation_unknown", held.function)
-        return sp.Add(*(_term(derivation, reduction, term, held.tracked) for term in terms))
+        if any(_is_bare(term, summand, derivation.elements) for term in terms):
+            raise derivation.refuse(reduction, "separation_unknown", summand.function)
+        return sp.Add(*(_term(derivation, reduction, term, summand.tracked) for term in terms))
     # One product: what may vanish of H(u) is no reference's business, exponentials are.
     weight = sp.Mul(*(products or {}).values())
     applied = sp.Mul(*(f for f in sp.Mul.make_args(sp.factor_terms(weight)) if not f.has(sp.exp)))
     if applied.is_number:
-        raise derivation.refuse(reduction, "separation_unknown", held.function)
-    rest = sp.powsimp(simplified(held.function / applied))
-    values = {h.symbol: h.value for h in held.tracked}
-    return applied.xreplace(values) * _term(derivation, reduction, rest, held.tracked)
+        raise derivation.refuse(reduction, "separation_unknown", summand.function)
+    rest = sp.powsimp(simplified(summand.function / applied))
+    values = {h.symbol: h.value for h in summand.tracked}
+    return applied.xreplace(values) * _term(derivation, reduction, rest, summand.tracked)
 
 
-def _is_bare(term: sp.Expr, held: Held, elements: Sequence[sp.Symbol]) -> bool:
+def _is_bare(term: sp.Expr, summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
     """Whether exp(x) stands apart from the exp(−u) that it came with: then it is not bounded."""
-    came_with = {h.symbol for h in held.tracked if exponents(held.function, h.symbol, elements)}
+    came_with = {h.symbol for h in summand.tracked if exponents(summand.function, h.symbol, elements)}
     return bool(came_with) and any(e.has(*elements) and not e.has(*came_with) for e in term.atoms(sp.exp))
 
 
-def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+def _settled(derivation: Derivation, summand: Summand, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
     """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range.
 
     Exponentials among the deferred factors join it: apart, one may overflow where the other is zero.
@@ -454,15 +461,15 @@ def _settled(derivation: Derivation, held: Held, state: list[sp.Expr], final: sp
     (component,), factor = state, final / state[0]
     infinite: list[sp.Expr] = []
     unbounded = False
-    kept = conditions_that_keep(held.function, derivation.elements)
-    for handle in held.tracked:
-        for exponent in exponents(held.function, handle.symbol, derivation.elements):
+    kept = conditions_that_keep(summand.function, derivation.elements)
+    for handle in summand.tracked:
+        for exponent in exponents(summand.function, handle.symbol, derivation.elements):
             if not derivation.bounds(exponent, kept):
                 unbounded = True
                 infinite += cancelled_results(exponent, handle, derivation.done)
     if not (unbounded and factor.has(sp.exp)):
-        return held.factor * final
-    deferred = sp.Mul.make_args(held.factor)
+        return summand.factor * final
+    deferred = sp.Mul.make_args(summand.factor)
     joined = [f for f in (*sp.Mul.make_args(factor), *deferred) if isinstance(f, sp.exp)]
     others = [f for f in sp.Mul.make_args(factor) if f not in joined]
     scale = sp.Mul(*others) * sp.exp(sp.Add(*(f.args[0] for f in joined)))

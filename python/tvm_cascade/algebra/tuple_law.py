@@ -47,10 +47,10 @@ def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> None:
     taken = [derivation.take_in(reduction) for reduction in block]
     whole = block[0].reducer.whole
     assert whole is not None
-    for part, (held, used) in enumerate(taken):
+    for part, (element, used) in enumerate(taken):
         if used and not (whole.selection and part == 0):
-            raise derivation.refuse(block[part], "tuple_dependence", held)
-    lifts = [held for held, _ in taken]
+            raise derivation.refuse(block[part], "tuple_dependence", element)
+    lifts = [element for element, _ in taken]
     if whole.selection is not None:
         finish = _selected(derivation, block, whole.selection, lifts, taken[0][1])
     elif counterexample := broken_law(whole, lifts):

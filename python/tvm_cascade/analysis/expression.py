@@ -160,19 +160,19 @@ class AtomTable:
 
     def oppose(self, condition: ir.Expr, opposite: ir.Expr) -> None:
         """Takes in that one condition holds where the other does not, if both have an atom."""
-        held, other = (self.atoms.get(self._condition(c)) for c in (condition, opposite))
-        if held is not None and other is not None and held.symbol not in self.opposites:
-            self.opposites[other.symbol] = held.symbol
+        atom, other = (self.atoms.get(self._condition(c)) for c in (condition, opposite))
+        if atom is not None and other is not None and atom.symbol not in self.opposites:
+            self.opposites[other.symbol] = atom.symbol
 
     def exclusive(self, element: sp.Expr) -> sp.Expr:
         """The element with one condition for both sides of a selection: b of a·c + b·(not c) as b·(1 − c)."""
-        both = {other: 1 - held for other, held in self.opposites.items() if element.has(other) and element.has(held)}
+        both = {other: 1 - atom for other, atom in self.opposites.items() if element.has(other) and element.has(atom)}
         return element.xreplace(both)
 
     def consistent(self, element: sp.Expr) -> sp.Expr:
         """The element without what stands under a condition and its opposite: b·(x·(not b) + y) as b·y."""
-        for other, held in self.opposites.items():
-            for holds, fails in ((held, other), (other, held)):
+        for other, atom in self.opposites.items():
+            for holds, fails in ((atom, other), (other, atom)):
                 element = sp.Add(*(_where(term, holds, fails) for term in sp.Add.make_args(element)))
         return element
 

@@ -81,8 +81,8 @@ def split_update(value: ir.Expr, own: ir.TensorLoad, start: ir.Expr | None = Non
     reducer, a, b = applied
     if _reads(a, own) == _reads(b, own) or (inverse is not None and _reads(b, own)):
         return None
-    held, other = (a, b) if _reads(a, own) else (b, a)
-    inner = split_update(held, own, start)
+    accumulated, other = (a, b) if _reads(a, own) else (b, a)
+    inner = split_update(accumulated, own, start)
     if inner is None or inner.reducer not in (None, reducer):
         return None
     combine = combiner_of(reducer) if inverse is None else type(value)

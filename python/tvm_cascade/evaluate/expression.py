@@ -106,8 +106,8 @@ EXTENDED: np.dtype[Any] = np.dtype(np.longdouble)
 """The widest float of the machine: 64 bits of mantissa on x86; elsewhere it may be float64 itself."""
 
 
-def held_dtype(dtype: str, floats: np.dtype[Any] = FLOAT64) -> np.dtype[Any]:
-    """The dtype in which values of `dtype` are held: `floats` for every float, else itself.
+def storage_dtype(dtype: str, floats: np.dtype[Any] = FLOAT64) -> np.dtype[Any]:
+    """The dtype in which values of `dtype` are stored: `floats` for every float, else itself.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def held_dtype(dtype: str, floats: np.dtype[Any] = FLOAT64) -> np.dtype[Any]:
 
 
 def round_to(value: Array, dtype: str) -> Array:
-    """`value` rounded to the values that `dtype` can represent, held in float64."""
+    """`value` rounded to the values that `dtype` can represent, as float64."""
     # Through float64: ml_dtypes do not know wider floats.
     return np.asarray(value, dtype=np.float64).astype(np.dtype(dtype)).astype(np.float64)
 
@@ -187,10 +187,10 @@ class Evaluator:
     Parameters
     ----------
     grid : the iteration points.
-    buffers : the array behind each buffer variable, held as `held_dtype` says.
+    buffers : the array behind each buffer variable, stored as `storage_dtype` says.
     rounding : whether a cast to a float dtype rounds to it.
     block : the block's name, for messages.
-    floats : the dtype in which floats are held.
+    floats : the dtype in which floats are stored.
     """
 
     def __init__(

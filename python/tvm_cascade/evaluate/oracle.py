@@ -36,9 +36,9 @@ from tvm_cascade.evaluate.expression import (
     Evaluator,
     Grid,
     accumulator_of,
-    held_dtype,
     is_float,
     round_to,
+    storage_dtype,
 )
 
 Array = NDArray[Any]
@@ -138,11 +138,11 @@ def evaluate_buffers(
     floats = EXTENDED if any(_dtype(buffer) == "float64" for buffer in all_buffers) else FLOAT64
     buffers = {buffer: _poisoned(buffer, floats) for buffer in (*params.outputs, *root.alloc_buffers)}
     for param, array in ((p, a) for p, a in given if _is_buffer(p)):
-        buffers[param] = _held(param, np.asarray(array), rounding).astype(held_dtype(_dtype(param), floats))
+        buffers[param] = _stored(param, np.asarray(array), rounding).astype(storage_dtype(_dtype(param), floats))
     with np.errstate(all="ignore"):
         for block, grid in _blocks(root):
             _Block(block, buffers, rounding, floats).run(grid.without(left_out or {}))
-        return {buffer: array.astype(held_dtype(_dtype(buffer))) for buffer, array in buffers.items()}
+        return {buffer: array.astype(storage_dtype(_dtype(buffer))) for buffer, array in buffers.items()}
 
 
 def _root(func: tirx.PrimFunc) -> s_tir.SBlock:
@@ -191,7 +191,7 @@ def _dtype(buffer: ir.Var) -> str:
 
 def _poisoned(buffer: ir.Var, floats: np.dtype[Any]) -> Array:
     shape = [_static(extent, f"buffer `{buffer.name}`") for extent in buffer.ty.shape]
-    dtype = held_dtype(_dtype(buffer), floats)
+    dtype = storage_dtype(_dtype(buffer), floats)
     return np.full(shape, np.nan if dtype.kind == "f" else 0, dtype=dtype)
 
 
@@ -213,13 +213,13 @@ def _with_numbers(root: s_tir.SBlock, numbers: Mapping[ir.Var, Any]) -> s_tir.SB
     return tvm_ffi.structural_map(root, replace) if constants else root
 
 
-def _held(param: ir.Var, array: Array, rounding: bool) -> Array:
+def _stored(param: ir.Var, array: Array, rounding: bool) -> Array:
     where, dtype = f"input `{param.name}`", _dtype(param)
     shape = tuple(_static(extent, where) for extent in param.ty.shape)
-    fits = is_float(array.dtype.name) if is_float(dtype) else array.dtype == held_dtype(dtype)
+    fits = is_float(array.dtype.name) if is_float(dtype) else array.dtype == storage_dtype(dtype)
     if array.shape != shape or not fits:
         raise InputError(f"{dtype} of shape {shape}", f"{array.dtype.name} of shape {array.shape}", where)
-    return round_to(array, dtype) if rounding and is_float(dtype) else array.astype(held_dtype(dtype))
+    return round_to(array, dtype) if rounding and is_float(dtype) else array.astype(storage_dtype(dtype))
 
 
 def _statements(body: tirx.Stmt) -> list[tirx.Stmt]:

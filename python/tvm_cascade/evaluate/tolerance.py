@@ -112,7 +112,7 @@ def check(
         np.max(_errors(usual, want, scale, underflow), initial=0.0, where=_kind(usual) == _kind(want))
     )
     allowed = 2.0 * baseline_error + floor(length, dtype)
-    # An element whose kind differs from the oracle's is held against the unfused program.
+    # An element whose kind differs from the oracle's is compared with the unfused program.
     reference = np.where(_kind(got) == _kind(want), want, usual)
     errors = _errors(got, reference, scale, underflow)
     max_error = float(np.max(errors, initial=0.0))
@@ -203,10 +203,10 @@ def _kind(values: _Floats) -> NDArray[Any]:
 def _rms(values: _Floats, axis: int | None = None) -> _Floats:
     """Root mean square of the finite elements along `axis`, which is kept with extent 1; 0 where there are none."""
     finite = np.isfinite(values)
-    held = np.where(finite, values, 0.0)
-    largest = np.max(np.abs(held), axis=axis, initial=0.0, keepdims=True)
+    finite_values = np.where(finite, values, 0.0)
+    largest = np.max(np.abs(finite_values), axis=axis, initial=0.0, keepdims=True)
     # Scaled before squaring, so that neither end of the range is lost.
-    squares = np.sum(np.square(held / np.where(largest > 0.0, largest, 1.0)), axis=axis, keepdims=True)
+    squares = np.sum(np.square(finite_values / np.where(largest > 0.0, largest, 1.0)), axis=axis, keepdims=True)
     count = np.maximum(np.sum(finite, axis=axis, keepdims=True), 1)
     return np.asarray(largest * np.sqrt(squares / count))
 

@@ -1,7 +1,7 @@
 """Proof obligations of a fold, each a randomised identity test of its step program at many digits.
 
 1. ⊕ of every component is commutative and associative, and the empty state holds its identity.
-2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be held at any reference, and finished from there.
+2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be at any reference, and finished from there.
 3. finish(folding in by tiles) = finish(merging segments, empty ones too) = the cascade's own definition.
 
 Evaluation is in mpmath; an error above 1e-25 of the largest term fails the obligation. Digits are 60, and more where
@@ -312,7 +312,7 @@ def _computed(step: Reduce | Tuple) -> set[sp.Symbol]:
     return {step.component} if isinstance(step, Reduce) else set(step.components)
 
 
-def _held(trial: _Trial, source: random.Random, results: Values) -> State:
+def _at_any_reference(trial: _Trial, source: random.Random, results: Values) -> State:
     """The state of all rows, with references that need not end at their quantity put anywhere."""
     values, extrema = dict[sp.Symbol, mpmath.mpf](), _extrema(trial, trial.rows)
     references = {reference.symbol: reference for reference in trial.fold.references}
@@ -388,7 +388,7 @@ def _same(obligation: str, found: Values, expected: Values) -> None:
 
 def _from_anywhere(evaluation: _Evaluation) -> Pairs:
     trial = evaluation.trial
-    yield trial.steps.finish(_held(trial, evaluation.source, evaluation.expected)), evaluation.expected
+    yield trial.steps.finish(_at_any_reference(trial, evaluation.source, evaluation.expected)), evaluation.expected
 
 
 def _split(evaluation: _Evaluation) -> Pairs:

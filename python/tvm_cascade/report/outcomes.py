@@ -138,9 +138,9 @@ def _ranges(fold: Fold) -> dict[str, str]:
     return _by_quantity(fold, str(Range.DEFERRED), lambda reference: str(reference.range))
 
 
-def _by_quantity(fold: Fold, deferred: str, held: Callable[[Reference], str]) -> dict[str, str]:
+def _by_quantity(fold: Fold, deferred: str, told: Callable[[Reference], str]) -> dict[str, str]:
     """What is said of each quantity, in each reduction that reads it in another way."""
-    said = [(reference.tracks, held(reference)) for reference in fold.references]
+    said = [(reference.tracks, told(reference)) for reference in fold.references]
     said += [(quantity, deferred) for quantities in fold.deferred.values() for quantity in quantities]
     texts: dict[str, dict[str, None]] = {}
     for quantity, text in said:

@@ -43,7 +43,7 @@ def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
     Returns
     -------
     func : the same object where nothing is computed in bfloat16; None where it is used in a way that is unknown here:
-        held in a scalar variable, matched to a part of a buffer, given to a call that may have effects.
+        kept in a scalar variable, matched to a part of a buffer, given to a call that may have effects.
     """
     expressions: list[ir.Expr] = []
     blocks: list[s_tir.SBlock] = []

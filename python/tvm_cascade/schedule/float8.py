@@ -45,8 +45,8 @@ def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
     beyond = tirx.Select(value > constant(0), constant(kind.overflow), constant(-kind.overflow))
     # A NaN fails the comparison with 0 as well, and must stay one.
     beyond = tirx.Select(tirx.isnan(value), value, beyond)
-    held = tirx.Select(tirx.LE(tirx.abs(nearest), constant(kind.largest)), nearest, beyond)
-    return held if dtype == "float32" else held.astype("float32")
+    result = tirx.Select(tirx.LE(tirx.abs(nearest), constant(kind.largest)), nearest, beyond)
+    return result if dtype == "float32" else result.astype("float32")
 
 
 def encoded(value: ir.Expr, kind: Format) -> ir.Expr:

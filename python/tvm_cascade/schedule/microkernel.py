@@ -219,7 +219,7 @@ def _tile_registers(
 ) -> None:
     """The loops of register tiles: lanes, panels, rows; then the reduction; then one tile, written out.
 
-    A tile is held in a local buffer over the whole reduction, which registers then take; where a part of the reduction
+    A tile stays in a local buffer over the whole reduction, which registers then take; where a part of the reduction
     (`far`) runs outside, it is left to the compiler to keep it in registers over the rest.
     """
     sch, deferred = nest.sch, nest.deferred

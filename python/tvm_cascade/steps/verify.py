@@ -29,7 +29,7 @@ def verify(program: StepProgram, inputs: Collection[sp.Symbol]) -> None:
     ------
     FoldError
         With the step that is not well formed: it reads what is not defined, or not yet; a reference moves twice, or
-        after what is held at it was computed; a component is combined twice, never, or without its shift.
+        after what is relative to it was computed; a component is combined twice, never, or without its shift.
     """
     _Verifier(program, inputs).run()
 

@@ -17,7 +17,7 @@ _LARGEST_SCORES = 16 * 2**30
 
 
 def sdpa(backend: str, problem: Problem) -> Prepared | Absent:
-    """`scaled_dot_product_attention` held to one backend of `torch.nn.attention.SDPBackend`."""
+    """`scaled_dot_product_attention` with one backend of `torch.nn.attention.SDPBackend`."""
     form = problem.form
     if not form.scores_as_they_are or form.window is not None:
         return Absent("scaled_dot_product_attention has no ALiBi, soft cap or window of its own")
