@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 # One block does four tiles of rows, each of four tiles of the axis, in two stages of either operand.
 CASE = attention_case("full", heads=2, queries=200)
 # At a reference that stays, a tile whose scores are NaN would be done again, and the fault be mended.
-CONFIG = StreamConfig(columns=64, consumers=2, stages=2, left_stages=1, blocks=1, own_staging=True, held=False)
+CONFIG = StreamConfig(columns=64, consumers=2, stages=2, left_stages=1, blocks=1, own_staging=True, optimistic=False)
 
 WRONG = "wrong"
 """The kernel ends, and its results are not the oracle's."""

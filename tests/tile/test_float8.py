@@ -86,7 +86,7 @@ def test_scores_of_float8(case: Attention, config: StreamConfig | None) -> None:
         slow(NARROW, SMALL),
         (replace(NARROW, value=E5M2, causal=True, heads=2, features=80), PERSISTENT),
         slow(replace(NARROW, left="bfloat16", right="bfloat16", value=E5M2, rounded=E5M2, causal=True), None),
-        slow(replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, held=False)),
+        slow(replace(NARROW, keys=336, features=40, causal=True), StreamConfig(columns=96, stages=2, optimistic=False)),
     ],
     ids=["e4m3", "mixed", "scores_of_bfloat16", "tiles_that_are_no_whole_boxes"],
 )
@@ -285,7 +285,7 @@ def test_sums_of_float8_products_are_exact_unless_the_user_allows_less(name: str
 @pytest.mark.parametrize(("dtype", "gain"), [(E4M3, 448.0), (E5M2, 57344.0)])
 def test_weights_up_to_the_largest_float8_are_taken(dtype: str, gain: float) -> None:
     program = program_of(replace(NARROW, rounded=dtype, gain=gain))
-    assert program.accumulations[0].dtype == dtype and program.held is None
+    assert program.accumulations[0].dtype == dtype and program.optimistic is None
 
 
 def test_weights_are_rounded_to_float8_where_the_user_lists_it_alone() -> None:

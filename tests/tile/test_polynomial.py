@@ -13,7 +13,7 @@ from tvm_cascade.tile.polynomial import EIGHTHS, is_chosen
 from .checked import assert_attention_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 
-SMALL = StreamConfig(columns=64, consumers=2, stages=2, held=False)
+SMALL = StreamConfig(columns=64, consumers=2, stages=2, optimistic=False)
 
 
 @pytest.mark.parametrize("share", range(EIGHTHS + 1))
@@ -24,11 +24,11 @@ def test_a_share_is_spread_over_every_eight(share: int) -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize(("held", "share"), [(False, EIGHTHS), (True, EIGHTHS), (False, 3)])
-def test_what_the_polynomial_gives_is_right(held: bool, share: int) -> None:
+@pytest.mark.parametrize(("optimistic", "share"), [(False, EIGHTHS), (True, EIGHTHS), (False, 3)])
+def test_what_the_polynomial_gives_is_right(optimistic: bool, share: int) -> None:
     """Masked positions have the weight 0; scores that fall along the axis leave the range and are done again."""
-    for kind in ("normal", "falling") if held else ("normal",):
-        assert_attention_right(attention_case("causal"), replace(SMALL, held=held, polynomial=share), kind)
+    for kind in ("normal", "falling") if optimistic else ("normal",):
+        assert_attention_right(attention_case("causal"), replace(SMALL, optimistic=optimistic, polynomial=share), kind)
 
 
 def _outputs(share: int, change: dict[int, float]) -> np.ndarray:

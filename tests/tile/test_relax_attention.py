@@ -39,7 +39,7 @@ def test_it_goes_to_the_tensor_cores_and_outputs_go_back_to_where_they_belong(ca
 def test_zeros_above_the_diagonal_are_not_visited_although_the_maximum_is_over_them_too() -> None:
     """It is only a reference: where it does not follow dead positions, nothing else changes."""
     program = kernel_of(attention(causal=True)).program
-    assert program.uneven and program.held is not None
+    assert program.uneven and program.optimistic is not None
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")

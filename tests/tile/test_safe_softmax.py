@@ -79,7 +79,7 @@ def test_it_goes_to_the_tensor_cores_as_one(masked: bool, parameter: bool) -> No
 
 def test_a_tile_is_folded_in_without_its_maximum_and_the_zeros_have_no_state() -> None:
     program = kernel_of(attention()).program
-    assert program.held is not None
+    assert program.optimistic is not None
     assert [str(c.symbol) for c in program.stream.row_components] == ["some_0", "m_0", "t_0"]
 
 

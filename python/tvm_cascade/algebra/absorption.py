@@ -76,12 +76,10 @@ def _of_component(
 
 def _vanishing_exponent(term: sp.Expr, dead: Mapping[sp.Symbol, sp.Expr], alive: set[sp.Symbol]) -> sp.Expr | None:
     """The exponent of the one factor of a term that holds the dead symbols, where it is known at dead elements."""
-    dead_factors = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
-    if len(dead_factors) != 1:
+    zeroed = [factor for factor in sp.Mul.make_args(term) if factor.has(*dead)]
+    if len(zeroed) != 1:
         return None
-    factor = (
-        dead_factors[0].args[0] if isinstance(dead_factors[0], Round) else dead_factors[0]
-    )  # zero, rounded, is zero
+    factor = zeroed[0].args[0] if isinstance(zeroed[0], Round) else zeroed[0]  # zero, rounded, is zero
     if not isinstance(factor, sp.exp):
         return None
     exponent = factor.args[0].subs(dead, simultaneous=True)

@@ -62,7 +62,7 @@ class StreamConfig:
     ping_pong : the consumers take turns with the tensor cores.
     blocks : that are launched at most; each does tiles of rows in turn, and copies for the next while it computes.
     own_staging : stores have shared memory of their own, so that the next left operand can come meanwhile.
-    held : tiles are folded in without moving the reference, where the program allows it. Causal attention takes 0.83
+    optimistic : tiles are folded without moving the reference, where the program allows it. Causal attention takes 0.83
         to 0.92 of the time then, rows of two tiles 1.4 times as long (measured).
     polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
@@ -76,7 +76,7 @@ class StreamConfig:
     ping_pong: bool = True
     blocks: int = H200.processors
     own_staging: bool = False
-    held: bool = True
+    optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
 
@@ -179,7 +179,7 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
             turns = not few and (consumers == 3 or not narrow)
             for stages, left_stages, own in ((4, 2, True), (3, 2, True), (2, 2, True), (2, 1, True), (2, 1, False)):
                 sizes = columns, consumers, stages, left_stages
-                found.append(StreamConfig(*sizes, turns, gpu.processors, own, held=not few))
+                found.append(StreamConfig(*sizes, turns, gpu.processors, own, optimistic=not few))
     return found
 
 

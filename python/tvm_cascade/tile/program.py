@@ -30,9 +30,9 @@ from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, read_element, varies
 from tvm_cascade.tile.element import Element as ScoreElement
 from tvm_cascade.tile.fragment import DTYPE
-from tvm_cascade.tile.held import Held, find_held, free_extreme
 from tvm_cascade.tile.near_zero import NearZero, find_near_zero
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
+from tvm_cascade.tile.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.dead_tiles import dead_positions
@@ -53,7 +53,7 @@ class TileProgram:
     conditions : symbols that are 1 where a condition holds and 0 elsewhere.
     across_lanes : components of rows that every lane holds whole.
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
-    held : how tiles are folded in without moving the reference; None where it has to follow every tile.
+    optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     """
 
@@ -66,7 +66,7 @@ class TileProgram:
     conditions: dict[sp.Symbol, ir.Expr]
     across_lanes: frozenset[sp.Symbol]
     skip: tuple[ir.Expr, ...] = ()
-    held: Held | None = None
+    optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
 
     @property
@@ -80,7 +80,7 @@ class TileProgram:
         lines = [f"score     {stream.left} @ {stream.right}ᵀ {dtypes}", f"registers r = {formula(element.map)}"]
         lines += [str(self.near_zero)] if self.near_zero else []
         lines += [f"mask      r = {m.value} unless {'' if m.keeps else 'not '}{m.condition}" for m in element.masks]
-        lines += map(str, (*self.body.steps, *self.accumulations, *([self.held] if self.held else [])))
+        lines += map(str, (*self.body.steps, *self.accumulations, *([self.optimistic] if self.optimistic else [])))
         lines += map(str, self.body.finish)
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in stream.outputs]
         return "\n".join(lines)
@@ -130,10 +130,10 @@ class _Refinement:
         accumulations = tuple(self._accumulate(product) for product in self._products_in_order())
         self._reuse_registers()
         extreme = free_extreme(self.stream, self.steps, accumulations)
-        held = find_held(extreme, self.steps, accumulations)
+        optimistic = find_optimistic(extreme, self.steps, accumulations)
         return TileProgram(
             self.stream, self.element, self._body(), accumulations, self.row_inputs, self.position_inputs,
-            self.conditions, frozenset(self.across), self._skip(extreme), held, find_near_zero(self.element.map),
+            self.conditions, frozenset(self.across), self._skip(extreme), optimistic, find_near_zero(self.element.map),
         )  # fmt: skip
 
     def _refine(self, step: Step) -> None:
@@ -161,7 +161,7 @@ class _Refinement:
         whole = {c.symbol for c in rows if c.symbol in read or not (c.reducer is SUM and _is_linear(c.shift, symbols))}
         # What stays put can wait until the end, whatever ⊕ is.
         whole -= {c.symbol for c in rows if c.symbol not in read and not c.moves}
-        while True:  # a shift that mixes components needs them held alike
+        while True:  # a shift that mixes components needs them alike
             mixed = {s for c in rows if c.moves for s in c.shift.free_symbols & symbols if c.symbol in whole}
             mixed |= {c.symbol for c in rows if c.moves and c.shift.free_symbols & symbols & whole}
             if mixed <= whole:

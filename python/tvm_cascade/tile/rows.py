@@ -227,30 +227,30 @@ class RowFold:
         elif isinstance(step, RegisterElement):
             self._element(step, tile)
 
-    def step_held(self, tile: ir.Expr) -> None:
+    def step_optimistic(self, tile: ir.Expr) -> None:
         """Lifts a tile at the reference as it stands."""
-        held = self.program.held
-        assert held is not None
+        optimistic = self.program.optimistic
+        assert optimistic is not None
         for step in self.program.body.steps:
             if isinstance(step, RegisterElement):
                 self._element(step, tile)
-            elif isinstance(step, TileReduce) and step.component != held.extreme:
+            elif isinstance(step, TileReduce) and step.component != optimistic.extreme:
                 self._reduce(step, tile, guarded=False)
 
     def all_within(self) -> ir.Expr:
-        """The condition that no weight of the thread, as `step_held` left them, is too large."""
-        held = self.program.held
-        assert held is not None
-        sums = [self.values[_partial(held.guard)][r] for r in ROWS]
-        return tirx.And(*(tirx.LE(value, tirx.const(held.most, DTYPE)) for value in sums))  # false of NaN
+        """The condition that no weight of the thread, as `step_optimistic` left them, is too large."""
+        optimistic = self.program.optimistic
+        assert optimistic is not None
+        sums = [self.values[_partial(optimistic.guard)][r] for r in ROWS]
+        return tirx.And(*(tirx.LE(value, tirx.const(optimistic.most, DTYPE)) for value in sums))  # false of NaN
 
-    def combine_held(self) -> None:
-        """Merges what `step_held` lifted into the state."""
-        held = self.program.held
-        assert held is not None
+    def combine_optimistic(self) -> None:
+        """Merges what `step_optimistic` lifted into the state."""
+        optimistic = self.program.optimistic
+        assert optimistic is not None
         for step in self.program.body.steps:
             for component, reducer in step.combined if isinstance(step, Combine) else ():
-                for r in ROWS if component != held.extreme else ():
+                for r in ROWS if component != optimistic.extreme else ():
                     own, gained = self.values[component][r], self.values[_partial(component)][r]
                     self.set(component, r, combiner_of(reducer)(own, gained))
 

@@ -53,8 +53,8 @@ class Consumer:
             p.component.symbol: registers(f"{p.component.symbol}", p.width // 2) for p in self.stream.products
         }
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane)
-        self.held = self.config.held and self.program.held is not None
-        if self.held:
+        self.optimistic = self.config.optimistic and self.program.optimistic is not None
+        if self.optimistic:
             self.votes = registers("votes", 1, "uint32")
         self._descriptors()
         self.left, self.right = feeds.left.reading("left"), feeds.right.reading("right")
@@ -180,8 +180,8 @@ class Consumer:
         self._pass_turn()
         self.masking.prepare(tile)
         wgmma.wait(1 if self.accumulators else 0)
-        if self.held:
-            self._fold_held(tile)
+        if self.optimistic:
+            self._fold_optimistic(tile)
         else:
             self._release(self.feeds.right, self.right)
             self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
@@ -189,15 +189,15 @@ class Consumer:
             self._shift_accumulators(tile)
         self._pack(None)
 
-    def _fold_held(self, tile: ir.Expr) -> None:
+    def _fold_optimistic(self, tile: ir.Expr) -> None:
         """Folds a tile in at the reference as it stands, or once more with its own where a weight is too large."""
-        self._fold_mapped(tile, partial(self.rows.step_held, tile))
+        self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
         within = self.rows.all_within()
         self._finish_products()
         ptx("bar.red.popc.u32", self.votes[0], T.cast(_VOTE + self.index, "uint32"), T.uint32(WARP_GROUP), within)
         with branches(self._unanimous()) as (kept, again):
             with kept:
-                self.rows.combine_held()
+                self.rows.combine_optimistic()
             with again:
                 self._start_scores()
                 wgmma.wait(0)

@@ -21,7 +21,7 @@ _KEPT = re.compile(r"tvm_builtin_cuda_any_sync\([^;{]*\) == 0")
 
 
 def maximum(s: folds.Scores) -> list[te.Tensor]:
-    """Attention that also returns its rows' maximum, which depends on where the state is held."""
+    """Attention that also returns its rows' maximum, which depends on the reference of the state."""
     top, _, weight = folds._softmax(s)
     return [s.narrow(s.weigh("out", weight, s.tensor("v"))), te.compute(top.shape, lambda i: top[i] * 2, name="twice")]
 
@@ -45,7 +45,7 @@ def partly_divided(s: folds.Scores) -> list[te.Tensor]:
     return _unnormalised(s, lambda sums, total: lambda i, f: sums[i, f] + sums[i, f] / total[i])
 
 
-HELD: dict[str, Callable[[], tirx.PrimFunc]] = {
+OPTIMISTIC: dict[str, Callable[[], tirx.PrimFunc]] = {
     "causal": lambda: attention_of("causal"),
     "alibi": lambda: attention_of("causal_alibi"),
     "log_sum_exp": lambda: folds.program(folds.log_sum_exp, "float16"),
@@ -62,9 +62,9 @@ MOVED: dict[str, Callable[[], tirx.PrimFunc]] = {
 }
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", OPTIMISTIC)
 def test_the_reference_may_stay(name: str) -> None:
-    assert tile_program(HELD[name]()).held is not None
+    assert tile_program(OPTIMISTIC[name]()).optimistic is not None
 
 
 def test_weights_are_rounded_once() -> None:
@@ -75,7 +75,7 @@ def test_weights_are_rounded_once() -> None:
 
 @pytest.mark.parametrize("name", MOVED)
 def test_the_reference_has_to_follow(name: str) -> None:
-    assert tile_program(MOVED[name]()).held is None
+    assert tile_program(MOVED[name]()).optimistic is None
 
 
 def _outputs(kind: str, change: Callable[[str], str], dtype: str = "float16") -> np.ndarray:

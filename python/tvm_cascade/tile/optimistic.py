@@ -1,11 +1,12 @@
-"""Tiles that are folded in with the reference where it is, so that nothing has to be known of them beforehand.
+"""Optimistic rescaling: a tile is folded at the reference as it stands, and redone with its maximum on overflow.
 
-A state may be held at any reference: moving it is exact, and only the range of the weights asks that it follows the
-running maximum. So a tile's weights are taken at the reference that there is, and their sum, which is computed anyway,
-tells afterwards whether one of them was too large. Only then is the tile done again, with its maximum:
+A state may be at any reference: rescaling is exact, and only the range of the weights asks that it follows the running
+maximum. So a tile's weights are taken at the reference that there is, and their sum, which is computed anyway, tells
+afterwards whether one of them was too large. Only then is the tile done again, with its maximum. (FlashAttention-4,
+2026, skips the rescaling of accumulators by a like condition on each tile's maximum.)
 
     exact        m = max r;  c′ = max(c, m);  p = exp(r − c′);  T = T·exp(c − c′) + Σ p
-    held         p = exp(r − c);              T = T + Σ p       where Σ p ≤ most, in every lane
+    optimistic   p = exp(r − c);              T = T + Σ p       where Σ p ≤ most, in every lane
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LARGEST_SUM = 2.0**14
 
 
 @dataclass(frozen=True)
-class Held:
+class Optimistic:
     """How a tile is folded in at a reference that stays.
 
     Attributes
@@ -50,13 +51,13 @@ class Held:
     most: float
 
     def __str__(self) -> str:
-        return f"held      without {self.extreme}, where {self.guard} gains {self.most:.0f} a lane at most"
+        return f"optimistic without {self.extreme}, where {self.guard} gains {self.most:.0f} a lane at most"
 
 
 def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> sp.Symbol | None:
     """The extreme that one running reference follows, where nothing else reads it; None where there is none.
 
-    Every output is then the same at whatever reference the state is held: the extreme may be of some positions only.
+    Every output is then the same at whatever reference the state is: the extreme may be of some positions only.
     """
     references = stream.fold.references
     if len(references) != 1 or not _follows_an_extreme(references[0], stream):
@@ -67,7 +68,9 @@ def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[
     return extreme if all(_same_at_any_reference(output, stream, references[0]) for output in stream.outputs) else None
 
 
-def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: Sequence[Accumulate]) -> Held | None:
+def find_optimistic(
+    extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: Sequence[Accumulate]
+) -> Optimistic | None:
     """How tiles of a program may be folded in at a reference that stays; None where they may not.
 
     They may where the extreme that the reference follows is free, and no weight is larger than the sum of all.
@@ -85,7 +88,7 @@ def find_held(extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: S
     if any(a.weight != guards[0].lift for a in accumulations):
         return None
     rounded = {str(r.args[1]) for weight in weights.values() for r in weight.atoms(Round)}
-    return Held(extreme, guards[0].component, _most(rounded | {a.dtype for a in accumulations}))
+    return Optimistic(extreme, guards[0].component, _most(rounded | {a.dtype for a in accumulations}))
 
 
 def _most(dtypes: Collection[str]) -> float:
