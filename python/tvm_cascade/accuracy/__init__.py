@@ -1,1 +1,1 @@
-"""How exact a fused program is: its error and the unfused program's, by input, and where it is lost."""
+"""Accuracy of fused programs: error against float64, by input, and which part of the fold loses digits."""

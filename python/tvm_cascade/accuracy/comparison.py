@@ -1,4 +1,4 @@
-"""One output of a program for one input: exact, unfused and fused, and whether the fused one may be called right."""
+"""One output of a program on one input: exact, unfused and fused values, and whether the fused one passes."""
 
 from __future__ import annotations
 

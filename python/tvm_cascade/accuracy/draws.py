@@ -1,4 +1,4 @@
-"""Data for any program: a named pattern in what a chain's first reduction reads along the axis, normal elsewhere."""
+"""Named input patterns along the axis of a chain's first reduction; all other inputs are normal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fold run on arrays of one dtype, tile by tile, as the fused loop runs it, or at given references at once."""
+"""A fold on arrays of one dtype, tile by tile like the fused loop, or at given references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of a fold loses digits: each part alone in the program's dtype, everything else exact, on the data.
+"""Where a fold loses digits: each part alone in the program's dtype, everything else exact.
 
 For rows of the program, the fold is run tile by tile in the program's dtype. Then, with exact values at the very
 references that this run ended at:

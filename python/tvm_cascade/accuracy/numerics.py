@@ -1,4 +1,4 @@
-"""`tvm_cascade.numerics`: the error of the fused and of the unfused program against float64, by named input."""
+"""`tvm_cascade.numerics`: error of the fused and the unfused program against float64, by named input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs that a selection decides (argmax, top-k): an index is right if the key that it names is.
+"""Outputs of selections (argmax, top-k): an index is right if the key at it is.
 
 Keys that are equal up to rounding may be ranked either way, by the unfused program as well. So indices are compared by
 the keys that they name, by the same tolerance as numbers. A row that holds a NaN key has no order: what TVM's

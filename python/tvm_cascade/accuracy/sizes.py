@@ -1,4 +1,4 @@
-"""A program of symbolic extents at given sizes, so that arrays can be drawn for it."""
+"""Substitutes given sizes for symbolic extents, so that inputs can be drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `numerics` returns, as data, as text and as JSON."""
+"""The result of `numerics`, as data, text and JSON."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The algebra of cascaded reductions: pure mathematics, SymPy only. `Cascade` in, `Fold` or `Refusal` out."""
+"""The algebra of cascaded reductions, in SymPy alone: `Cascade` in, `Fold` or `Refusal` out."""

@@ -1,4 +1,4 @@
-"""When folding an element in changes nothing: the state *absorbs* it.
+"""Absorbing states: when merging another element leaves a state unchanged.
 
 An element is dead where a mask put constants for some of its symbols. Whether the state absorbs it can depend on the
 state: max absorbs a value that is no greater than itself, a sum absorbs a term whose exponential is zero beside every

@@ -1,4 +1,4 @@
-"""Which positions attain an earlier extremum: those at the ends of the part that its element is a map of.
+"""Argmax is invariant under monotone maps: the positions at which an earlier extremum is attained.
 
 | m = max of                                 | the positions that attain it are those of                         |
 |--------------------------------------------|-------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""Σ of polynomials of elements whose coefficients read results, about the means of the elements.
+"""Central moments: Σ of polynomials in elements whose coefficients are earlier results, about the means.
 
 Σ W·P(e; u) = Σ over α of (∂^α P / α!)(c; u) · M_α, with the moments M_α = Σ W·Π (e_i − c_i)^α_i about references c_i.
 

@@ -1,4 +1,4 @@
-"""Folds over the positions at which an element is its own extremum: how many maxima there are, the mean of y over them.
+"""Reductions masked to the ties of an extremum: how many maxima there are, the mean of y over them.
 
 ⊕ (a = max a ? f : g) = (⊕ of f where a = d) ⊕ (⊕ of g where a ≠ d) with d = max a, for sums, max and min. What is in at
 a reference c, the maximum so far, is in at a later one c′ ≥ c where these are equal, and nothing is elsewhere:

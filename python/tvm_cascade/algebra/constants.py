@@ -1,4 +1,4 @@
-"""Long numbers as symbols: computer algebra takes exp(1.4427·x) for a power of exp(x/10000).
+"""Floating-point constants as symbols, since SymPy takes exp(1.4427·x) for a power of exp(x/10000).
 
 So too in N**1.4427, whose roots of numbers take minutes, and beside logarithms and under waves: 10000·log N for the log
 of a power, sin(10000·x) for a polynomial in sin x.

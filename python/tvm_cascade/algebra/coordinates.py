@@ -1,4 +1,4 @@
-"""Coordinates for parts of elements that stay small: each about its mean, and about the line through others.
+"""Centred coordinates for elements: each relative to its mean, and to its regression on the others.
 
     f_k = e_k − c_k − Σ_j b_kj·f_j        over some j before k
 

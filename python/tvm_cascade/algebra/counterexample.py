@@ -1,4 +1,4 @@
-"""Counterexamples: numbers on which a law fails, found by search, so that a refusal can be checked by hand.
+"""Counterexamples: numbers on which a law fails, found by random search, which a refusal then shows.
 
 | code                                  | what is shown                                                             |
 |---------------------------------------|---------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""A derivation under way: the components, references and results so far, and what the laws need to add to them."""
+"""The state of a derivation: components, references and results so far, and how laws add to them."""
 
 from __future__ import annotations
 

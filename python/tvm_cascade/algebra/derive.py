@@ -1,4 +1,4 @@
-"""The derivation: Cascade -> Fold, reduction by reduction, through the table of laws."""
+"""The derivation of a fold from a cascade, reduction by reduction, through the table of laws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random data for the search of counterexamples, drawn so that elements meet results: |x/16 − Σ y| has its kink there.
+"""Random data for counterexample search, drawn so that elements cross results: |x/16 − Σ y| has its kink there.
 
 One attempt draws all its data alike, the next ones otherwise, for no one way suits every cascade:
 

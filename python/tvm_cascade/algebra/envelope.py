@@ -1,4 +1,4 @@
-"""The proof that max or min over an element keeps no finite state: its envelope has as many pieces as one likes.
+"""Lower bounds for max and min: an upper envelope of unboundedly many pieces has no finite state.
 
 Let ⊕ be max, and let x_1, …, x_n and d_1, …, d_n be such that F(x_k, d_k) > F(x_i, d_k) for all i ≠ k. Each x_k then
 decides the result at its own d_k, so the state must remember all n of them, where further positions can give each d_k.

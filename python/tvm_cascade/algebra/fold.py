@@ -1,4 +1,4 @@
-"""A fold: a small state that can be lifted from one element, merged with another in any grouping, and finished.
+"""A fold: lift of an element, merge of two states in any grouping, and finish, as data.
 
 A state holds components T and references c. `steps` lists them in the order in which they are computed:
 

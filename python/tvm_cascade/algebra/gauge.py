@@ -1,4 +1,4 @@
-"""Handles, and the gauge of each: what an element reads of earlier results, and how the reference for it moves.
+"""Handles and gauges: the loop-invariant operands of an element, and how the reference of each moves.
 
 A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
 exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u.

@@ -1,4 +1,4 @@
-"""The laws: what a reduction that reads earlier results adds to the state, by the law that its reducer names."""
+"""The table of laws: what a reduction that reads earlier results adds to the state, by its reducer."""
 
 from __future__ import annotations
 

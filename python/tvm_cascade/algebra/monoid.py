@@ -1,4 +1,4 @@
-"""Whether an operation on tuples is a commutative monoid, on the tuples that a reduction reaches.
+"""Checks whether an operation on tuples is a commutative monoid, on the tuples that a reduction reaches.
 
 Tuples are reached from lifts, so the laws are asked for there and nowhere else: Welford's merge divides by a count
 that is never zero, a top-k merge takes sorted tuples.

@@ -1,4 +1,4 @@
-"""The components of a term whose references move: how they are added to the fold, and brought to the final results."""
+"""Rescaled components: the sums of a term at references, their shift matrix, and their finish."""
 
 from __future__ import annotations
 

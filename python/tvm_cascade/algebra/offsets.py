@@ -1,4 +1,4 @@
-"""Offsets: what of a quantity moves when a constant is added to the elements, to first order and exactly.
+"""Translation weights: how an expression changes when a constant is added to the elements.
 
 max x moves by what is added to x, Σ x by N times as much, Σ exp(x − max x) not at all; x² by no multiple of it. Of
 m + log t − h at data far from zero, m alone is large, and so is a reference of it: the others are small, and added to m

@@ -1,4 +1,4 @@
-"""Exponentials that overflow apart and not together, brought together before anything is computed from them."""
+"""Combines exp(a)·exp(−b) into exp(a − b), so that two overflows do not give inf·0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an earlier extremum tells of the elements: x ≤ max x at every position, so |x − max x| is max x − x.
+"""Range facts from earlier extrema: x ≤ max x at every position, so |x − max x| is max x − x.
 
 Without it, Σ |x − max x| looks like a sum of distances, which has no fold.
 """

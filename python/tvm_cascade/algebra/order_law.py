@@ -1,4 +1,4 @@
-"""max and min of elements that read earlier results, case by case and part by part.
+"""max and min of elements that read earlier results, case by case and term by term.
 
 | element                            | max over the positions is                                                       |
 |------------------------------------|---------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""max and min of choices [a > d] ? f : g whose branches follow the order of what is compared.
+"""max and min of selections [a > d] ? f : g whose branches are ordered like the compared quantity.
 
 Let s be the part that a is monotone in, say rising: then the positions with a > d are those of the largest s.
 

@@ -1,4 +1,4 @@
-"""Powers that a result brings into range: Σ (x/m)² is near 1 where Σ x² and m² are out of range.
+"""Powers scaled into range: Σ (x/m)² is near 1 where Σ x² and m² overflow.
 
 A factor h(d)^k of the whole is as good at the end as at each element, unless elements are raised to the k-th power
 themselves. Then b(x)^k and h^k leave the range long before (b·h)^k does: with numbers of 1e-20, the fourth moment over

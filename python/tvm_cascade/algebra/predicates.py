@@ -1,4 +1,4 @@
-"""Conjunctions and disjunctions of comparisons that read earlier results, by extrema of what is compared.
+"""Conjunctions and disjunctions of comparisons with earlier results, by extrema of the compared quantity.
 
 | element                | some position holds               | every position holds             |
 |------------------------|-----------------------------------|----------------------------------|

@@ -1,4 +1,4 @@
-"""Π of elements G(x)·H(d): factors of every position are applied at the end, as powers of how many there are."""
+"""Π of elements G(x)·H(d): loop-invariant factors are deferred, as powers of the number of positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logarithms and roots of quotients: log(x/s) as log|x| − log|s|, and √(x/s) as √|x|/√|s|.
+"""Logarithms and roots of quotients split: log(x/s) as log|x| − log|s|, √(x/s) as √|x|/√|s|.
 
 They are the same where x/s is not negative, whichever sign x and s have. Where some x/s is, the element is no number,
 and neither is the sum: the least and the largest x tell.

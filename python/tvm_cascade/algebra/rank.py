@@ -1,4 +1,4 @@
-"""The proof that an element is of no finite rank: points at which a matrix F(x_i, d_j) has full rank.
+"""Lower bounds on rank: points at which the matrix F(x_i, d_j) has full rank, so that no finite state exists.
 
 Where F(x, d) = Σ_r G_r(x)·H_r(d) with R terms, no such matrix has a rank above R. So a matrix of rank R + 1 proves that
 no R sums determine the result. Each column is what some data give which start with the elements x_i of all the rows.

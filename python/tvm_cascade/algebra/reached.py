@@ -1,4 +1,4 @@
-"""Results that data reach: a law is broken only by values that some elements give to the earlier results.
+"""Reachable results: a law is broken only by values of earlier results that some data produce.
 
 d = Σ (1 + x²) is never below N, p = exp(x)/Σ exp(x) never above 1, and no element exceeds its maximum. So results are
 never drawn: elements are, and the earlier reductions are run on them. And where a search moved results on its own, the

@@ -1,4 +1,4 @@
-"""Reducers: the commutative monoids ⊕ that a reduction may use, one record each; on numbers, and on tuples of them."""
+"""Reducers: the commutative monoids ⊕ of reductions, one record each, on numbers and on tuples."""
 
 from __future__ import annotations
 

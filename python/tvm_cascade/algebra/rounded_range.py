@@ -1,4 +1,4 @@
-"""Roundings that leave their range at the scale of a part of the data: float16(y/Π x) where Π x is tiny at first.
+"""Casts that overflow at the scale of a partial result: float16(y/Π x) where Π x is tiny at first.
 
 An element that is rounded at the scale of the results so far, and moved to the final ones, is as good as one that is
 rounded there only while it stays in range. |x|/max|x| does, since the maximum of any part bounds that part, and so does

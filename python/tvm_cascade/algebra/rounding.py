@@ -1,4 +1,4 @@
-"""Narrow floats as data, and rounding to them."""
+"""Narrow floating-point formats as data, and rounding to them."""
 
 from __future__ import annotations
 

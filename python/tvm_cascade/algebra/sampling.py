@@ -1,4 +1,4 @@
-"""Values of expressions at random points: what they rule out need not be simplified."""
+"""Expressions at random points: a nonzero value rules out an identity without simplification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""max and min of G(x)·H(d) + K(d): the extremum of G, relative to a reference where G alone is not bounded.
+"""max and min of G(x)·H(d) + K(d): the extremum of G, relative to a reference where G is unbounded.
 
 | H                      | state                                                                          |
 |------------------------|--------------------------------------------------------------------------------|

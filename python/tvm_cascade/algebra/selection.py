@@ -1,4 +1,4 @@
-"""Argmax, argmin and top-k as reducers of tuples: the k best of two sorted tuples, under a total order.
+"""Argmax, argmin and top-k as reducers of tuples: the k best of two sorted tuples, in a total order.
 
 Elements are ordered by key, equal keys by index, so that ∘ is commutative whatever the keys are. Where there is no
 element, a key stands at ∓∞ with an index beyond all others: the bottom of the order, below an element of key −∞.

@@ -1,4 +1,4 @@
-"""Finite-rank separation: F(x, u) = Σ_r G_r(x)·H_r(u), a basis by derivatives, and the shift matrix between references.
+"""Finite-rank separation: F(x, u) = Σ_r G_r(x)·H_r(u), a basis by derivatives, and its shift matrix.
 
 F and its partial derivatives in u span the same finite space as the G_r, and stay small where F stays small:
 (x − u)², x − u, 1 rather than x², x, 1. With B(x, c) that basis taken at a reference c, moving the reference is linear:

@@ -1,4 +1,4 @@
-"""Maxima that a program starts at −∞, and minima at +∞: where no element is finite, the extremum is that itself.
+"""Reductions initialised with ±∞: where no element is finite, the result is that infinity.
 
 A fold is derived as if every extremum started at the dtype's own lowest or highest number. A row of −∞ then has finite
 references, which what is met later may still move. For those d that start at −∞ four things change:

@@ -1,4 +1,4 @@
-"""Σ of elements of finite rank: constant factors are deferred, the rest is normalised by a reference and rescaled."""
+"""Σ of elements of finite rank: constant factors are deferred, the rest is rescaled as references move."""
 
 from __future__ import annotations
 

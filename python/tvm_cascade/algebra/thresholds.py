@@ -1,4 +1,4 @@
-"""Counterexamples for choices [a > d] ? f : g by a quantity d that is no extremum of a: data that cut between elements.
+"""Counterexamples for selections [a > d] ? f : g by a d that is no extremum of a: data that d splits.
 
 Let positions have a_1 < … < a_n, and let data that start with all of them have d_0 < a_1 < d_1 < … < a_n < d_n. The
 positions above d_j are others for each j, so a sum has to tell all of them, and where

@@ -1,4 +1,4 @@
-"""Reductions of tuples. A selection drops order-preserving maps from its key, and applies them to what it selected.
+"""Reductions of tuples; argmax and top-k drop order-preserving maps from the key and apply them at the end.
 
     argmax_l φ_d(a(x_l)) = argmax_l a(x_l)          φ_d strictly increasing for every d
                          = argmin_l a(x_l)          strictly decreasing

@@ -1,4 +1,4 @@
-"""A budget of work, so that every derivation ends: the same verdict on any machine, however busy it is.
+"""A budget of symbolic work: every derivation ends, with the same verdict on any machine.
 
 Work is counted in operations of the expressions that SymPy rewrites, never in seconds. Rewriting goes through this
 file, because SymPy's own has no bound: expressions above SIMPLIFIED_OPS, with waves (sin, tanh) above WAVES_OPS, stay

@@ -1,4 +1,4 @@
-"""Which reductions run over the same axis: by the extents of their iteration domains and by the buffers they share."""
+"""Which reductions share an axis, by the extents of their domains and the buffers that they read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops and block variables in one form: a loop from 0 for each variable, over the whole of its domain.
+"""Normalises block bindings: one loop from 0 for each block variable, over the whole of its domain.
 
 for i0, i1: v = i0·8 + i1              →  for v in 24
 for f: v, w = f // 24, f % 24          →  for v, w

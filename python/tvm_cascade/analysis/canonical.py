@@ -1,4 +1,4 @@
-"""The form in which functions are read: a nest and a name for each block, a store a block, starts that are identities.
+"""Canonical form of functions: one nest and name a block, one store a block, inits that are identities.
 
 for i: {A; B}                      →  for i: A;  for i: B        where no iteration touches what another one writes
 with init: t = s;  t = t ⊕ e       →  with init: r = identity;  r = r ⊕ e;  t = s ⊕ r

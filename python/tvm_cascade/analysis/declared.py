@@ -1,4 +1,4 @@
-"""What is declared inside a function's body, as if it were not: temporaries, parts of buffers by name, outer blocks.
+"""Inlines declarations inside a function's body: allocations, buffer views, outer blocks.
 
 for i: t = alloc_buffer();  …               →  t among the root block's buffers
 y = match_buffer(x[i, 4:8]);  … y[j] …      →  … x[i, j + 4] …

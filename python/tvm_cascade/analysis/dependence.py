@@ -1,4 +1,4 @@
-"""Whether the iterations of a nest may run in any order, and at once. What cannot be shown to is taken not to.
+"""Loop-carried dependence: whether the iterations of a nest may be reordered or run in parallel.
 
 for i: B[i, 3] = A[i // 2] + B[i, 3]     independent: each i stores to an element of its own, and touches no other
 for i: B[i // 2] = A[i]                  not: two of them store to one element

@@ -1,4 +1,4 @@
-"""TIR expressions as SymPy, in atoms.
+"""TIR expressions as SymPy expressions over atoms.
 
 An *atom* is a largest part of an element that reads no earlier result: a load, a scaled and masked score, a whole
 producer's value. The algebra sees it as one symbol; the rewrite puts its TIR expression back. Atoms are equal when

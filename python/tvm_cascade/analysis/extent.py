@@ -1,4 +1,4 @@
-"""Extents: numbers where the program has numbers, integer expressions in its shape variables elsewhere."""
+"""Extents as integers where they are static, as integer expressions in shape variables elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and updates written as two blocks: one fills a buffer, and a later one goes on from what it finds there.
+"""Joins a block that initialises a buffer with the block that goes on to accumulate into it.
 
 for i: s[i] = a;  for i, j: s[i] = s[i] + e     →  for i, j: with init: s[i] = a;  s[i] = s[i] + e
 for i: s[i] = a;  for i: s[i] = s[i] + e        →  for i: s[i] = a + e

@@ -1,4 +1,4 @@
-"""The frame of a group: one set of variables for the rows, free axes and cascade axis of all its members."""
+"""The frame of a group: shared variables for the rows, free axes and cascade axis of all its members."""
 
 from __future__ import annotations
 

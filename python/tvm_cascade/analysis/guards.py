@@ -1,4 +1,4 @@
-"""Predicates of blocks (`T.where`) as what they say: shorter loops, and conditions on what is stored.
+"""Block predicates (`T.where`) as tighter loop bounds, or as masks on the stored value.
 
 for j in 40: where j < 37: block       →  for j in 37: block
 where c: s = s ⊕ e                     →  if c: s = s ⊕ e

@@ -1,4 +1,4 @@
-"""Elementwise stages as functions of their indices: an expression with every one of them substituted away."""
+"""Inlines elementwise stages: their values as functions of the indices at which they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are stored elsewhere than at the block's own variables, as in a tiled buffer.
+"""Results stored at indices other than the block's own variables, as in a tiled buffer.
 
 m[i // 4, i % 4] ⊕= e                  →  r[i] ⊕= e;  m[i // 4, i % 4] = r[i]
 t[i // 4, i % 4] = a(i)                →  t[j, k] = a(j·4 + k)

@@ -1,4 +1,4 @@
-"""What atoms stand for: functions of each other, of loads and of variables, so that no counterexample parts them.
+"""Definitions of atoms in terms of each other, of loads and of variables, for sound counterexamples.
 
 Two conditions on one index, l < 4 and l >= 8, never hold together; tanh(x) is below 1 and moves with x. The algebra
 needs neither to derive a fold, but a law is broken only by values that the atoms of a program have together.

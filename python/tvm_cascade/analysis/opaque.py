@@ -1,4 +1,4 @@
-"""Nests that cannot be read as stages, such as external calls: what they touch, so that others fuse around them.
+"""Opaque nests, such as external calls: what they read and write, so that others fuse around them.
 
 A group fuses beside an opaque nest that need not come after one part of it and before another (`analysis.order`).
 """

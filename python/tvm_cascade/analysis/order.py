@@ -1,4 +1,4 @@
-"""What must come before what among the nests of a function, where a buffer may be written over or by code unread.
+"""The dependence order of nests: RAW, WAR and WAW, with nests that cannot be read taken as opaque.
 
 A buffer that one nest writes whole, before any other reads it, is a function of its indices: its readers may compute
 it again anywhere. All other buffers stand for several values in turn; the nests that write them stay as they are, and

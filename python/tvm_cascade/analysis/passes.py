@@ -1,4 +1,4 @@
-"""Which stages of a program run along a group's cascade axis: its passes over memory."""
+"""Passes over memory: the stages of a program that run along a group's cascade axis."""
 
 from __future__ import annotations
 

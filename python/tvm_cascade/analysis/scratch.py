@@ -1,4 +1,4 @@
-"""Scratch that each iteration of a loop writes before it reads: one buffer for all becomes one for each iteration.
+"""Privatises scratch buffers: one that each iteration writes before reading becomes one per iteration.
 
 for i: {t[j] = a;  m[0] = max t[j];  out[i] = m[0]}    →    for i: {t′[i, j] = a;  m′[i, 0] = max t′[i, j];  …}
 

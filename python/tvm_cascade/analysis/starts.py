@@ -1,4 +1,4 @@
-"""What a reduction does at the first position of its axis, as its init.
+"""Moves a reduction's store at the first position of its axis into the block's init.
 
 if k == 0: s = a;  s = s ⊕ e                →  with init: s = a;  s = s ⊕ e
 s = select(k == 0, a, s) ⊕ e                →  with init: s = a;  s = s ⊕ e

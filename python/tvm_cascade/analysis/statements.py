@@ -1,4 +1,4 @@
-"""Nests as TVM has them: whether they are plain, what they touch, and how a part of one is replaced."""
+"""Nests as TVM has them: whether they are plain loops, what they touch, and replacing a part of one."""
 
 from __future__ import annotations
 

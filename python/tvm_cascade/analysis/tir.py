@@ -1,4 +1,4 @@
-"""Expressions of TensorIR: their dtype, what they read and use, substitution, simplification of indices."""
+"""Helpers on TensorIR expressions: dtype, loads, substitution, simplification of indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truth values that a program writes as numbers, as the conditions that they are.
+"""Booleans that a program encodes as numbers, recovered as conditions.
 
 0 < Cast(int64, c)                     →  c
 Cast(int8, c) == 0                     →  not c

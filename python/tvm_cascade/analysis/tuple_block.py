@@ -1,4 +1,4 @@
-"""Blocks that reduce tuples: from a combine that is applied to an element, ∘ and the element are told apart again.
+"""Blocks that reduce tuples: separates the combine from the element that it is applied to.
 
 A block stores u_k = (a ∘ e)_k for each part k, with a what its buffers hold and e the element. The element is what the
 identity leaves, e = identity ∘ e; its occurrences in u give way to b. Argmax, argmin and top-k are recognised by what

@@ -1,4 +1,4 @@
-"""The expressions of a tuple reduction in SymPy: what the buffers hold as `first`, the element as `second`."""
+"""The expressions of a tuple reduction in SymPy, over `first` (the accumulators) and `second` (the element)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a nest is not one block in loops: it is scheduled, calls code, holds plain stores, or carries values along."""
+"""Why a nest is not one block in loops: scheduled, a call, plain stores, or a loop-carried dependence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a block's store updates what it accumulates into: as `acc ⊕ e`, however that is written.
+"""Recognises accumulation: a store as `acc ⊕ e`, however it is written.
 
 acc + a − b, select(c, acc + e, acc), if c: acc = acc ⊕ e, select(e > acc, e, acc) and lets before the store all become
 one ⊕ and one element. The element of a position at which nothing happens is ⊕'s identity.

@@ -1,4 +1,4 @@
-"""Fixed parts of a result that later reductions read apart: centre[b, 0] and centre[b, 1] are two."""
+"""Constant slices of a result that later reductions read separately: centre[b, 0] and centre[b, 1]."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Evaluating programs: the float64 oracle, named inputs, and tolerances that are shown to reject wrong answers."""
+"""Evaluation of programs: the float64 oracle, named inputs, and calibrated tolerances."""

@@ -1,4 +1,4 @@
-"""TensorIR expressions evaluated over a whole grid of iteration points at once, in float64 or wider.
+"""TensorIR expressions evaluated over a whole grid of iteration points, in float64 or wider.
 
 Every value is a scalar or an array that broadcasts to the grid: axis k belongs to iteration variable k and has
 extent 1 where the value does not depend on it. Nothing is computed at more points than it varies over.

@@ -1,4 +1,4 @@
-"""Named inputs, each hard on a fold in its own way, and the lengths at which tiled loops go wrong.
+"""Named adversarial inputs, and the lengths at which tiled loops fail.
 
 A generator is called as `INPUTS[name](rng, shape, dtype)`, optionally with `axis=`, the cascade axis (the last by
 default); a *row* is what runs along it. Float values are drawn in float64 and rounded to `dtype` once. Integers get

@@ -1,4 +1,4 @@
-"""The oracle: what an unfused, unscheduled S-TIR function means, in NumPy.
+"""The oracle: an interpreter of unfused, unscheduled S-TIR functions in NumPy.
 
 Blocks run in program order. A block is evaluated over its whole iteration domain at once, or over boxes of it that
 bound memory. A reduction block takes one of three ways, the first that applies:

@@ -1,4 +1,4 @@
-"""Whether a result is right: compared with the float64 oracle, and with what the unfused program achieves.
+"""The rule for right results: error against the oracle, relative to that of the unfused program.
 
 For element i, with exact value e_i and computed value a_i:
 

@@ -1,1 +1,1 @@
-"""Hand-off to TVM's MetaSchedule: the schedule rules that fused functions ask for by annotation."""
+"""Integration with TVM's MetaSchedule: the schedule rules that fused functions name in an annotation."""

@@ -1,4 +1,4 @@
-"""The space of a fused function: our schedule at several row blocks, each with decisions of its own.
+"""The search space of a fused function: our schedule at several row tiles, with their sampled decisions.
 
 A fused function's anchor block carries `schedule_rule="tvm_cascade"`, every other block "None" (see
 `transform.handoff`), so that TVM's default space generator calls this rule and no other.

@@ -1,1 +1,1 @@
-"""What is told to users: verdicts, reasons and formulas, as objects, text, JSON and HTML."""
+"""Reports to users: verdicts, reasons and formulas, as objects, text, JSON and HTML."""

@@ -1,4 +1,4 @@
-"""An explanation as data, as text and as JSON: what became of each function and of each group of reductions."""
+"""An explanation as data, text and JSON: the outcome of each function and group of reductions."""
 
 from __future__ import annotations
 

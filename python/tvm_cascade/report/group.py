@@ -1,4 +1,4 @@
-"""What became of one group of reductions and of one function, as data and as text."""
+"""The outcome of one group of reductions and of one function, as data and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of groups and functions as HTML: a fragment for notebooks, a page for files. Every text is escaped."""
+"""Reports as HTML: a fragment for notebooks, a page for files; every text is escaped."""
 
 from __future__ import annotations
 
