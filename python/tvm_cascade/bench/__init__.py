@@ -1,1 +1,1 @@
-"""Benchmark workloads as data, their peers, and what they are measured against."""
+"""Benchmarks: workloads as data, their peers, and the goals that they are measured against."""

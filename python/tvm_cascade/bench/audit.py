@@ -1,4 +1,4 @@
-"""Is a program fused and right, or refused for a reason that holds? All of it in one row, each claim checked.
+"""Audits a program: fused and right, or refused for a reason that is checked; one row each.
 
 A row is sound when
 

@@ -1,4 +1,4 @@
-"""One workload of a suite made concrete: its program, its inputs, and what fusing makes of it."""
+"""One workload of a suite at one shape: its program, its inputs, and its fused form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each program of a case is run once and judged by the float64 oracle, before anything is timed."""
+"""Checks each program of a case against the float64 oracle before it is timed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where and with what a measurement was made."""
+"""The environment of a measurement: machine, versions, threads."""
 
 from __future__ import annotations
 

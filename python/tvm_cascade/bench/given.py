@@ -1,4 +1,4 @@
-"""A function of the user's own as a job, of which `run`, `check`, `numerics` and `bench` ask what workloads give."""
+"""A user's function as a benchmark job, with the interface of a workload."""
 
 from __future__ import annotations
 

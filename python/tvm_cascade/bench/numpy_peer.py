@@ -1,4 +1,4 @@
-"""The programs as somebody who knows NumPy would write them: matrix products by BLAS, in place, in cache-sized blocks.
+"""The workloads in NumPy as an expert writes them: matrix products by BLAS, in place, in cache-sized blocks.
 
 Each takes the program's inputs and gives a call that computes the result anew. Arithmetic is in float32 (float64 for
 float64 inputs), as the workloads' own; scratch arrays are allocated once.

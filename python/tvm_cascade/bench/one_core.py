@@ -1,4 +1,4 @@
-"""For processes beside which others run: every library in one takes one core."""
+"""Limits every numerical library of a worker process to one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a table: every way to compute a workload, each prepared from the same case."""
+"""The table of peers: every implementation of a workload, prepared from the same case."""
 
 from __future__ import annotations
 

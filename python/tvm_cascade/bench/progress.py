@@ -1,4 +1,4 @@
-"""A word on standard error wherever somebody waits: after a second and a half, and every ten seconds from then on."""
+"""Progress messages on standard error, after a second and a half and then every ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark found, as plain data: `dataclasses.asdict` of it is what `--json` writes."""
+"""Results of a benchmark as plain data; `--json` writes `dataclasses.asdict` of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade bench`: a suite checked, then timed beside its peers, slower rows included."""
+"""`python -m tvm_cascade bench`: a suite, checked, then timed next to its peers, slower rows included."""
 
 from __future__ import annotations
 

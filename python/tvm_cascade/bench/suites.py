@@ -1,4 +1,4 @@
-"""Suites as data: which workloads are measured, at which sizes, and what they are meant to reach."""
+"""Suites as data: workloads, sizes and goals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function allocates besides its parameters, after TVM's own compaction."""
+"""Bytes that a function allocates besides its parameters, after TVM's own compaction."""
 
 from __future__ import annotations
 

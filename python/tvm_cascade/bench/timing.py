@@ -1,4 +1,4 @@
-"""Times of several candidates that compute the same thing, taken so that they can be compared.
+"""Comparable CPU times of several candidates for one computation: interleaved, on an idle machine.
 
 Candidates take turns: each round takes one sample of each, so that drift (clock frequency, other users of the machine)
 hits all alike. A sample is taken while nobody else uses the machine, as far as that can be waited for. It is as many

@@ -1,4 +1,4 @@
-"""The programs as PyTorch offers them: its own fused operators where it has one. PyTorch is an extra of `bench`."""
+"""The workloads in PyTorch, by its fused operators where it has one; PyTorch is an extra of `bench`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload: a named, unfused program with a shape and dtypes, and everything that a measurement asks of it."""
+"""A workload: a named, unfused program with a shape and dtypes, and what a measurement needs of it."""
 
 from __future__ import annotations
 

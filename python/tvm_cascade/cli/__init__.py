@@ -1,4 +1,4 @@
-"""The command line: `python -m tvm_cascade COMMAND`, which is installed as `tvm-cascade` as well.
+"""The command line: `python -m tvm_cascade COMMAND`, also installed as `tvm-cascade`.
 
 Exit codes: 0 all is well (a refusal with its reason is), 1 a check, a benchmark or a fuzzed case failed, 2 bad input
 or a bad option. An interrupt passes through, after what was found by then has been printed (`__main__` tells of it).

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade bench`: a suite, or programs that the user names, checked, then timed beside their peers."""
+"""`python -m tvm_cascade bench`: a suite, or the user's programs, checked, then timed next to their peers."""
 
 from __future__ import annotations
 

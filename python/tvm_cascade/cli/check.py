@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade check`: programs fused and right, or refused with a proof; by default the papers' tables."""
+"""`python -m tvm_cascade check`: programs fused and right, or refused with evidence; by default the papers' tables."""
 
 from __future__ import annotations
 

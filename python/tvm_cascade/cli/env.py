@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade env`: what is installed and in force, for a report of a problem."""
+"""`python -m tvm_cascade env`: versions, devices and settings, for bug reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade fuzz`: random cascades through the algebra and the pass, in a campaign that can be resumed."""
+"""`python -m tvm_cascade fuzz`: random cascades through the algebra and the pass, in a resumable campaign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade workloads`, `options` and `reasons`: what there is to name."""
+"""`python -m tvm_cascade workloads`, `options` and `reasons`: lists of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade numerics PROGRAM`: errors of the fused and of the unfused program, by named input."""
+"""`python -m tvm_cascade numerics PROGRAM`: error of the fused and the unfused program, by named input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs that a command is asked about: workloads by name, and functions of the user's own files."""
+"""The programs that a command takes: workloads by name, and functions in the user's files."""
 
 from __future__ import annotations
 

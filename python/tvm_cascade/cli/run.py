@@ -1,4 +1,4 @@
-"""`python -m tvm_cascade run PROGRAM`: the main job, from an unfused program to a fused one, checked and timed."""
+"""`python -m tvm_cascade run PROGRAM`: fuse, compile, check and time an unfused program."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""CPU schedules of fused functions, one file per strategy."""
+"""S-TIR schedules of fused functions, one file per strategy."""

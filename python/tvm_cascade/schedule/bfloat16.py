@@ -1,4 +1,4 @@
-"""bfloat16 by way of float32 and of its bits. TVM 0.27 stores it as uint16, and has faults in lowering it.
+"""bfloat16 emulated by float32 and bit operations, since TVM 0.27 lowers it wrongly.
 
     v of a parameter         ->  reinterpret("float32", reinterpret("uint16", v) << 16)
     w.astype("bfloat16")     ->  nearest(w), in float32

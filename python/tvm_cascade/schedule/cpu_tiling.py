@@ -1,4 +1,4 @@
-"""Blocks of rows: every nest of a fused loop cut at the same rows, and the tile loop put inside.
+"""Row tiles: every nest of a fused loop is tiled by the same rows, with the tile loop inside.
 
 for tile: for row: A; for tile: for row: B   ->   parallel for rows_outer: for tile: (for row: A; for row: B)
 """

@@ -1,4 +1,4 @@
-"""Producers of a single row: inner products along contiguous data, one vector of partial sums each.
+"""Inner products of one row along contiguous data, with one vector of partial sums each.
 
 With one row there is nothing to broadcast: each position is a dot product of two contiguous runs. Its reduction is
 split into the lanes of a vector, several positions at once so that their additions overlap, and the lanes are added up

@@ -1,4 +1,4 @@
-"""Casts to and from float8: LLVM has none, and what TVM 0.27 generates rounds nothing, and reads a stored 0 as 1/128.
+"""Casts to and from float8 in float32 arithmetic, since LLVM has none and TVM 0.27 generates wrong ones.
 
     v.astype("float8_e4m3fn")  ->  reinterpret("float8_e4m3fn", encoded(rounded(v)))
     w.astype("float32")        ->  decoded(reinterpret("uint8", w))

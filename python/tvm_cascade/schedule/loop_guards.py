@@ -1,4 +1,4 @@
-"""Guards of a reduction's element moved out to the loop that they speak of, in a scheduled function.
+"""Hoists guards of a reduction's element into the bounds of the loop that they constrain.
 
     for j in 32: for lane: s[lane] += if(t*32 + j < n, a[t*32 + j, lane], 0)
     ->  for j in min(32, n - t*32): for lane: s[lane] += a[t*32 + j, lane]

@@ -1,4 +1,4 @@
-"""Contractions as register tiles: `vectors` × `rows` accumulators that stay in registers over the whole reduction.
+"""Contractions by register tiles: `vectors` × `rows` accumulators in registers over the whole reduction.
 
     for lanes_outer, rows_outer:  for k:  for r in rows (unrolled):  acc[r, lanes] += a[k, r] · b[k, lanes]
 

@@ -1,4 +1,4 @@
-"""One block's nest while it is scheduled: its loops by axis, and what has to wait until the structure stands."""
+"""One block's nest while it is scheduled: loops by axis, and steps that wait for the loop structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nests of one block each, read from a function: their loops, iterators and accesses in terms of axes.
+"""Nests of one block each, read from a function: loops, iterators and accesses in terms of axes.
 
 An axis is a small integer. Where a nest is read by itself, its axes are its loops, outermost first.
 """

@@ -1,4 +1,4 @@
-"""Panels: a buffer laid out so that `panel` neighbours along one of its dimensions lie side by side.
+"""Packs a buffer into panels: `panel` neighbours along one dimension become contiguous.
 
 x[h, i, d]  ->  x[h, i // 16, d, i % 16]
 """

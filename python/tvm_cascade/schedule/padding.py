@@ -1,4 +1,4 @@
-"""Loops that run past the end: longer buffers, and copies of operands with zeros there.
+"""Pads loops to full vectors: longer buffers, and operand copies with zeros past the end.
 
 s += if(p < 577, q[i, d] * k[p, d], 0)   ->   k_whole[p] = if(p < 577, k[p], 0);  s += q[i, d] * k_whole[p, d]
 """

@@ -1,4 +1,4 @@
-"""Whether TVM may take a tile loop apart without losing the storage of what the loop carries.
+"""Whether TVM's loop partitioning of a tile loop keeps the storage of loop-carried buffers.
 
 TVM's LoopPartition copies the loop's body, and every statement without the loop's variable is then one object in
 several places. Its StorageRewrite notes the first and the last use of a buffer by statement object: where one of these

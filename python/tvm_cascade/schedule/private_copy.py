@@ -1,4 +1,4 @@
-"""A copy of a module that shares no node with it: a Schedule may write into the functions that it was given."""
+"""A deep copy of a module: a Schedule may write into the functions that it is given."""
 
 from __future__ import annotations
 

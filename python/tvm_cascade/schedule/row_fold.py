@@ -1,4 +1,4 @@
-"""Everything that is no contraction: elementwise blocks, folds of rows, updates of state. One axis goes to the lanes.
+"""Schedules what is no contraction: elementwise blocks, row reductions, state updates; one axis is vectorised.
 
 The axis is that along which the output is contiguous; or the rows, where the tile's temporaries hold these side by
 side, so that folding a row is vertical arithmetic and nothing has to be reduced across a vector.

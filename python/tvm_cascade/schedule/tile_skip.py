@@ -1,4 +1,4 @@
-"""Passing over tiles that a mask takes out whole, in a scheduled function: live tiles first, the rest if need be.
+"""Skips masked tiles in a scheduled function: live tiles first, the others only if a row needs them.
 
     for tile: body   ->   for turn in 2:
                               wanted = turn == 0, or some row of the task is not settled

@@ -1,4 +1,4 @@
-"""The CPU schedule of a nest by itself: the best that we do without fusing, and the peer of what fusing gains.
+"""The CPU schedule of a single nest: the baseline against which fusion is measured.
 
 Every block is parallel over its outermost loops and vectorised; contractions run in register tiles with their operands
 packed where need be; reductions of contiguous rows are split into lanes.

@@ -1,4 +1,4 @@
-"""Whether what the blocks of a fused loop say of themselves is so: a schedule reads their roles and axes, as written.
+"""Verifies that blocks of a fused loop have the roles and axes that their annotations state.
 
 A function may have been printed, edited and parsed since the rewrite. Of the blocks under one tile loop:
 

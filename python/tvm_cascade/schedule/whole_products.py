@@ -1,4 +1,4 @@
-"""Products on their own over whole register tiles: rows and lanes rounded up, operands padded with zeros.
+"""Single products in full register tiles: rows and columns are rounded up, operands padded with zeros.
 
     for i in 577, j in 577, d: s[i, j] += q[i, d] * k[j, d]   ->   q_whole, k_whole: zeros past the end
                                                                   for i in 592, j in 592, d: s_whole[i, j] += …

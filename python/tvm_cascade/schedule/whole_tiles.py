@@ -1,4 +1,4 @@
-"""Whole tiles: rows rounded up to vectors and operands padded with zeros, so that no inner loop is guarded.
+"""Full tiles: rows are rounded up to vectors and operands padded, so that inner loops have no guards.
 
     for i in 577: for tile: for j in 289: s[i, j] += if(at(j) < 577, q[i, d] * k[at(j), d], 0)
     ->  q_whole[i in 592] = if(i < 577, q[i], 0);  k_whole[p in 578] = if(p < 577, k[p], 0)

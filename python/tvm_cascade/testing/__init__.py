@@ -1,1 +1,1 @@
-"""The evidence of this project: folds on numbers, and random cascades."""
+"""Test machinery: folds on numbers, random cascades, recorded functions."""

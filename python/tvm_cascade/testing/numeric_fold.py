@@ -1,4 +1,4 @@
-"""A fold of rows of numbers, cut into segments in many ways."""
+"""A fold on rows of numbers, over random splits into segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs compiled ahead of a suite by several processes: TVM's as libraries, Inductor's in its own cache on disk.
+"""Compiles the programs of a suite ahead in worker processes: TVM's as libraries, Inductor's in its disk cache.
 
 Nothing is timed meanwhile. What fails here is compiled again by the bench itself, whose row then says what is wrong.
 """

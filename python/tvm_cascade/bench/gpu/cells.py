@@ -1,4 +1,4 @@
-"""How figures of a GPU benchmark are written, for a terminal and for Markdown alike."""
+"""Formatting of figures in GPU tables, for a terminal and for Markdown alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU of this machine, as torch sees it, or a refusal that says what to do."""
+"""The GPU of this machine, as torch sees it, or an error that says what to do."""
 
 from __future__ import annotations
 

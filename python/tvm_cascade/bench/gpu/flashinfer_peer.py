@@ -1,4 +1,4 @@
-"""FlashInfer's prefill, where it is installed: tensors laid out as it takes them, outside of what is timed."""
+"""FlashInfer's prefill as a peer: tensors are laid out for it outside of the timed region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workload's formula in torch: for the float64 reference, and as the eager program that Inductor gets.
+"""A workload's formula in torch: the float64 reference, and the eager program for Inductor.
 
 `tests/bench/test_gpu_formula.py` holds it against the float64 oracle of the TensorIR program, variant by variant.
 """

@@ -1,4 +1,4 @@
-"""The tables of a GPU benchmark as Markdown: one section for each suite, in a file that keeps those of the others."""
+"""The tables of a GPU benchmark as Markdown, one section a suite, in a file that keeps the other sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card's memory as it is measured: what a program that only moves its tensors would take."""
+"""Measured memory bandwidth: the least time of a program that only moves its tensors."""
 
 from __future__ import annotations
 

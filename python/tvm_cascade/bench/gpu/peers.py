@@ -1,4 +1,4 @@
-"""The rows of a GPU table by the names that `--peers` takes."""
+"""The table of peers: the rows of a GPU table by the names that `--peers` takes."""
 
 from __future__ import annotations
 

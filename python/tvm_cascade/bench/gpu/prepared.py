@@ -1,4 +1,4 @@
-"""A row that is ready to run on a device, or why there is none."""
+"""A row of a GPU table, compiled and ready to run, or the reason why it is not."""
 
 from __future__ import annotations
 

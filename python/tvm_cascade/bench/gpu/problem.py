@@ -1,4 +1,4 @@
-"""An attention made concrete on a device: its program and its tensors, shared by all rows of its table."""
+"""An attention problem on a device: its program and tensors, shared by all rows of its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark on a GPU found, as plain data: `dataclasses.asdict` of it is what `--json` writes."""
+"""Results of a GPU benchmark as plain data; `--json` writes `dataclasses.asdict` of them."""
 
 from __future__ import annotations
 

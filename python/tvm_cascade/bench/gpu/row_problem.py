@@ -1,4 +1,4 @@
-"""A workload of rows made concrete on a device: its program, its tensors, and its formula in torch."""
+"""A row reduction on a device: its program, its tensors, and its formula in torch."""
 
 from __future__ import annotations
 

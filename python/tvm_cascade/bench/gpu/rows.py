@@ -1,4 +1,4 @@
-"""From a workload to its table on a GPU: every row prepared, checked, and timed if it passed."""
+"""From a workload to its table on a GPU: each row is prepared, checked, and timed if it passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU suites as data: which attentions and folds of rows are measured, at which sizes, and in which groups."""
+"""The GPU suites as data: attention and row-reduction workloads, their sizes and groups."""
 
 from __future__ import annotations
 

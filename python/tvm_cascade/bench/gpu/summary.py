@@ -1,4 +1,4 @@
-"""What follows from the tables of a suite: geometric means of the peers' times over ours."""
+"""Summary of a suite: geometric means of the peers' times over ours."""
 
 from __future__ import annotations
 

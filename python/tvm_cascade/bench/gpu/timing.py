@@ -1,4 +1,4 @@
-"""Device times of several programs that can be compared: in turns, and with nothing of them in the cache.
+"""Device times of several programs, interleaved, with the L2 cache flushed.
 
 A card under load lowers its clocks, so a program that is measured first, or after one that does little, looks faster:
 each round takes some runs of every program, forth and back and from another one on, and what is told is over all

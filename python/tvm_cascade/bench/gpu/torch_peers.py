@@ -1,4 +1,4 @@
-"""What PyTorch offers: its fused attention by backend, FlexAttention, and Inductor on the eager formula."""
+"""Peers from PyTorch: fused attention by backend, FlexAttention, and Inductor on the eager formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes out of TVM: our compiled program, on tensor cores and without them, and TVM's own default GPU code."""
+"""Peers from TVM: our compiled program with and without tensor cores, and TVM's default GPU code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over heads, queries and keys, every variant a row of score maps and masks; and latent attention (MLA).
+"""Attention over heads, queries and keys, with score maps and masks as data; and latent attention (MLA).
 
 Causal variants align the last query with the last key, so that one decoded query sees every key; with more queries
 than keys the first rows see none, and come out as the program's own arithmetic has it (NaN).

@@ -1,4 +1,4 @@
-"""How the values of an argument are drawn: by its role in the program and by the kind of data asked for.
+"""Input distributions of arguments, by role in the program and by kind of data.
 
 Draws return float32 (or bool, or int64) and are cast afterwards, so that one seed gives every dtype the same data
 up to that dtype's own rounding.

@@ -1,4 +1,4 @@
-"""Gradients of programs over rows, from the program's own inputs and the gradient of what it gives.
+"""Gradients of row programs, from the program's inputs and its output's gradient.
 
 The statistics of the forward program are computed again, and the sums of the gradient read them: cascades like others.
 """

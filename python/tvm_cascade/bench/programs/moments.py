@@ -1,4 +1,4 @@
-"""Moments of rows about their own mean, each in the textbook's two passes: first the mean, then the moment."""
+"""Moments of rows about their mean, each in the textbook's two passes."""
 
 from __future__ import annotations
 

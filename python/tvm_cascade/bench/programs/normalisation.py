@@ -1,4 +1,4 @@
-"""A statistic of each token scales what follows: normalisation into a GEMM, and a normalised inner product."""
+"""Normalisation by a statistic of each token: before a GEMM, and in a normalised inner product."""
 
 from __future__ import annotations
 

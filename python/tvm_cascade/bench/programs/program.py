@@ -1,4 +1,4 @@
-"""A program as data: its arguments, its outputs and its arithmetic, before it becomes a PrimFunc."""
+"""A program as data: arguments, outputs and arithmetic, before it becomes a PrimFunc."""
 
 from __future__ import annotations
 

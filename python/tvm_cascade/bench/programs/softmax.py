@@ -1,4 +1,4 @@
-"""Programs over a softmax of each row, and the three softmax stages that attention and routing share."""
+"""Row softmax programs, and the three softmax stages that attention and routing share."""
 
 from __future__ import annotations
 

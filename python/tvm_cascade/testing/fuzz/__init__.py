@@ -1,1 +1,1 @@
-"""Random cascades: a grammar, trials of the algebra and of the pass on what it draws, and campaigns of many trials."""
+"""Fuzzing: a grammar of random cascades, trials of the algebra and of the pass, and campaigns of trials."""

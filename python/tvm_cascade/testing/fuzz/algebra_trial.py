@@ -1,4 +1,4 @@
-"""A trial of the algebra: the fold that `derive` gives against the cascade's definition, on numbers at high precision.
+"""A trial of the algebra: the derived fold against the cascade's definition, at high precision.
 
 The step program is interpreted as by `proof.prove`, on other points, other lengths and other splits, with empty
 segments. What differs counts as wrong at digits that span every value on the way; until then it is evaluated again at

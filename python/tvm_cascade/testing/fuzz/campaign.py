@@ -1,4 +1,4 @@
-"""A campaign: many trials over worker processes, each record on disk as soon as it is there.
+"""A fuzzing campaign: many trials over worker processes, each record written at once.
 
 The state is a file of JSON lines, one a trial; a campaign that was stopped goes on where it was, and loses at most the
 trials that were running. A worker that dies or hangs is a finding of the seed it was at, and is replaced.

@@ -1,4 +1,4 @@
-"""A case: everything about one random cascade, as data, from one seed."""
+"""A fuzz case: one random cascade as data, from one seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial of `compile` for a GPU: a case as a program, fused, generated, run there and judged as by the pass."""
+"""A trial of `compile` for a GPU: a case fused, compiled, run there and compared with the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grammar: productions as data, and the draw of a case from a seed.
+"""The fuzz grammar: productions as data, and drawing a case from a seed.
 
 A production is a function of slots, named by their first letter:
 

@@ -1,4 +1,4 @@
-"""A ledger of verdicts: what the derivation makes of many seeds, on file, so that a change of any of them is a diff.
+"""A ledger of verdicts and state sizes by seed, on file, so that any change of them is a diff.
 
 The file is text, in order of seeds. A line stands for seeds in a row, the first of which is named; each entry is
 `COMPONENTS.REFERENCES` of the state where the cascade has a fold, and the reason's code where it has none:

@@ -1,4 +1,4 @@
-"""A trial for the ledger: what the derivation makes of a cascade, as one word."""
+"""A trial for the ledger: the verdict and state size of a cascade, as one word."""
 
 from __future__ import annotations
 

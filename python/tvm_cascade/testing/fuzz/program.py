@@ -1,4 +1,4 @@
-"""A case as a program in TE, and data for it."""
+"""A fuzz case as a program in TE, and data for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trial of the pass: a case as a program, fused, compiled for the CPU and run against the unfused program's oracle.
+"""A trial of the pass: a case fused, compiled for the CPU, run and compared with the oracle.
 
 A result passes by the rule of `evaluate.tolerance`. Where the first data do not pass, the rule is asked again with the
 unfused program's worst error over further data, over other orders of the axis, over the oracle's rounding mode, over

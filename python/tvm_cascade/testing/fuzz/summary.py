@@ -1,4 +1,4 @@
-"""A campaign in a few tables: counts by verdict and code, the share of unknowns, times of derivation, findings."""
+"""Summary tables of a campaign: counts by verdict and code, derivation times, findings."""
 
 from __future__ import annotations
 

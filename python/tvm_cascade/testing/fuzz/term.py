@@ -1,4 +1,4 @@
-"""Expressions that mean the same in SymPy and in TE: one tree, one table of operations, two ways to write it."""
+"""Expressions with one meaning in SymPy and in TE: one tree, one table of operations, two printers."""
 
 from __future__ import annotations
 

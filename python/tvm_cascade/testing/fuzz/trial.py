@@ -1,4 +1,4 @@
-"""What a trial leaves behind, and the clock that no trial outlives."""
+"""The record of a trial, and its time limit."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Functions that another project's tests build, recorded while the tests run, and a trial of each of them."""
+"""Replays functions that another project's tests build: a recorder, and a trial of each function."""

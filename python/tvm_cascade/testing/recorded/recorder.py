@@ -1,4 +1,4 @@
-"""A pytest plugin that keeps every PrimFunc that the tests it runs make.
+"""A pytest plugin that records every PrimFunc made while tests run.
 
     python -m pytest -p tvm_cascade.testing.recorded.recorder --record-into functions.jsonl tests/
 

@@ -1,4 +1,4 @@
-"""A trial of a recorded function: through the pass, `explain` and `compile`, and run beside what TVM builds of it.
+"""A trial of a recorded function: the pass, `explain` and `compile`, compared with what TVM builds.
 
     python -m tvm_cascade.testing.recorded.trial functions.jsonl --state trials.jsonl
 
