@@ -21,7 +21,7 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 
 
 class Relation(Enum):
-    """How `left` and `right` must stand for an element to be absorbed."""
+    """The relation of `left` and `right` under which an element is absorbed."""
 
     AT_LEAST = "left ≥ right"
     AT_MOST = "left ≤ right"
@@ -38,7 +38,7 @@ class Absorbing:
 
 
 def absorbing(fold: Fold, dead: Mapping[sp.Symbol, sp.Expr]) -> tuple[Absorbing, ...] | None:
-    """The conditions under which the state stays as it is when dead elements are folded in; None where it never does.
+    """The conditions under which folding dead elements leaves the state unchanged; None where it never does.
 
     Parameters
     ----------

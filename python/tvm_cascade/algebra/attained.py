@@ -38,7 +38,7 @@ AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class End:
-    """The largest or smallest value of a part.
+    """The maximum or minimum of a subexpression.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ Attained = tuple[tuple[Ends, sp.Basic], ...]
 
 
 def compared(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
-    """The earlier extremum that a comparison of its element is with, and whether it holds there and elsewhere."""
+    """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere."""
     if type(condition) not in AT_A_MAXIMUM:
         return None
     for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
@@ -75,14 +75,14 @@ def compared(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tu
 
 
 def decided(derivation: Derivation, element: sp.Expr, at: Reduction, here: bool) -> sp.Expr:
-    """The element with the comparisons with an extremum as they are where it is attained, or elsewhere."""
+    """The element with comparisons with an extremum decided: as at positions that attain it, or as elsewhere."""
     found = {r: compared(derivation, r) for r in element.atoms(*AT_A_MAXIMUM)}
     truths = {r: of[1][0 if here else 1] for r, of in found.items() if of is not None and of[0] is at}
     return element.xreplace({relation: sp.sympify(holds) for relation, holds in truths.items()})
 
 
 def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:
-    """Where an earlier extremum is attained; None where no law tells.
+    """The positions that attain an earlier extremum; None where no law applies.
 
     Parameters
     ----------

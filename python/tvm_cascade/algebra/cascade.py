@@ -29,7 +29,7 @@ OWN_NAMES = frozenset(map(str, (LENGTH, COUNT, POSITION, LOWEST, HIGHEST)))
 
 
 def unlike(name: str, taken: Collection[str]) -> str:
-    """A name for a symbol of a cascade: the given one, or with a number behind it where it is taken."""
+    """A unique name for a symbol of a cascade: the given one, with a number appended where it is taken."""
     base = name.lstrip("_") or "t"
     tried = (base + (f"_{k}" if k else "") for k in itertools.count())
     return next(text for text in tried if text not in taken and text not in OWN_NAMES)
@@ -91,11 +91,11 @@ class WholePower(sp.Function):
 
 
 class InRange(sp.Function):
-    """A function that algebra takes for a formula, and a program computes in a way that keeps digits or range."""
+    """A function with a formula for the algebra, and a numerically safer evaluation for programs."""
 
     @property
     def written_out(self) -> sp.Expr:
-        """The formula, as which it is printed."""
+        """The formula that is printed for it."""
         raise NotImplementedError
 
     @property
@@ -134,7 +134,7 @@ class LogRatio(InRange):
 
 
 class Settled(InRange):
-    """`Settled(T, factor, d…)`: T·factor on the extended reals, as the elements themselves would have it.
+    """`Settled(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
 
     A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
     infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
@@ -156,7 +156,7 @@ class Settled(InRange):
 
 
 class Lasting(InRange):
-    """`Lasting(T, moved, Δ…)`: T where it is infinite and every Δ finite, else T as moved by the steps Δ.
+    """`Lasting(T, moved, Δ…)`: sticky infinities: T where it is infinite and every Δ finite, else the rescaled T.
 
     Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
     """
@@ -284,7 +284,7 @@ class Cascade:
 
     @property
     def blocks(self) -> list[tuple[Reduction, ...]]:
-        """The reductions, those of one tuple together; a tuple's are neighbours."""
+        """The reductions in groups of one tuple each; those of a tuple are adjacent."""
         found: list[tuple[Reduction, ...]] = []
         pending = list(self.reductions)
         while pending:
@@ -309,7 +309,7 @@ def element(names: str, **assumptions: bool) -> tuple[sp.Symbol, ...] | sp.Symbo
 
 
 class Condition(sp.Symbol):
-    """A truth value that selects: a product with it is 0 where it is 0, whatever stands beside it.
+    """A mask symbol: a product with it is 0 where it is 0, whatever the other factors are.
 
     A truth value of any other kind is a number that multiplies: 0·∞ is NaN there, as it is unfused.
     """
@@ -351,7 +351,7 @@ def masks_that_keep(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> dict[
 
 
 def conditions_that_keep(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> dict[sp.Symbol, int]:
-    """Those masks alone that select: what they drop has no part in anything, and may be out of range."""
+    """The masks that exclude positions: excluded values take no part in the sum and may be out of range."""
     kept = masks_that_keep(expression, elements)
     return {mask: holds for mask, holds in kept.items() if isinstance(mask, Condition)}
 
@@ -362,13 +362,13 @@ def indicator(kept: Mapping[sp.Symbol, int]) -> sp.Expr:
 
 
 def under_its_masks(term: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
-    """The term with each mask said once: keep·(keep·x + (1 − keep)·w) is keep·x, for keep is 1 where it is not 0."""
+    """The term with masks simplified by idempotence: keep·(keep·x + (1 − keep)·w) is keep·x, as keep² = keep."""
     kept = masks_that_keep(term, elements)
     return indicator(kept) * term.subs(kept) if kept else term
 
 
 def without_idle_masks(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
-    """The expression without choices between equal sides: keep·x + (1 − keep)·x is x."""
+    """The expression without selections between equal branches: keep·x + (1 − keep)·x is x."""
 
     def chosen(total: sp.Expr) -> sp.Expr:
         for mask in masks_in(total, elements):

@@ -33,7 +33,7 @@ Orders = tuple[int, ...]
 def about_the_means(
     derivation: Derivation, reduction: Reduction, function: sp.Expr, tracked: Sequence[Handle]
 ) -> sp.Expr | None:
-    """Σ of the function in moments that this adds to the state, and in results.
+    """The sum in terms of central moments, which this adds to the state, and of results.
 
     None where it is no polynomial of parts of elements, reads a single handle, or needs too many moments.
     """
@@ -60,7 +60,7 @@ def about_the_means(
 
 
 def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether a handle multiplies an element as it is, the x of y − u·x, or a difference beside one of another element.
+    """Whether a handle is a slope: it multiplies an element, as in y − u·x, or a difference of another element.
 
     A difference x − v by itself has v as its reference.
     """

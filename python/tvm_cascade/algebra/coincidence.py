@@ -40,7 +40,7 @@ State = Callable[[Derivation, Reduction, End, sp.Expr], sp.Expr]
 
 
 def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
-    """The sum, max or min of an element with such a choice.
+    """The sum, max or min of an element masked to the ties of an extremum.
 
     Raises
     ------

@@ -19,7 +19,7 @@ LARGEST_PLAIN = 16
 
 
 class NamedConstants:
-    """Positive symbols for long numbers in exponents, or beside logarithms and waves; real ones for fixed logarithms.
+    """Positive symbols for floating-point constants of exponents, logarithms and waves; real ones for fixed logarithms.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class NamedConstants:
         self.values: dict[sp.Symbol, sp.Expr] = {}
 
     def named(self, cascade: Cascade) -> Cascade:
-        """The cascade over symbols."""
+        """The cascade with symbols for constants."""
         names: dict[sp.Expr, sp.Expr] = {}
         for reduction in cascade.reductions:
             whole = reduction.element.has(sp.log, sp.sin, sp.cos)
@@ -43,7 +43,7 @@ class NamedConstants:
         return Cascade(reductions, cascade.elements)
 
     def numbered(self, fold: Fold, cascade: Cascade) -> Fold:
-        """The fold over numbers again, of the cascade as it was given."""
+        """The fold of the original cascade, with numbers for those symbols."""
 
         def back(expression: sp.Expr) -> sp.Expr:
             return expression.xreplace(self.values)

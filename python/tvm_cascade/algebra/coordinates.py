@@ -32,7 +32,7 @@ Product = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Coordinate:
-    """A part of elements about its mean and about a line.
+    """A subexpression of elements, relative to its mean and to a regression line.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Coordinates:
         return sp.Add(at.mean.symbol, at.symbol, *(b.symbol * self.symbol(j) for j, b in at.slopes.items()))
 
     def moment(self, product: Product, weight: sp.Expr | None = None) -> sp.Expr:
-        """Σ W·Π f in the state; components that it needs to move are added before it."""
+        """Σ W·Π f in the state; the components that its shift reads are added first."""
         weight = self.weight if weight is None else weight
         if (weight, product) not in self._moments:
             self._moments[weight, product] = self._component(product, weight)

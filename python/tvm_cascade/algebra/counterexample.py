@@ -99,7 +99,7 @@ def counterexample(code: str, question: Question) -> Counterexample | None:
 
 
 def rank_grows(question: Question) -> Counterexample | None:
-    """Values at which the element, or the logarithm of one that is multiplied, is a matrix of too high a rank."""
+    """Values at which the matrix of the element, or of a factor's logarithm, exceeds the rank limit."""
     function, size = strip_rounding(question.over_results), RANK_LIMIT + 1
     product = question.reducer is PROD
     found = full_rank(sp.log(sp.Abs(function)) if product else function, question.earlier, size)
@@ -107,7 +107,7 @@ def rank_grows(question: Question) -> Counterexample | None:
 
 
 def rank_of(found: FullRank, question: Question) -> Counterexample:
-    """Points of a matrix of full rank as a counterexample."""
+    """A matrix of full rank as a counterexample."""
     function, size = strip_rounding(question.over_results), len(found.rows)
     varying, read = _read(question.earlier, function)
     at: Numbers = tuple((str(e), tuple(float(row[e]) for row in found.rows)) for e in varying)
@@ -201,7 +201,7 @@ def _rounds_elsewhere(question: Question) -> Counterexample | None:
 def rounded_otherwise(
     question: Question, value: sp.Expr, dtype: str, row: Point, data: Sequence[Reached], outcomes: tuple[float, float]
 ) -> Counterexample:
-    """A value that is another one when it is rounded at the results of the first data and moved to the second."""
+    """A value whose rounding at the results of some data does not commute with rescaling to those of others."""
     earlier = question.earlier
     varying, read, _ = earlier.for_function(value)
     at: Numbers = tuple((str(e), (row[e],)) for e in varying)

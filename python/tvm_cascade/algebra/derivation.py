@@ -39,7 +39,7 @@ class Refused(Exception):
 
 
 class Derivation:
-    """The fold so far.
+    """A fold under construction.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Derivation:
         self._signed: dict[sp.Symbol, sp.Symbol] = {}
 
     def fold(self) -> Fold:
-        """The fold of what was taken in."""
+        """The fold of the reductions so far."""
         finish = {result: self.plain(value) for result, value in self.finish.items()}
         return Fold(self.cascade, tuple(self.steps), finish, self.deferred)
 
@@ -87,7 +87,7 @@ class Derivation:
         return [reduction.result for reduction in self.done]
 
     def take_in(self, reduction: Reduction) -> tuple[sp.Expr, list[Handle]]:
-        """The element over handles in place of earlier results, and those handles.
+        """The element with handles in place of earlier results, and those handles.
 
         Raises
         ------
@@ -115,20 +115,20 @@ class Derivation:
         return extracted, [handle for handle in self.handles if handle.symbol in extracted.free_symbols]
 
     def choice_by_results(self, reduction: Reduction) -> sp.Piecewise | None:
-        """A choice in the element that results alone make between what varies along the axis."""
+        """A selection in the element by a loop-invariant condition, between branches that vary along the axis."""
         found = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and c.has(*self.elements)]
         choices = [c for c in found if not any(condition.has(*self.elements) for _, condition in c.args)]
         return max(choices, key=sp.count_ops, default=None)
 
     def choice_by_both(self, reduction: Reduction) -> sp.Piecewise | None:
-        """A choice in the element that results and what varies along the axis make together."""
+        """A selection in the element by a condition on both results and positions."""
         results = self.cascade.results
         choices = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and results]
         found = [c for c in choices if any(at.has(*self.elements) and at.has(*results) for _, at in c.args)]
         return max(found, key=sp.count_ops, default=None)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
-        """The expression over handles in place of the results so far."""
+        """The expression with handles in place of the results so far."""
         ordered = [r.result for r in self.done if r.reducer.ordered]
         return self.handles.extract(element, self.elements, self.results, ordered)
 
@@ -143,7 +143,7 @@ class Derivation:
         return bool(read) and not any(f.has(*self.elements) for f in read) and is_power_of_two(sp.Mul(*read))
 
     def note(self, reduction: Reduction, keeps_sign: bool = False) -> None:
-        """Marks a reduction as done; later laws may rely on the sign that its element gives its result.
+        """Marks a reduction as derived; later laws may use the sign of its result.
 
         Parameters
         ----------
@@ -159,11 +159,11 @@ class Derivation:
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
 
     def signed(self, value: sp.Expr) -> sp.Expr:
-        """An expression in result symbols that have the signs known of them."""
+        """The expression over result symbols with their known signs as assumptions."""
         return value.xreplace(self._signed)
 
     def plain(self, value: sp.Expr) -> sp.Expr:
-        """An expression in the cascade's own result symbols."""
+        """The expression over the cascade's own result symbols."""
         return value.xreplace({signed: original for original, signed in self._signed.items()})
 
     def refuse(
@@ -174,7 +174,7 @@ class Derivation:
         function: sp.Expr | None = None,
         shown: Counterexample | None = None,
     ) -> Refused:
-        """An exception that carries the refusal; handles are shown as what they stand for.
+        """A refusal as an exception, with handles written out.
 
         `function` is the part of the element that breaks the law, where `detail` is not it; `shown` is the
         counterexample, where it is known and need not be looked for.
@@ -188,7 +188,7 @@ class Derivation:
         return Refused(Refusal(str(reduction.result), reason))
 
     def question(self, reduction: Reduction, function: sp.Expr) -> Question:
-        """Whether there are numbers on which a law fails for a function over handles."""
+        """The search problem for numbers on which a law fails, for a function over handles."""
         names = {signed: original for original, signed in self._signed.items()}
         values = {h.symbol: h.value for h in self.handles}
         return Question(reduction.reducer, function.xreplace(self._signed), values, self.earlier, names)
@@ -206,24 +206,24 @@ class Derivation:
 
     @property
     def offsets(self) -> Offsets:
-        """What the results so far move with."""
+        """The translation weights of the results so far."""
         length = self.meaning.get(LENGTH)
         return Offsets(self.done, None if length is None else int(length))
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
-        """The component with a lift that no move changes: an earlier one that is the same, or a new one."""
+        """The component of a lift that is never rescaled: an equal earlier one, or a new one."""
         lift = self.masked(reducer, lift)
         return self.known(reducer, lift) or self.add(reduction, reducer, lift)
 
     @contextmanager
     def over(self, where: sp.Basic) -> Iterator[None]:
-        """Takes components over the positions where a condition holds."""
+        """Masks new components to the positions where a condition holds."""
         outside, self.where = self.where, where
         yield
         self.where = outside
 
     def masked(self, reducer: Reducer, lift: sp.Expr) -> sp.Expr:
-        """The lift where the condition holds, and what changes nothing elsewhere."""
+        """The lift where the condition holds, the identity elsewhere."""
         return sp.Piecewise((lift, self.where), (reducer.neutral, True)) if self.where != sp.true else lift
 
     def known(self, reducer: Reducer, lift: sp.Expr) -> sp.Symbol | None:
@@ -232,7 +232,7 @@ class Derivation:
         return next((s.symbol for s in same), None)
 
     def lift_of(self, done: Reduction) -> sp.Expr | None:
-        """The lift of the component that an earlier result is; None where it is more than one component."""
+        """The lift of the component that equals an earlier result; None where several components make it up."""
         result = self.finish[self.plain(done.result)]
         found = (s for s in self.steps if isinstance(s, Component) and s.symbol == result and s.reducer is done.reducer)
         return next((step.lift for step in found), None)
@@ -244,7 +244,7 @@ class Derivation:
         return symbol
 
     def tuple_of(self, whole: TupleReducer, block: Sequence[Reduction], lifts: Sequence[sp.Expr]) -> list[sp.Symbol]:
-        """The components of a tuple, by part: those of an earlier one that is the same, or new ones.
+        """The components of a tuple, by part: those of an equal earlier tuple, or new ones.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class Derivation:
         return list(symbols)
 
     def unused(self, reduction: Reduction, ahead: int = 0) -> sp.Symbol:
-        """The symbol of the reduction's next component, or of one further ahead."""
+        """An unused symbol for the reduction's next component, or a later one."""
         own = sum(isinstance(s, Component) and s.owner == reduction.result for s in self.steps)
         name = f"{reduction.result}_{own + ahead}"
         while name in self._given_names:
@@ -269,7 +269,7 @@ class Derivation:
         return sp.Symbol(name, real=True)
 
     def refer(self, key: object, tracks: sp.Expr, gauge: Gauge, value: sp.Expr, **flags: Any) -> Reference:
-        """The reference of a key, made and placed after what it reads on first use."""
+        """The reference of a key, created after what it reads on first use."""
         if key not in self._references:
             read = [str(r) for r in self.results if r in tracks.free_symbols] or sorted(map(str, tracks.free_symbols))
             base, taken = "c_" + "_".join(read), {str(r.symbol) for r in self._references.values()} | self._given_names
@@ -280,7 +280,7 @@ class Derivation:
         return self._references[key]
 
     def constant(self, tracks: sp.Expr, argument: Range) -> Reference:
-        """A reference that stays at zero for ever; no step moves it."""
+        """The constant reference 0, which never moves."""
         names = ("c_constant", "c_constant'", "Δc_constant")
         old, new, step = (sp.Symbol(f"{name}_{len(self._constants)}", real=True) for name in names)
         self._constants.append(
@@ -289,7 +289,7 @@ class Derivation:
         return self._constants[-1]
 
     def predicted(self, value: sp.Expr) -> sp.Expr:
-        """The quantity at what the final results look like from here: partial sums are scaled by N/n.
+        """A predictor of the quantity's final value from partial results: sums are extrapolated by N/n.
 
         Under a logarithm or root they are not: there one large element outweighs the number of those to come.
         """

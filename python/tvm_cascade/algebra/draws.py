@@ -63,7 +63,7 @@ def _short(number: float) -> float:
 
 
 class Draws:
-    """What one attempt draws.
+    """The random draws of one attempt.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Draws:
         return _Size(magnitude, self.source.choice((OF_ONE_SIZE, None)), self.source.choice((-1, 1)))
 
     def rows(self, count: int) -> list[Point]:
-        """Positions to ask about, each at an index of its own where there are so many."""
+        """Candidate positions, at distinct indices where there are enough."""
         rows = [self._row(1.0, self._odds) for _ in range(count)]
         if not self._indexed:
             return rows
@@ -109,7 +109,7 @@ class Draws:
         return [{**row, POSITION: float(index)} for row, index in zip(rows, indices, strict=False)]
 
     def beside(self, rows: Sequence[Point], count: int) -> list[Point]:
-        """Positions near given ones, where more of the same kind may be found; none where indices tell them apart."""
+        """Positions near given ones, as further candidates; none where indices distinguish them."""
         if self._indexed or not rows:
             return []
         return [self._moved(rows[k % len(rows)]) for k in range(count)]
@@ -122,7 +122,7 @@ class Draws:
         }
 
     def data(self, base: Sequence[Point], count: int) -> list[Reached]:
-        """Data that start with the given positions: of as many draws those that have real, finite results."""
+        """Data that start with the given positions: of this many draws, those with real, finite results."""
         return [found for _ in range(count) if (found := self._datum(base)) is not None]
 
     def _datum(self, base: Sequence[Point]) -> Reached | None:

@@ -61,7 +61,7 @@ STARTS = 3
 
 @dataclass(frozen=True)
 class Envelope:
-    """`positions[k]` alone decides the result at `points[k]`, the results of `data[k]`, which starts with `positions`.
+    """Positions each of which alone decides the result at its point: `positions[k]` at `points[k]`, of `data[k]`.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class _Search:
     starts: Sequence[Reached]
 
     def built(self, pool: list[Point], points: list[Point], enough: int) -> Envelope | None:
-        """Piece by piece, each as little above the others as there is a candidate for."""
+        """An envelope built piece by piece, each the least candidate above the others."""
         chosen: list[tuple[int, int, list[float]]] = []
         for left, number in zip(range(len(points), 0, -1), range(len(points)), strict=True):
             if len(chosen) >= enough or len(chosen) + left < enough:
@@ -147,7 +147,7 @@ class _Search:
         return self._checked([pool[k] for k, *_ in chosen], [points[n] for _, n, _ in chosen], enough)
 
     def met(self, positions: list[Point], points: list[Point], enough: int) -> Envelope | None:
-        """The positions that are the only extremum at some point, as it happens."""
+        """The positions that are the unique extremum at some random point."""
         found: dict[int, Point] = {}
         for point in points:
             values = self._values(positions, point) or []

@@ -61,7 +61,7 @@ class Gauge(str, Enum):
 
 
 class Move(str, Enum):
-    """Where a running reference goes; see the table above."""
+    """When a running reference moves; see the table above."""
 
     EXACT = "exact"
     LAZY = "lazy"
@@ -76,7 +76,7 @@ LAZY_DISTANCE = 8
 
 
 class Range(str, Enum):
-    """Why lifts keep their digits at a reference c for u."""
+    """The range argument for a reference c in place of u."""
 
     BOUNDED = "exp(x − c) ≤ 1, for no element so far has a larger exponent than c gives"
     LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
@@ -107,7 +107,7 @@ def is_power_of_two(value: sp.Expr) -> bool:
 
 @dataclass(frozen=True)
 class Handle:
-    """A part of an element that reads earlier results and does not vary along the axis.
+    """A loop-invariant subexpression of an element that reads earlier results.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class HandleTable:
         return self._made(value, value)
 
     def beside(self, handle: Handle, part: sp.Expr) -> Handle:
-        """Another handle of the same value, for where that is read in part(x) − u: (x − u)·(y − v) with u = v."""
+        """A second handle of equal value, for another location: (x − u)·(y − v) with u = v."""
         return self._made((handle.value, part), handle.value)
 
     def _made(self, key: object, value: sp.Expr) -> Handle:
@@ -200,7 +200,7 @@ def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol
 
 
 def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Arguments of exp that hold both the handle and a position-dependent part."""
+    """Arguments of exp that contain both the handle and a position-dependent term."""
     found = [e.args[0] for e in function.atoms(sp.exp) if e.args[0].has(handle) and e.args[0].has(*elements)]
     powers = [p for p in function.atoms(sp.Pow) if p.exp.has(handle) and p.exp.has(*elements)]
     return found + [p.exp * sp.log(p.base) for p in powers]
@@ -250,7 +250,7 @@ def _is_the_same(value: sp.Expr, varying: Collection[sp.Symbol]) -> bool:
 
 
 def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Sequence[Reduction]) -> list[sp.Expr]:
-    """Results of which an infinite one meets an equal element in the exponent: max x and Σ x, in x − u.
+    """Results that cancel an equal infinite element in the exponent: max x and Σ x, in x − u.
 
     Of a choice, which is infinite where it is one of them, the choice.
     """
@@ -268,7 +268,7 @@ def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Sequence[Re
 
 
 def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
-    """Running where the handle is built from max and min alone, centred otherwise."""
+    """The gauge of a handle that is tracked: running where it is built from max and min alone, centred otherwise."""
     read = [r for r in reductions if r.result in handle.value.free_symbols]
     return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
 
@@ -291,7 +291,7 @@ def may_be_infinite(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
 
 
 def only_in_waves(function: sp.Expr, handle: sp.Symbol) -> bool:
-    """Whether the handle stands under sines and cosines alone: they are bounded at any reference, so at zero too."""
+    """Whether the handle occurs under sines and cosines alone, which are bounded at any reference, 0 included."""
     return not function.replace(lambda e: isinstance(e, (sp.sin, sp.cos)), lambda e: sp.Integer(1)).has(handle)
 
 
@@ -304,7 +304,7 @@ def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
 def translations(
     function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
 ) -> dict[sp.Expr, list[sp.Expr]] | None:
-    """The sums s·(a(x) − u) of the function, s a nonzero constant, by a(x); None where u stands in another sum."""
+    """The sums s·(a(x) − u) of the function, s a nonzero constant, by a(x); None where u occurs in another sum."""
     parts: dict[sp.Expr, list[sp.Expr]] = {}
     for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
         slope = total.coeff(handle)
@@ -349,7 +349,7 @@ def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
 def is_location(
     value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
 ) -> bool:
-    """Whether a value tells where the data a(x) lie, as their mean, maximum and log Σ exp do, and their total does not.
+    """Whether a value is a location of the data a(x), as their mean, maximum and log Σ exp are, and their total is not.
 
     Such a value moves with the data: at equal elements it is a(x), up to a number.
 

@@ -22,7 +22,7 @@ def logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, 
 
 
 def no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """Nothing is known of how ⊕ passes through a map."""
+    """Refuses: no law says how ⊕ commutes with a map."""
     raise derivation.refuse(reduction, "reducer_dependence", element)
 
 

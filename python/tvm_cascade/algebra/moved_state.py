@@ -19,7 +19,7 @@ from tvm_cascade.algebra.work import terms_of_exponentials
 
 @dataclass
 class MovedState:
-    """Σ of functions B(x, u) over handles, of which the term is the first.
+    """Sums of basis functions B(x, u) at references; the term is the first of them.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class MovedState:
         return self._at_results(self.shift, sp.S.One)
 
     def final_in_units(self, powers: Powers) -> sp.Expr:
-        """The same where powers of elements are taken in units of a result."""
+        """The same with powers of elements in units of a result."""
         functions, moving = [powers.oriented(f) for f in self.functions], self._moving
         # What is summed without units anyway, as Σ (x − c)² is for a variance, needs no second component.
         has = [

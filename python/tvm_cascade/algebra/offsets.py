@@ -20,7 +20,7 @@ Offset = Mapping[sp.Symbol, sp.Expr]
 
 
 class Offsets:
-    """The offsets of a cascade's results, and of what stands for them.
+    """The translation weights of a cascade's results, components and references.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Offsets:
         return offsets
 
     def of(self, expression: sp.Basic) -> Offset | None:
-        """The offset; None where the quantity moves in another way than by multiples of what is added."""
+        """The translation weight; None where the quantity does not change by a multiple of what is added."""
         if isinstance(expression, sp.Symbol):
             return self._known.get(expression, {expression: sp.S.One})
         if isinstance(expression, Round):
@@ -86,7 +86,7 @@ class Offsets:
 
 
 def by_offset(terms: Sequence[sp.Expr], offsets: Offsets) -> tuple[list[list[sp.Expr]], list[sp.Expr]]:
-    """The terms in groups that share an offset, and those that have none; one group where some are not known."""
+    """The terms grouped by translation weight; one group where some weights are unknown."""
     known = [offsets.of(term) for term in terms]
     groups: list[tuple[set[sp.Symbol], list[sp.Expr]]] = []
     still: list[sp.Expr] = []

@@ -8,7 +8,7 @@ import sympy as sp
 
 
 def joined_where_opposed(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
-    """The expression with exponentials multiplied into sums that hold some which go the other way with an element.
+    """The expression with exponentials distributed into sums of exponentials that have the opposite trend.
 
     (c − exp(m − x))·exp(2·x − 2·m), inf·0 at an x far below m   ->   c·exp(2·x − 2·m) − exp(x − m)
     (c − exp(m − x))²·exp(2·x − 2·m)                             ->   (c·exp(x − m) − 1)²

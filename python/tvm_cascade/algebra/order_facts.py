@@ -14,7 +14,7 @@ from tvm_cascade.algebra.reducer import MAX, MIN
 
 
 def ordered_by_results(element: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
-    """The element with each absolute value and extremum that earlier results decide replaced by what it is.
+    """The element with each absolute value and extremum simplified by what earlier extrema bound.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class _Ordered:
 def extremum_where_ordered(
     derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law
 ) -> sp.Expr | None:
-    """The max or min of an element with such a choice; None where its branches follow no order."""
+    """The max or min of an element with such a selection; None where its branches are not ordered."""
     ordered = _ordered(derivation, reduction, choice)
     if ordered is not None and (found := _from_ends(derivation, reduction, ordered)) is not None:
         return found

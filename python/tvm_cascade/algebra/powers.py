@@ -24,7 +24,7 @@ from tvm_cascade.algebra.gauge import Handle, Move, Range, tracking_gauge
 
 @dataclass(frozen=True)
 class Powers:
-    """b^k of an element, and h^k beside it.
+    """The power b^k of an element, and the h^k that scales it.
 
     Attributes
     ----------
@@ -87,13 +87,13 @@ class Powers:
         return sp.expand(entry.subs({step: step / s for step in steps}) * s ** (self.degree - exponent))
 
     def finished(self, total: sp.Expr) -> sp.Expr:
-        """The whole, out of units of s: T·(h/s)^k."""
+        """The result, converted from units of s: T·(h/s)^k."""
         above, below = self.unit.as_numer_denom()
         return Rescaled(total, above, below * self.reference.symbol, self.degree)
 
 
 def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) -> Powers | None:
-    """The powers of an element that a factor of the whole keeps in range; None where it has none.
+    """The powers of an element that a deferred factor scales into range; None where there are none.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ Law = Callable[[Derivation, Reduction], sp.Expr]
 
 
 def predicate_of(reduction: Reduction, elements: Sequence[sp.Symbol]) -> sp.Basic | None:
-    """The condition of which a conjunction or disjunction is taken; None where its elements are truth values."""
+    """The condition that a conjunction or disjunction reduces; None where its elements are booleans already."""
     element = reduction.element
     if reduction.reducer not in (AND, OR) or not isinstance(element, sp.Piecewise) or not element.has(*elements):
         return None
@@ -40,7 +40,7 @@ def predicate_of(reduction: Reduction, elements: Sequence[sp.Symbol]) -> sp.Basi
 
 
 def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Expr:
-    """1 where some position holds (every one, for a conjunction), 0 elsewhere.
+    """1 where the condition holds at some position (for a conjunction, at all), 0 elsewhere.
 
     Raises
     ------
@@ -51,13 +51,13 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
 
 
 def takes_two_values(reduction: Reduction, choice: sp.Piecewise, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether it is a max or min of two values that are the same at all positions, by a comparison."""
+    """Whether the reduction is a max or min over two loop-invariant values, selected by a comparison."""
     values = [reduction.element.xreplace({choice: branch}) for branch, _ in choice.args]
     return reduction.reducer.ordered and len(values) == 2 and not any(value.has(*elements) for value in values)
 
 
 def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
-    """max or min of (x > u ? a : b) with a and b the same at all positions: by whether some are above u, and every one.
+    """max or min of (x > u ? a : b), a and b loop-invariant: by whether any and whether all x are above u.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice:
 
 
 def truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Basic:
-    """Whether some position holds, for a reduction by "or"; whether every one does, by "and".
+    """Whether the condition holds at some position, for a reduction by "or"; at all positions, by "and".
 
     Raises
     ------

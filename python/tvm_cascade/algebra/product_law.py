@@ -26,7 +26,7 @@ LOG2_E = sp.Rational(75, 52)
 
 @dataclass(frozen=True)
 class Part:
-    """What is multiplied where masks have certain values.
+    """The factor at positions where masks have given values.
 
     Attributes
     ----------

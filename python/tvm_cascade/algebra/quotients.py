@@ -24,14 +24,14 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 
 @dataclass(frozen=True)
 class Quotient:
-    """a(x)·b(d) under a logarithm or a root: what varies along the axis, and what reads results; signs unknown."""
+    """a(x)·b(d) under a logarithm or a root, of unknown signs: the varying and the loop-invariant factor."""
 
     varying: sp.Expr
     fixed: sp.Expr
 
 
 def taken_apart(reduction: Reduction, derivation: Derivation) -> tuple[Reduction, tuple[Quotient, ...]]:
-    """The sum with logarithms and roots of products taken apart, and those of which no sign is known."""
+    """The sum with logarithms and roots of products split, and the products whose signs are unknown."""
     if reduction.reducer is not SUM or not derivation.results:
         return reduction, ()
     found: dict[Quotient, None] = {}
@@ -65,7 +65,7 @@ def _log(part: sp.Expr) -> sp.Expr:
 
 
 def where_real(derivation: Derivation, reduction: Reduction, quotients: Sequence[Quotient], total: sp.Expr) -> sp.Expr:
-    """The total where every quotient was a number of no sign, else NaN, as the elements are."""
+    """The total, or NaN where some quotient was negative, as its element is."""
     kept = indicator(masks_that_keep(reduction.element, derivation.elements))
     for quotient in quotients:
         least, largest = (derivation.component(reduction, reducer, kept * quotient.varying) for reducer in (MIN, MAX))

@@ -36,7 +36,7 @@ KINKS = (sp.Abs, sp.Max, sp.Min, sp.Piecewise)
 
 @dataclass(frozen=True)
 class Effort:
-    """Attempts, and the positions and data of a round."""
+    """The effort of a search: attempts, and positions and data per round."""
 
     attempts: int
     positions: int
@@ -111,7 +111,7 @@ class _Search:
         return KINKED if self.arithmetic == "math" else SMOOTH
 
     def attempt(self, number: int) -> FullRank | None:
-        """Rows for data, data for rows, in turn."""
+        """Alternates: rows for given data, data for given rows."""
         draws = Draws(self.earlier, self.function, number)
         pool = draws.rows(self.effort.positions)
         rows, aims = pool[: self.size], list[Reached]()

@@ -45,7 +45,7 @@ NO_VALUE = (ArithmeticError, ValueError, TypeError, NameError)
 
 @dataclass(frozen=True)
 class Reached:
-    """Elements, and the results that they give.
+    """Elements, and the results computed from them.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Earlier:
         return strip_rounding(function.xreplace(self._meaning)).xreplace(EXTREMES)
 
     def behind(self, function: sp.Expr) -> Earlier:
-        """The reductions alone that a plain function's value comes from: others may have none where these have one."""
+        """The reductions that a plain function depends on; others may be undefined where these are not."""
         needed, blocks = set(function.free_symbols), list[tuple[Reduction, ...]]()
         for block in reversed(self._blocks):
             if any(r.result in needed for r in block):
@@ -115,7 +115,7 @@ class Earlier:
         return varying, [s for s in self.results if s in function.free_symbols], indexed
 
     def parameters(self, function: sp.Expr, source: random.Random, indexed: bool) -> Point:
-        """Random values for what is the same everywhere, and N."""
+        """Random values for loop-invariant inputs, and N."""
         read = set().union(function.free_symbols, *(r.element.free_symbols for block in self._blocks for r in block))
         fixed = read - {*self.varying, *self.results, LENGTH, COUNT, POSITION}
         known = int(self._known_length) if self._known_length is not None else 0
@@ -158,7 +158,7 @@ class Earlier:
         return self.reached(rows, fixed)
 
     def reached(self, rows: Sequence[Point], fixed: Point, arithmetic: str = "math") -> Reached | None:
-        """What the rows give; None where that is not real and finite."""
+        """The results of the rows; None where they are not real and finite."""
         repeated = max(1, int(fixed[LENGTH]) - len(rows) + 1)
         taken = {row[POSITION] for row in rows if POSITION in row}
         others = (float(k) for k in itertools.count() if k not in taken)

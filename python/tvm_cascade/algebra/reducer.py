@@ -64,16 +64,16 @@ class Reducer:
 
     @property
     def plain(self) -> Reducer:
-        """The same monoid, started as most programs do."""
+        """The same monoid with the customary init value."""
         return REDUCERS[self.name] if self.infinite else self
 
     @property
     def from_infinity(self) -> Reducer:
-        """The same monoid, started at ∓∞ itself."""
+        """The same monoid with init value ∓∞."""
         return replace(self, infinite=True)
 
     def over(self, values: Iterable[sp.Expr]) -> sp.Expr:
-        """⊕ of all the values; the identity of an empty collection."""
+        """The reduction of all values by ⊕; its identity if there are none."""
         return reduce(self.combine, values, self.identity)
 
     def __repr__(self) -> str:

@@ -27,7 +27,7 @@ ROUNDINGS = 4
 
 
 def leaves_range_in_part(question: Question) -> Counterexample | None:
-    """Data of which a part has an element that leaves the range where all of them do not; None where none was found."""
+    """Data with a prefix at which an element overflows though no element of the full data does; None if not found."""
     for rounded in sorted(question.function.atoms(Round), key=str):
         inner, dtype = rounded.args
         value = question.earlier.plain(strip_rounding(inner).xreplace(dict(question.handles)))

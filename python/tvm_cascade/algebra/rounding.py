@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """A narrow float.
+    """A narrow floating-point format.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ from tvm_cascade.algebra.work import simplified
 def scaled_extremum(
     derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle], met: sp.Basic = sp.true
 ) -> sp.Expr | None:
-    """The result in handles and in the components that this adds; None where the element is of another form.
+    """The result over handles and new components; None where the element has another form.
 
     `met` says whether a state has met a position that counts: until then there is nothing to move.
     """

@@ -36,21 +36,21 @@ def selecting(selection: Selection) -> TupleReducer:
 
 
 def bottom(selection: Selection) -> tuple[sp.Expr, ...]:
-    """The tuple of no element at all."""
+    """The identity: the tuple of no element."""
     key = -sp.oo if selection.largest else sp.oo
     rank = (key, nowhere(selection), *selection.absent[2 : selection.per_rank])
     return rank * selection.count
 
 
 def nowhere(selection: Selection) -> sp.Symbol:
-    """The index of an element that is not there: it loses against every other."""
+    """The index of a missing element, which loses every tie."""
     return HIGHEST if selection.lower else LOWEST
 
 
 def better(
     selection: Selection, key: sp.Expr, index: sp.Expr, other_key: sp.Expr, other_index: sp.Expr, or_same: bool = True
 ) -> sp.Basic:
-    """The condition that one element comes before another, or is the same: the total order."""
+    """The total order: whether one element precedes another, or equals it."""
     below, above = (sp.Le, sp.Ge) if or_same else (sp.Lt, sp.Gt)
     sooner = (below if selection.lower else above)(index, other_index)
     larger = sp.Gt(key, other_key) if selection.largest else sp.Lt(key, other_key)
@@ -79,7 +79,7 @@ def _at_rank(selection: Selection, rank: int, role: int, beats: Beats) -> sp.Exp
     width = selection.per_rank
 
     def after(i: int) -> sp.Expr:
-        """What has the rank where a_i is the last: a_i itself, if all that is better of b comes before it."""
+        """The element at a rank where a_i is the last of a's: a_i, if everything better in b precedes it."""
         above = rank - i
         if i < 0 or not above:
             return first(i * width + role) if i >= 0 else second(rank * width + role)
@@ -87,7 +87,7 @@ def _at_rank(selection: Selection, rank: int, role: int, beats: Beats) -> sp.Exp
         return sp.Piecewise((theirs, beats(first, i, second, above - 1)), (first(i * width + role), True))
 
     def last(low: int, high: int) -> sp.Expr:
-        """The same, where the last lies in a range."""
+        """The same, for a range of possible last elements."""
         if low == high:
             return after(low)
         middle = (low + high + 1) // 2

@@ -284,7 +284,7 @@ class _MinorSigns:
                 self.points.append(evaluate(*at))
 
     def differ(self, columns: Sequence[int]) -> bool:
-        """Whether the minor is certainly zero somewhere."""
+        """Whether the minor provably vanishes somewhere."""
         found = []
         for rows in self.points:
             with contextlib.suppress(ArithmeticError, ValueError, TypeError):
@@ -320,7 +320,7 @@ class _Rows:
         return mpmath.mpmathify(weight.xreplace({**self.at, **point}).evalf(RANK_DIGITS))
 
     def take(self, function: sp.Expr, row: Row) -> bool:
-        """Adds a function, unless it is independent of the others at some u only and the choice is cautious."""
+        """Adds a function; a cautious choice skips one that is independent of the others at some u only."""
         if self.cautious:
             left = self._eliminated(row)
             pivot = next((g for g, weight in left.items() if self._never_zero(weight)), None)
@@ -398,7 +398,7 @@ def _at_scale(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
 
 
 def oriented(expression: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Expr:
-    """±the expression, in the sign in which differences read x − c."""
+    """±the expression, signed so that differences read x − c."""
 
     def falls(part: sp.Expr) -> bool:
         return any(sp.diff(part, e).could_extract_minus_sign() for e in elements if part.has(e))
@@ -456,7 +456,7 @@ def _over_polynomials(matrix: sp.Matrix) -> tuple[DomainMatrix, dict[sp.Symbol, 
 
 
 def in_steps(expression: sp.Expr, moves: Sequence[Step]) -> sp.Expr:
-    """The expression in the step where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does.
+    """The expression in Δc where it depends on nothing else: (c′ − c)² does not cancel, c² − 2cc′ + c′² does.
 
     Where it depends on more, factors c′ − c are the step.
     """
@@ -494,7 +494,7 @@ def _rank(rows: list[list[mpmath.mpc]]) -> int:
 
 
 def determinant(matrix: mpmath.matrix) -> mpmath.mpf:
-    """The determinant of a real square matrix; that of mpmath fails where a column vanishes on the way."""
+    """The determinant of a real square matrix; mpmath's fails where a column vanishes during elimination."""
     rows = [[matrix[i, j] for j in range(matrix.cols)] for i in range(matrix.rows)]
     total = mpmath.mpf(1)
     while rows:

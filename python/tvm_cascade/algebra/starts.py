@@ -33,7 +33,7 @@ Bounds = Mapping[sp.Symbol, sp.Expr]
 
 
 def plain(cascade: Cascade) -> Cascade:
-    """The cascade with every extremum started at the dtype's own lowest or highest number."""
+    """The cascade with the dtype's lowest or highest number as the init of every extremum."""
     return Cascade([replace(r, reducer=r.reducer.plain) for r in cascade.reductions], cascade.elements)
 
 

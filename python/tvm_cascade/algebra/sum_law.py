@@ -59,12 +59,12 @@ NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
 
 
 def sum_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """The result in the state that this law adds: Σ of the sum's terms, each with a state of its own."""
+    """The sum over components that this law adds: term by term, each with its own components."""
     return sp.Add(*(_term(derivation, reduction, term, used) for term in independent_terms(element, derivation)))
 
 
 def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]:
-    """Terms that may be folded apart. x − u stays whole, since Σ x − N·u would cancel; exp(x − u) + w does not.
+    """Terms that are summed separately; x − u is not split, since Σ x − N·u cancels, but exp(x − u) + w is.
 
     Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
     """
@@ -81,7 +81,7 @@ def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]
 
 
 def _exponentials_apart(term: sp.Expr, handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """w·f·exp(x − u), w·g of w·(f·exp(x − u) + g): what bounds the exponential is no reference for g."""
+    """Splits w·(f·exp(x − u) + g) into two terms: what bounds the exponential is no reference for g."""
     totals = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.Add)]
     for total in totals:
         moving = [t for t in total.args if any(e.has(*handles) for e in t.atoms(sp.exp))]
@@ -96,7 +96,7 @@ def _is_linear(term: sp.Expr, handles: list[sp.Symbol]) -> bool:
 
 @dataclasses.dataclass
 class Summand:
-    """A term with some handles taken out as factors.
+    """A term of a sum, with deferred factors taken out.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ def _moments(derivation: Derivation, reduction: Reduction, summand: Summand) -> 
 
 
 def _at_references(derivation: Derivation, reduction: Reduction, summand: Summand, basis: Basis) -> sp.Expr:
-    """The term from a state of the basis's functions, at references of its handles."""
+    """The term over components for the basis functions, at references of its handles."""
     references = [
         log_reference(derivation, handle, summand.function)
         or reference_of(derivation, reduction, handle, summand.function)
@@ -288,7 +288,7 @@ def _without_parameters(summand: Summand, elements: Sequence[sp.Symbol]) -> Summ
 
 
 def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
-    """Whether a factor built from max and min is to be scaled by a power of two instead, lest terms underflow."""
+    """Whether a factor built from max and min is replaced by a power of two, lest terms underflow."""
     power = derivation.move is Move.POWER_OF_TWO
     return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
 
@@ -305,7 +305,7 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
 
 
 def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
-    """exp(s·x − s·u), not known to be bounded by u: at w = s·u instead, so that no reference divides by s."""
+    """Rewrites exp(s·x − s·u), not known to be bounded by u, over w = s·u, so that no reference divides by s."""
     kept = conditions_that_keep(summand.function, derivation.elements)
     for handle in list(summand.tracked):
         for exponent in exponents(summand.function, handle.symbol, derivation.elements):
@@ -346,7 +346,7 @@ def _without_shifts(derivation: Derivation, summand: Summand) -> Summand:
 
 
 def _by_location(derivation: Derivation, summand: Summand) -> Summand:
-    """Each difference that reads u about its own location: (x − u)·(y − u), u near neither, as (x − u)·(y − v).
+    """Gives each difference its own location: (x − u)·(y − u), u near neither, becomes (x − u)·(y − v).
 
     So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
     where the exponential counts, and not near y.
@@ -414,7 +414,7 @@ def _deciding_masks(derivation: Derivation, summand: Summand) -> list[sp.Symbol]
 
 
 def _basis(derivation: Derivation, reduction: Reduction, summand: Summand, symbols: list[sp.Symbol]) -> Basis | None:
-    """The basis; None where the element is to be taken apart by a mask first."""
+    """The basis; None where the element has to be split by a mask first."""
     basis = summand.basis or basis_by_derivatives(summand.function, derivation.elements, symbols)
     if basis is None and _deciding_masks(derivation, summand):
         return None
@@ -428,7 +428,7 @@ def _basis(derivation: Derivation, reduction: Reduction, summand: Summand, symbo
 
 
 def _apart(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp.Expr:
-    """The element as Σ G(x)·H(u), each product folded on its own: w·(x·u + y·v), whose parts may all vanish."""
+    """The element as Σ G(x)·H(u) with one sum each: w·(x·u + y·v), whose factors may all vanish."""
     if summand.lift != summand.function:
         raise derivation.refuse(reduction, "rounding_rank", summand.lift)
     products = separate(summand.function, derivation.elements, [h.symbol for h in summand.tracked])

@@ -62,7 +62,7 @@ class _Cut:
 
 
 def rank_at_thresholds(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None:
-    """Points at which a sum over choices is a matrix of that rank; None where none were found."""
+    """Points at which the matrix of a sum over selections has that rank; None where none were found."""
     for search, attempt in _attempts(function, earlier):
         for cut in search.cuts(attempt, partial(search.differing, count=size)):
             if (found := full_rank_among(function, earlier, cut.rows, cut.data)) is not None:
@@ -71,7 +71,7 @@ def rank_at_thresholds(function: sp.Expr, earlier: Earlier, size: int) -> FullRa
 
 
 def envelope_at_thresholds(function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int) -> Envelope | None:
-    """That many positions, each of which decides the max or min over choices in data of its own; None if not found."""
+    """That many positions, each the unique extremum of some data, for selections; None if not found."""
     way = 1.0 if reducer is MAX else -1.0
     for search, attempt in _attempts(function, earlier):
         for above in (True, False):
@@ -123,7 +123,7 @@ class _Search:
     below: sp.Expr
 
     def cuts(self, draws: Draws, choose: Callable[[list[Point], Reached], list[Point] | None]) -> Iterator[_Cut]:
-        """The positions that `choose` selects of those, by a, between which the data that start with them can cut."""
+        """The positions chosen by `choose`, sorted by a, between which some data place the threshold d."""
         pool = draws.rows(POSITIONS)
         rows = pool[:1]
         for _ in range(ROUNDS):
@@ -190,12 +190,12 @@ class _Search:
         return None
 
     def differing(self, rows: list[Point], at: Reached, count: int) -> list[Point] | None:
-        """Positions at which the choice matters; None where there are not so many."""
+        """Positions whose branches differ; None where there are too few."""
         sides = ((row, self._sides(row, at)) for row in rows)
         return _spaced([row for row, pair in sides if is_clear(max(pair), min(pair))], count)
 
     def winning(self, rows: list[Point], at: Reached, way: float, above: bool, enough: int) -> list[Point] | None:
-        """Positions in the order of a, of which the next one beyond d wins; None where there are not enough."""
+        """Positions in the order of a of which the first beyond d wins; None where there are too few."""
         sides = [self._sides(row, at) for row in rows]
         if not above:
             rows, sides = rows[::-1], [(g, f) for f, g in sides[::-1]]
@@ -213,7 +213,7 @@ class _Search:
         return None
 
     def decided(self, cut: _Cut, way: float, above: bool, draws: Draws) -> Envelope | None:
-        """The envelope, where each position indeed is clearly the only extremum of its data, further ones included."""
+        """The envelope, if each position is clearly the unique extremum of its data."""
         found = []
         for k, data in enumerate(cut.data[:-1] if above else cut.data[1:]):
             tame = self._tame(data, len(cut.rows), way, draws)

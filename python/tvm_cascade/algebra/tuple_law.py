@@ -36,7 +36,7 @@ from tvm_cascade.algebra.separate import strip_rounding
 
 
 def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> None:
-    """Takes in the reductions of one tuple.
+    """Adds the reductions of one tuple to the derivation.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from tvm_cascade.algebra.reducer import REDUCERS
 
 
 class Verdict(str, Enum):
-    """What became of a candidate group."""
+    """The outcome of a candidate group."""
 
     FUSED = "fused"
     REFUSED = "refused"
@@ -229,7 +229,7 @@ class Reason:
 
     @property
     def law(self) -> str:
-        """The law that fails, or the limit that was met."""
+        """The law that fails, or the limit that was reached."""
         return CODES[self.code][1]
 
     @property
@@ -239,7 +239,7 @@ class Reason:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What there is to say besides the law, as (label, sentence) rows: the counterexample, and the way out."""
+        """Further facts as (label, sentence) rows: the counterexample, and what would help."""
         rows = [("counterexample", str(self.counterexample))] if self.counterexample is not None else []
         return [*rows, ("to make it fuse", self.hint)] if self.hint else rows
 

@@ -39,12 +39,12 @@ quantities, and factoring and cancelling, end soon."""
 
 
 class ExhaustedError(Exception):
-    """The budget is spent; says at what. `derive` makes a verdict of it."""
+    """The budget is exhausted, with the operation that did it; `derive` turns it into a verdict."""
 
 
 @dataclass
 class Work:
-    """What was spent of a budget, in operations.
+    """Operations spent of a budget.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ _current: ContextVar[Work | None] = ContextVar("work", default=None)
 
 @contextmanager
 def budget(limit: float) -> Iterator[Work]:
-    """A budget for what is done inside; a budget around it is not charged."""
+    """A budget for the block; an enclosing budget is not charged."""
     work = Work(limit)
     token = _current.set(work)
     try:
@@ -71,7 +71,7 @@ def budget(limit: float) -> Iterator[Work]:
 
 
 def charge(operations: float, what: str) -> None:
-    """Takes operations off the budget, if there is one.
+    """Charges operations to the current budget, if any.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def _operations(expression: sp.Expr) -> int:
 
 
 def simplified(expression: sp.Expr) -> sp.Expr:
-    """The expression in a simpler form; a large one as it is, or 0 where it is that. Exponentials stay exponentials."""
+    """The simplified expression; a large one unchanged, or 0 where it vanishes. Exponentials stay exponentials."""
     size = _operations(expression)
     if size > (WAVES_OPS if expression.has(TrigonometricFunction, HyperbolicFunction) else SIMPLIFIED_OPS):
         charge(1 + size / 10, "simplifying")
@@ -147,7 +147,7 @@ def _is_apart(wave: sp.Expr, beside: sp.Expr) -> bool:
 
 
 def tidied(expression: sp.Expr) -> sp.Expr:
-    """The expression in a form that is 0 where it is zero, and simpler where that is cheap: of waves it is not."""
+    """The expression in a form that is 0 where it vanishes, and simplified where that is cheap (not for waves)."""
     if not expression.has(TrigonometricFunction, HyperbolicFunction):
         return simplified(expression)
     charge(1 + _operations(expression), "simplifying")
