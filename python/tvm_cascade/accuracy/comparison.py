@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Compared:
-    """An output as the oracle, the unfused and the fused program give it.
+    """One output, by the oracle, the unfused and the fused program.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Compared:
         )
 
     def blind_to(self, dropped: Array | None = None) -> tuple[str, ...]:
-        """The wrong answers that the comparison would let pass (`tolerance.rejects`); it can tell where there is none.
+        """The wrong answers that the comparison fails to reject (`tolerance.rejects`); an empty list shows its power.
 
         Parameters
         ----------
@@ -55,7 +55,7 @@ class Compared:
         return self._passing(self._as_compared(self.unfused), without)
 
     def hidden_by_the_unfused(self) -> tuple[str, ...]:
-        """The wrong answers that pass for nothing but the unfused program's own error, which doubled is allowed."""
+        """The wrong answers that pass only because twice the unfused program's error is allowed."""
         strictly = self._passing(None)
         return tuple(name for name in self._passing(self._as_compared(self.unfused)) if name not in strictly)
 
@@ -72,7 +72,7 @@ class Compared:
         return self.ranking.dtype if self.ranking is not None and self._by_key else dtype_of(self.output)
 
     def _as_compared(self, values: Array) -> Array:
-        """Values as they are compared: less those that have no order, and as keys where they are indices."""
+        """Values for comparison: without those that have no order, and keys in place of indices."""
         if self.ranking is None:
             return values
         defined = np.where(self.ranking.undefined(self.exact), self.exact, values)
@@ -80,7 +80,7 @@ class Compared:
 
 
 def _where_defined(fused: Array, unfused: Array, exact: Array) -> Array:
-    """The fused result, less elements that nothing defines but the order of evaluation.
+    """The fused result, without elements that only the order of evaluation defines.
 
     TVM's max and min drop a NaN, and with it some of the numbers, by where it stands: of such an element only the
     class is compared.

@@ -37,7 +37,7 @@ _EXACT = np.longdouble
 
 @dataclass(frozen=True)
 class Loss:
-    """What one part of a fold does to a result.
+    """The error that one part of a fold contributes to a result.
 
     Attributes
     ----------

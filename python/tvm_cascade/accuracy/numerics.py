@@ -53,7 +53,7 @@ def numerics(
     sizes: Mapping[str, int] | None = None,
     **options: object,
 ) -> Numerics:
-    """How exact the fused program is, beside the unfused one at the same dtypes, both compiled, against float64.
+    """Errors of the fused and the unfused program, both compiled at the same dtypes, against float64.
 
     Parameters
     ----------
@@ -164,12 +164,12 @@ class Subject:
         self.fused: Compiled | None = compile(self.func, target, **chosen) if self.groups else None
 
     def drawn(self, names: Sequence[str], seed: int) -> dict[str, list[Array]]:
-        """Data of the kinds of those names."""
+        """Inputs by name."""
         generators = {name: np.random.default_rng([seed, zlib.crc32(name.encode())]) for name in names}
         return {name: drawn(self.program, self.groups, name, rng) for name, rng in generators.items()}
 
     def compared(self, arrays: Sequence[Array]) -> tuple[Mapping[ir.Var, Array], list[Compared]]:
-        """Every buffer in float64, and each output as the oracle and both programs give it."""
+        """Every buffer in float64, and each output by the oracle and both programs."""
         buffers = oracle.evaluate_buffers(self.func, arrays)
         unfused = self._run(self.unfused, arrays)
         fused = unfused if self.fused is None else self._run(self.fused, arrays)

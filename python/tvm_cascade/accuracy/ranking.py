@@ -46,7 +46,7 @@ class Ranking:
         return np.broadcast_to(rows if self.rank_axis is None else np.expand_dims(rows, self.rank_axis), output.shape)
 
     def named(self, indices: Array) -> Array:
-        """The keys that indices name, ranks last; the worst there is, ∓inf, for no index or one that came before."""
+        """The keys at the indices, ranks last; ∓inf for a missing or repeated index."""
         ranked = indices[..., None] if self.rank_axis is None else np.moveaxis(indices, self.rank_axis, -1)
         valid = (ranked >= 0) & (ranked < self.keys.shape[-1])
         for rank in range(1, ranked.shape[-1]):
@@ -55,7 +55,7 @@ class Ranking:
         return np.where(valid, found, -np.inf if self.largest else np.inf)
 
     def explains(self, indices: Array) -> bool:
-        """Whether exact indices name the best keys in order, so that indices may be judged by keys at all."""
+        """Whether the exact indices select the best keys in order, so that indices may be compared by keys."""
         named = self.named(indices)
         best = np.sort(self.keys, axis=-1)[..., ::-1] if self.largest else np.sort(self.keys, axis=-1)
         short = named.shape[-1] - best.shape[-1]

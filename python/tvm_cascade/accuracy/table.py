@@ -73,7 +73,7 @@ class InputRow:
 
 @dataclass(frozen=True)
 class Numerics:
-    """How exact a program is, fused and unfused.
+    """The errors of a program, fused and unfused.
 
     Attributes
     ----------

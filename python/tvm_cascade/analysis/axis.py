@@ -26,7 +26,7 @@ def axis_positions(element: ir.Expr, variable: tirx.Var) -> Positions:
 def matching_axis(
     earlier: Stage, earlier_element: ir.Expr, later: Stage, later_element: ir.Expr
 ) -> tuple[int, ...] | None:
-    """For each reduction variable of `later`, which one of `earlier` it is; None where they are different axes.
+    """The variable of `earlier` for each reduction variable of `later`; None where the axes differ.
 
     Two reductions run over one axis when their reduction extents agree and no buffer that both read is indexed by it
     at different dimensions alone: x[i, l] and x[l, j] have equal extents and different axes.

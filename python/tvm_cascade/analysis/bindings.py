@@ -45,7 +45,7 @@ class _Variable:
 
     @property
     def domain(self) -> Extent | None:
-        """The extent of its domain from 0; None where it is started at none of its values, or is beyond its domain."""
+        """The extent of its domain from 0; None where its start is not among its values or exceeds the domain."""
         low, whole = self.iterator.dom.min, extent_of(self.iterator.dom.extent)
         if self.iterator.iter_type != REDUCTION and not self._beyond(whole):
             return self.extent
@@ -60,7 +60,7 @@ class _Variable:
 
 
 def plainly_bound(nest: tirx.Stmt) -> tirx.Stmt:
-    """The nest over its block's own variables; the very one that came in where that is its form, or has none."""
+    """The nest over its block's own variables; the same object where it has that form already, or none."""
     realize, loops = realized_block(nest), loops_of(nest)
     if realize is None or not _is_open(realize.block, loops) or _is_plain(realize, loops):
         return nest
@@ -135,7 +135,7 @@ def _over(extents: dict[tirx.Var, Extent]) -> tvm.sym.Analyzer:
 
 
 def affine_maps(values: Sequence[ir.Expr], extents: dict[tirx.Var, Extent]) -> Sequence[tvm.sym.IterSumExpr] | None:
-    """Expressions that run through a box while variables run through theirs, each position once, as TVM's maps of them.
+    """Index expressions that are a bijection from the variables' box onto another box, as TVM's iterator maps.
 
     Each is its first value, and at most one part that counts up from 0. None where they are anything else.
     """
@@ -171,7 +171,7 @@ def _is_bijection(
 
 
 def inverse_of(maps: Sequence[tvm.sym.IterSumExpr], outputs: Sequence[ir.Expr]) -> dict[tirx.Var, ir.Expr]:
-    """The variables that the maps are of, where their values are the outputs."""
+    """The inverse of the maps: the variables in terms of the outputs."""
     return dict(tvm.sym.inverse_affine_iter_map(list(maps), list(outputs)).items())
 
 

@@ -48,7 +48,7 @@ from tvm_cascade.analysis.update import Update, single_store, split_update
 
 
 def canonical(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function in the form in which it is read; the very one that came in where it has that form."""
+    """The function in canonical form; the same object where it has that form already."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
         return func
@@ -141,7 +141,7 @@ class _Canonical:
     buffers: list[tirx.Var] = field(default_factory=list)
 
     def nests(self, nest: tirx.Stmt) -> list[tirx.Stmt]:
-        """A nest, with its block as one store; and a nest that combines a reduction with where it started."""
+        """A nest with one store, and a nest that combines a reduction with its initial value."""
         inner = nest
         while isinstance(inner, tirx.For):
             inner = inner.body

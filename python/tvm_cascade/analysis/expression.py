@@ -97,7 +97,7 @@ _FLOAT_ORDER = ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "float32"
 
 
 class NotExpressible(Exception):
-    """An expression has no algebra here; carries the reason."""
+    """An expression that has no algebraic form; carries the reason."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -106,7 +106,7 @@ class NotExpressible(Exception):
 
 @dataclass(frozen=True)
 class Atom:
-    """A part of an element that reads no earlier result.
+    """A maximal subexpression of an element that reads no earlier result.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ class AtomTable:
     _leaves: dict[object, sp.Symbol] = field(default_factory=dict)
 
     def copy(self) -> AtomTable:
-        """A table of its own with everything that this one holds."""
+        """An independent copy of the table."""
         mine = (self.atoms, self.opposites, self.sources, self._leaves)
         return AtomTable(self.axis, self.reserved, *map(dict, mine))
 
@@ -159,18 +159,18 @@ class AtomTable:
         return self._intern(self._condition(condition), condition, indicator=True)
 
     def oppose(self, condition: ir.Expr, opposite: ir.Expr) -> None:
-        """Takes in that one condition holds where the other does not, if both have an atom."""
+        """Records that one condition is the negation of the other, if both have an atom."""
         atom, other = (self.atoms.get(self._condition(c)) for c in (condition, opposite))
         if atom is not None and other is not None and atom.symbol not in self.opposites:
             self.opposites[other.symbol] = atom.symbol
 
     def exclusive(self, element: sp.Expr) -> sp.Expr:
-        """The element with one condition for both sides of a selection: b of a·c + b·(not c) as b·(1 − c)."""
+        """The element with one condition for both branches of a selection: a·c + b·(not c) as a·c + b·(1 − c)."""
         both = {other: 1 - atom for other, atom in self.opposites.items() if element.has(other) and element.has(atom)}
         return element.xreplace(both)
 
     def consistent(self, element: sp.Expr) -> sp.Expr:
-        """The element without what stands under a condition and its opposite: b·(x·(not b) + y) as b·y."""
+        """The element without terms masked by a condition and its negation: b·(x·(not b) + y) as b·y."""
         for other, atom in self.opposites.items():
             for holds, fails in ((atom, other), (other, atom)):
                 element = sp.Add(*(_where(term, holds, fails) for term in sp.Add.make_args(element)))
@@ -199,7 +199,7 @@ class AtomTable:
 
     @staticmethod
     def name_of(expression: ir.Expr) -> str:
-        """What an expression is called after: the first buffer that it reads."""
+        """The name of an expression: the first buffer that it reads."""
         sources = [load.source.name for load in loads_of(expression)]
         return sources[0] if sources else expression.name if isinstance(expression, ir.Var) else "t"
 
@@ -244,7 +244,7 @@ def number(constant: prim.FloatImm | prim.IntImm) -> sp.Expr:
 
 
 def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], sp.Expr]) -> sp.Expr:
-    """A known function; a logarithm takes a constant as its dtype has it: log 1.001 reads the last digits of that.
+    """A known function applied; a logarithm's constant is rounded to its dtype, since log 1.001 reads its last digits.
 
     The logarithm is a number then: SymPy takes exp(x + 4096·log 64) for 64^4096·exp(x), which no float holds.
     """
@@ -258,7 +258,7 @@ def applied(name: str, arguments: Sequence[ir.Expr], read: Callable[[ir.Expr], s
 
 
 def compared(kind: type, left: sp.Expr, right: sp.Expr) -> sp.Basic | None:
-    """A comparison of two numbers; with an infinity, one with the dtype's own largest number beside it.
+    """A comparison of two numbers; infinities compare like the dtype's largest finite number.
 
     Computer algebra has numbers that are real, and so finite: m = −∞ never holds there. None for a comparison with an
     infinity that holds of every number but NaN, or of none.
@@ -285,7 +285,7 @@ def function_name(expression: ir.Expr) -> str | None:
 
 
 def is_modular(expression: ir.Expr) -> bool:
-    """Whether it is arithmetic of integers that is not that of numbers: quotients, and dtypes that wrap around."""
+    """Whether it is integer arithmetic that rounds or wraps around: quotients, and narrow dtypes."""
     dtype = dtype_of(expression)
     if type(expression) not in ARITHMETIC or not dtype.startswith(("int", "uint")):
         return False

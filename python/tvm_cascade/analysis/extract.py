@@ -62,13 +62,13 @@ class Group:
         return tuple(member.stage.buffer.name for member in self.members if not member.is_slice)
 
     def member_of(self, result: sp.Symbol) -> Member:
-        """The member whose value a result symbol stands for."""
+        """The member of a result symbol."""
         return next(member for member in self.members if member.result == result)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A set of reductions that was looked at: a group where it is one, and the reason either way."""
+    """A set of reductions that was considered: its group if it is one, and the reason either way."""
 
     names: tuple[str, ...]
     reason: Reason
@@ -141,7 +141,7 @@ class _Search:
         self.refusals: list[Candidate] = []
 
     def run(self) -> list[Candidate]:
-        """Lets all that are linked be one group; where that has no fold, each joins the groups of those it reads."""
+        """Tries all linked reductions as one group; where that has no fold, each joins the groups of those it reads."""
         for indices in self._linked():
             outcome = self._outcome(indices)
             if isinstance(outcome, Group):
@@ -275,7 +275,7 @@ class _Search:
         return all(_same_extents(first, other) for other in others)
 
     def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:
-        """The cascade of some reductions, or why they are none.
+        """The cascade of some reductions, or the reason why there is none.
 
         Parameters
         ----------

@@ -53,7 +53,7 @@ class _Store:
 
 
 def filled_first(nests: Sequence[tirx.Stmt]) -> list[tirx.Stmt]:
-    """The nests with each fill made the start of what goes on from it."""
+    """The nests with each fill made the init of the reduction that accumulates into its buffer."""
     found: list[tirx.Stmt | None] = list(nests)
     for position, nest in enumerate(nests):
         later = _store_of(nest)

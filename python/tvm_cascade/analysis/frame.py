@@ -55,7 +55,7 @@ class FrameBuilder:
         self._keys: list[Key] = [(k, var) for k, stage in enumerate(stages) for var in stage.spatial]
 
     def unify(self, earlier: int, later: int, load: ir.TensorLoad) -> Reason | None:
-        """Takes in that `later` reads the result of `earlier` at the load's indices."""
+        """Unifies rows: `later` reads the result of `earlier` at the load's indices."""
         for written, index in zip(self.stages[earlier].indices, load.indices, strict=True):
             if not isinstance(written, ir.Var):
                 continue
@@ -68,12 +68,12 @@ class FrameBuilder:
         return None
 
     def unify_parts(self, earlier: int, later: int) -> None:
-        """Takes in that two members are parts of one tuple: their rows are the same, variable by variable."""
+        """Unifies the rows of two parts of one tuple, variable by variable."""
         for one, other in zip(self.stages[earlier].spatial, self.stages[later].spatial, strict=True):
             self._join(self._index(earlier, one), self._index(later, other))
 
     def unify_rows(self, earlier: int, later: int) -> None:
-        """Takes in that two members that share their loops alone have the same rows, in order, if they have as many."""
+        """Unifies the rows of two members that only share loops, in order, if they have equally many."""
         rows = [
             [v for v in self.stages[k].spatial if more_than_one(self.stages[k].extents[v])] for k in (earlier, later)
         ]

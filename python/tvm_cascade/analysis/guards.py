@@ -36,7 +36,7 @@ from tvm_cascade.analysis.update import single_store
 
 
 def without_predicates(nests: Sequence[tirx.Stmt], own: Sequence[tirx.Var]) -> list[tirx.Stmt]:
-    """The nests without the predicates that can be said otherwise.
+    """The nests with predicates turned into loop bounds and masks where possible.
 
     Parameters
     ----------

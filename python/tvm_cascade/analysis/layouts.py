@@ -29,7 +29,7 @@ def rows_of(block: s_tir.SBlock) -> dict[tirx.Var, Extent]:
 
 
 def is_laid_out(block: s_tir.SBlock, store: tirx.BufferStore) -> bool:
-    """Whether a block stores once into every element of a box, and not at its own variables."""
+    """Whether a block stores each element of a box once, at indices other than its own variables."""
     rows, indices = rows_of(block), _indices(block, store)
     seen = [next((var for var in rows if var.same_as(index)), None) for index in indices]
     plain = all(var is not None or isinstance(i, prim.IntImm) for var, i in zip(seen, indices, strict=True))
@@ -47,7 +47,7 @@ def _indices(block: s_tir.SBlock, store: tirx.BufferStore) -> list[ir.Expr]:
 
 
 def over_its_buffer(nest: tirx.Stmt) -> tirx.Stmt:
-    """A map's nest over the indices at which it stores; the very one that came in where it has no such form."""
+    """An elementwise nest over the indices at which it stores; the same object where it has no such form."""
     realize = realized_block(nest)
     store = None if realize is None else single_store(realize.block.body)
     if realize is None or store is None or realize.block.init is not None or why_not_plain(nest) is not None:

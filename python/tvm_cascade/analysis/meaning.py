@@ -28,7 +28,7 @@ PLAIN = 1e6
 
 
 def meaning_of(atoms: AtomTable) -> dict[sp.Symbol, sp.Expr]:
-    """Atoms in terms of others and of what they read; of that, what varies along the axis stands for itself."""
+    """Definitions of atoms in terms of other atoms and of loads, which are symbols where they vary along the axis."""
     forms = {}
     for form, atom in atoms.atoms.items():
         if atom.indicator:

@@ -18,7 +18,7 @@ OPAQUE_CODES = frozenset({"binding", "carried", "extern", "opaque_block", "overw
 
 @dataclass(frozen=True)
 class Opaque:
-    """One nest that stays as it is.
+    """A nest that is left as it is.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Opaque:
 
 
 def read_opaque(nest: tirx.Stmt, reason: Reason, position: int) -> Opaque:
-    """What a nest touches."""
+    """The buffers that a nest reads and writes."""
     loads: list[ir.TensorLoad] = []
     stores: list[tirx.BufferStore] = []
     mentioned: list[tirx.Var] = []

@@ -30,12 +30,12 @@ class Access:
     writes: Buffers
 
     def before(self, later: Access) -> tirx.Var | None:
-        """A buffer for which this nest must stay before a later one; None where they may change places."""
+        """The buffer of a dependence of a later nest on this one; None where they may be reordered."""
         return shared(self.writes, (*later.reads, *later.writes), shared(self.reads, later.writes))
 
 
 def shared(some: Sequence[tirx.Var], others: Sequence[tirx.Var], otherwise: tirx.Var | None = None) -> tirx.Var | None:
-    """A buffer that is among both."""
+    """A buffer that is in both."""
     return next((a for a in some if any(a.same_as(b) for b in others)), otherwise)
 
 
@@ -45,7 +45,7 @@ def among(buffer: tirx.Var, buffers: Sequence[tirx.Var]) -> bool:
 
 
 def access_of(nest: Sequence[Stage] | Opaque) -> Access:
-    """What a nest touches; a reduction's reads of what it accumulates into are left out."""
+    """The buffers that a nest reads and writes; a reduction's reads of its accumulator are left out."""
     if isinstance(nest, Opaque):
         return Access((*nest.reads, *nest.touched), (*nest.writes, *nest.touched))
     loads = chain.from_iterable(loads_of(e) for stage in nest for e in (stage.value, *stage.indices))
@@ -53,7 +53,7 @@ def access_of(nest: Sequence[Stage] | Opaque) -> Access:
 
 
 def overwriting(nests: Sequence[Sequence[Stage] | Opaque], params: Sequence[tirx.Var]) -> dict[int, Reason]:
-    """By position, the nests of plain stages that write over what is read, each with the reason."""
+    """Nests of plain stages with write-after-read hazards, by position, each with the reason."""
     accesses = [access_of(nest) for nest in nests]
     found: dict[int, Reason] = {}
     for position, nest in enumerate(nests):
@@ -128,7 +128,7 @@ def sources_of(program: Program, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def crossed(program: Program, members: Sequence[Stage]) -> tuple[Opaque, tirx.Var] | None:
-    """A nest that cannot be read between two of a group's, and what the later one needs of it.
+    """An opaque nest that a dependence orders between two members of a group, and the buffer of that dependence.
 
     A group becomes one loop: all that it is computed from is read there, perhaps later than in the program, and
     perhaps anew. It crosses a nest that must come after one part of it and before another.

@@ -63,7 +63,7 @@ class _Along:
         return any(stage is other for other in self._visited)
 
     def follow(self, stage: Stage, axis: tuple[tirx.Var, ...]) -> None:
-        """Notes where the stage's loads are indexed by the axis, and goes on into the stages that write them."""
+        """Records which loads of the stage are indexed by the axis, recursively through the stages that write them."""
         for load in loads_of(stage.value):
             along = [k for k, index in enumerate(load.indices) if uses(index, axis)]
             self.positions += [(load.source, k) for k in along]

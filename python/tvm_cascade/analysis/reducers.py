@@ -13,7 +13,7 @@ from tvm_cascade.analysis.tir import dtype_of, reads_buffer, same
 
 
 def combiner_of(reducer: Reducer) -> Callable[[ir.Expr, ir.Expr], ir.Expr]:
-    """⊕ as what makes a node of TensorIR of two expressions."""
+    """The TensorIR constructor of ⊕."""
     return getattr(prim, reducer.tir[0])
 
 
@@ -48,7 +48,7 @@ def starts_at_identity(reducer: Reducer, init: ir.Expr) -> bool:
 
 
 def started_at(reducer: Reducer, init: ir.Expr | None) -> Reducer:
-    """The reducer as a program starts it: at its infinite identity where that is what the init is."""
+    """The reducer with the program's init: its infinite identity where the init is that."""
     infinite = reducer.ordered and isinstance(init, prim.FloatImm) and float(init) == float(reducer.identity)
     return reducer.from_infinity if infinite else reducer
 

@@ -63,7 +63,7 @@ def leaves_of(statement: tirx.Stmt, around: tuple[tirx.For, ...] = ()) -> list[L
 
 @dataclass
 class Scratch:
-    """What is scratch in a function.
+    """The scratch buffers of a function.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Scratch:
     buffers: list[tirx.Var]
 
     def private(self, parts: Sequence[tirx.Stmt], loop: tirx.For, shared: Sequence[tirx.Var]) -> list[tirx.Stmt] | None:
-        """The nests of a loop's body with buffers for each iteration; None where one of the shared is no scratch."""
+        """The nests of a loop's body with one buffer per iteration; None where a shared buffer is no scratch."""
         if extent_of(loop.min) != 0 or not all(self._is_private(buffer, parts, loop) for buffer in shared):
             return None
         found, made = _expanded(parts, loop, shared)

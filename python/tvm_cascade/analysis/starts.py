@@ -23,7 +23,7 @@ from tvm_cascade.analysis.update import single_store, split_update
 
 
 def started(nest: tirx.Stmt) -> tirx.Stmt:
-    """The nest with an init where its block starts itself; the very one that came in where it does not."""
+    """The nest with an init where its block initialises itself at the first position; else the same object."""
     realize = realized_block(nest)
     if realize is None or realize.block.init is not None or why_not_plain(nest) is not None:
         return nest

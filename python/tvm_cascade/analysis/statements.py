@@ -84,7 +84,7 @@ def why_not_plain(nest: tirx.Stmt) -> Reason | None:
 
 
 def is_serial(loop: tirx.For) -> bool:
-    """Whether a loop is run in order, and says nothing else of how it is to be run."""
+    """Whether a loop is serial and has no annotation."""
     return bool(loop.kind == tirx.ForKind.SERIAL and loop.thread_binding is None and not loop.annotations)
 
 
@@ -109,7 +109,7 @@ def uses_of(nest: tirx.Stmt) -> tuple[Uses, Uses]:
 
 
 def hands_over(nest: tirx.Stmt) -> bool:
-    """Whether a nest passes buffers on, to be used out of sight."""
+    """Whether a nest passes buffers to a call, whose accesses are unknown."""
     found: list[tirx.Evaluate] = []
     tvm_ffi.structural_walk(nest, (tirx.Evaluate, found.append))
     return bool(found)
@@ -124,7 +124,7 @@ def mentions(nest: tirx.Stmt, buffer: tirx.Var) -> bool:
 
 
 def renewed(nest: tirx.Stmt) -> tirx.Stmt:
-    """The nest over variables of its own."""
+    """The nest over fresh variables."""
     loops: list[tirx.For] = []
     iters: list[tirx.IterVar] = []
     tvm_ffi.structural_walk(nest, [(tirx.For, loops.append), (tirx.IterVar, iters.append)])

@@ -28,7 +28,7 @@ _ON_NUMBERS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def without_numbers_for_truth(expression: ir.Expr) -> ir.Expr:
-    """The expression with every comparison of a truth value with an integer as the condition that it amounts to."""
+    """The expression with comparisons of a boolean with an integer replaced by the boolean condition."""
     rules = [(kind, _compared) for kind in _ON_NUMBERS]
     return tvm_ffi.structural_map(expression, [*rules, (prim.Cast, _as_condition)])
 

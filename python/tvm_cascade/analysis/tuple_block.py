@@ -31,7 +31,7 @@ ROUNDS, STEPS = 24, 7
 
 
 def read_tuple(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> list[Stage] | Reason:
-    """A stage for each part of a block that reduces a tuple; or the reason why it is none."""
+    """One stage for each part of a block that reduces a tuple, or the reason why there is none."""
     name = block.name_hint
     stores = _stored(block.body)
     starts = _stored(block.init)

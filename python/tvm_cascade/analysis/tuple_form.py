@@ -45,7 +45,7 @@ def constant_form(constant: prim.IntImm | prim.FloatImm) -> sp.Expr:
 
 
 class TupleForm:
-    """SymPy forms of what a block stores. Everything that the block's own buffers have no part in is a leaf."""
+    """SymPy forms of what a block stores; every expression that reads none of its own buffers is a leaf."""
 
     def __init__(self, buffers: Sequence[tirx.Var]) -> None:
         self.buffers = list(buffers)

@@ -50,7 +50,7 @@ def _other_statement(nest: tirx.Stmt) -> Reason:
 
 
 def carried(parts: Sequence[tirx.Stmt], loop: tirx.Var) -> list[tirx.Var]:
-    """Buffers that one part writes and others touch, and not at the loop's own index alone."""
+    """Buffers that carry values between iterations: one part writes what others access at another index."""
     used = [uses_of(part) for part in parts]
     found: list[tirx.Var] = []
     for (loads, stores), (other_loads, other_stores) in itertools.permutations(used, 2):

@@ -29,7 +29,7 @@ class Update:
 
 
 def single_store(body: tirx.Stmt) -> tirx.BufferStore | None:
-    """The one store that a block's body amounts to, without lets and with conditions inside; None for anything else."""
+    """A block's body as one store, with lets substituted and conditions as selections; None where it is not one."""
     lets: dict[tirx.Var, ir.Expr] = {}
     for statement in body.seq[:-1] if isinstance(body, tirx.SeqStmt) else ():
         if not isinstance(statement, tirx.Bind):

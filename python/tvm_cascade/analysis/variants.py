@@ -25,7 +25,7 @@ class InlinedReduction:
 
     @property
     def is_slice(self) -> bool:
-        """Whether it is one fixed part of the stage's result."""
+        """Whether it is a constant slice of the stage's result."""
         return any(fixed is not None for fixed in self.pattern)
 
     @property

@@ -62,7 +62,7 @@ _LENGTHS = {"PF_WINDOWED": 8192}  # Neptune's lengths are 2^8 to 2^15, and a win
 
 @dataclass(frozen=True)
 class Worst:
-    """The comparison that came nearest to failing: the largest error for what is allowed."""
+    """The comparison nearest to failing: the largest ratio of error to tolerance."""
 
     input: str
     output: str
@@ -73,7 +73,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found of one workload under one contract.
+    """The findings on one workload under one rounding contract.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Audit:
 
 
 def checkable(workload: Workload) -> Workload:
-    """The workload at published extents, but for those that only repeat the cascade: batch, heads, rows and columns."""
+    """The workload at published extents, except those that only repeat the cascade: batch, heads, rows, columns."""
     length = _LENGTHS.get(workload.name)
     return (workload.with_length(length) if length else workload).within(_LIMITS)
 
@@ -125,7 +125,7 @@ Job: TypeAlias = Workload | GivenFunction
 def audits(
     jobs: Iterable[Job], small: bool = False, kinds: Sequence[str] = (NORMAL,), seed: int = 0, processes: int = 1
 ) -> Iterator[Audit]:
-    """A row for each program, and another where only a rounding stands against fusing it.
+    """One row per program, and a second one where only a rounding prevents fusing it.
 
     Workloads that come out as the same program at the same size are checked once.
 
@@ -204,7 +204,7 @@ def _program(sized: Job) -> object:
 
 
 def audit(sized: Job, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, ...] = ()) -> Audit:
-    """The row of a job at the size that it has, the cost model left aside."""
+    """The row of a job at its own size, without the cost model."""
     options = FuseOptions(force=True, rescalable_casts=(*FuseOptions().rescalable_casts, *rescaled))
     subject = Subject(sized.build(), options, "auto")
     problems = [] if isinstance(sized, GivenFunction) else list(_unsound_reasons(subject))

@@ -74,7 +74,7 @@ class GivenFunction:
 
     @property
     def family(self) -> str:
-        """What kind of program it is: nobody says."""
+        """The program family: unknown."""
         return "given"
 
     @property
@@ -84,7 +84,7 @@ class GivenFunction:
 
     @property
     def label(self) -> str:
-        """What its table is called."""
+        """The title of its table."""
         return self.name
 
     @property
@@ -113,7 +113,7 @@ class GivenFunction:
         return drawn(program, groups, kind, rng)
 
     def flops(self) -> None:
-        """Useful operations: nobody has counted them."""
+        """Useful operations: not counted."""
 
     def bytes(self) -> int:
         """Compulsory bytes: every parameter once."""

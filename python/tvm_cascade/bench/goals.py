@@ -34,7 +34,7 @@ class Goal(Protocol):
     """A goal of a suite for any machine."""
 
     def outcomes(self, reports: Sequence[Any]) -> list[Outcome]:
-        """How it came out; none where nothing that it is about was measured."""
+        """The outcomes; none where nothing relevant was measured."""
         ...
 
 

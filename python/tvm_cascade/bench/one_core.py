@@ -8,5 +8,5 @@ _LIBRARIES = ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TOR
 
 
 def on_one_core() -> None:
-    """What a process does first."""
+    """Initialises a worker process."""
     os.environ.update(dict.fromkeys(_LIBRARIES, "1"))

@@ -49,7 +49,7 @@ class Runnable:
 
 @dataclass(frozen=True)
 class Absent:
-    """A row that has nothing to run, and why."""
+    """A row without a program, and the reason."""
 
     reason: str
 

@@ -15,7 +15,7 @@ NEXT_SECONDS = 10.0
 
 @contextmanager
 def waiting(step: str | Callable[[], str]) -> Iterator[None]:
-    """Says what is being waited for, while the body takes its time.
+    """Prints what is being waited for while the body runs.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _LONGEST_MESSAGE = 300
 
 
 class Status(str, Enum):
-    """How a row came out."""
+    """The outcome of a row."""
 
     TIMED = "timed"
     ABSENT = "not available"
@@ -109,7 +109,7 @@ class Table(Generic[R]):
 
 @dataclass(frozen=True)
 class Decided:
-    """What fusing said of one group of reductions."""
+    """The verdict of one group of reductions."""
 
     verdict: str
     code: str
@@ -146,7 +146,7 @@ class Report(Table[Row]):
 
     @property
     def delivered(self) -> str:
-        """The row that users get, and others are compared with: fused, but unfused where fusing was not done."""
+        """The row that users get, with which others are compared: fused where fusing was done, else unfused."""
         absent = any(row.name == OURS_FUSED and row.status is Status.ABSENT for row in self.rows)
         return OURS_UNFUSED if absent else OURS_FUSED
 

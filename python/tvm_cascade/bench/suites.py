@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What its table is called."""
+        """The title of its table."""
         return self.workload.label
 
 
@@ -148,7 +148,7 @@ def selected(
 
 
 def goals(suite: str) -> list[Goal]:
-    """What the suite is meant to reach; only the suite `cpu` has goals."""
+    """The goals of a suite; only the suite `cpu` has some."""
     if suite != "cpu":
         return []
     found: list[Goal] = []

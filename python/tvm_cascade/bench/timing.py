@@ -62,7 +62,7 @@ def summarise(seconds: Sequence[float], calls: int, idle: bool | None) -> Timing
 
 @dataclass
 class IdleGate:
-    """Lets work run while nobody else uses the machine, and gives up after a limited time in all.
+    """Runs work while the machine is otherwise idle, and gives up after a total time limit.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class IdleGate:
 
     @property
     def told(self) -> str:
-        """What is being waited for, in words; empty while nothing is."""
+        """What is being waited for, as text; empty while nothing is."""
         return f", once the machine is idle (waits for {self.limit_seconds:.0f} s more at most)" if self._waits else ""
 
     def wait(self) -> bool | None:
@@ -97,7 +97,7 @@ class IdleGate:
                 return False
 
     def quietly(self, work: Callable[[], float]) -> tuple[float, bool | None]:
-        """What `work` gives when others leave the machine to it, and whether they did.
+        """The result of `work` on an idle machine, and whether it was idle.
 
         It is done again where they did not, as long as time is left; without /proc/stat nobody can tell (None).
         """

@@ -78,7 +78,7 @@ class Workload:
 
     @property
     def label(self) -> str:
-        """What its table is called: its name and its extents."""
+        """The title of its table: its name and extents."""
         return f"{self.name} {'x'.join(map(str, self.shape.values()))}"
 
     @property

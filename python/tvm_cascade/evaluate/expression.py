@@ -147,7 +147,7 @@ class Grid:
         return replace(self, starts=tuple(starts), stops=tuple(stops))
 
     def without(self, left_out: Mapping[ir.Var, range]) -> list[Grid]:
-        """The box in parts that leave out a range of one variable; the whole box where none of its own is named."""
+        """The box without a range of one variable, in parts; the full box where the variable is not its own."""
         for axis, variable in enumerate(self.variables):
             if variable in left_out:
                 first, stop, hole = self.starts[axis], self.stops[axis], left_out[variable]
@@ -247,7 +247,7 @@ class Evaluator:
         return array[self.positions(expr.source, expr.indices)] if view is None else view
 
     def positions(self, buffer: ir.Var, indices: Sequence[ir.Expr]) -> tuple[Array, ...]:
-        """The index arrays of an access; those of points where the access is not made are clipped.
+        """The index arrays of an access, clipped at points where the access is masked.
 
         Raises
         ------

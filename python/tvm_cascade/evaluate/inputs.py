@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 class Generator(Protocol):
-    """What each entry of `INPUTS` is."""
+    """The type of each entry of `INPUTS`."""
 
     def __call__(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: str, *, axis: int = -1) -> Array:
         """An array of `shape` and `dtype`; `axis` is the one along which the named pattern runs.
@@ -184,7 +184,7 @@ def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def adversarial_lengths(tile: int) -> tuple[int, ...]:
-    """Lengths of the cascade axis at which loops over tiles of `tile` positions go wrong, in rising order.
+    """Lengths of the cascade axis at which loops over tiles of `tile` positions fail, in rising order.
 
     They are 1, B−1, B, B+1, 2B+1 and the first prime above 2B+1, for B = `tile`; only the positive ones, each once.
 

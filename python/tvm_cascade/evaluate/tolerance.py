@@ -123,7 +123,7 @@ def check(
 
 
 def worst(comparisons: Iterable[Comparison]) -> Comparison:
-    """The comparison of several outputs that decides: one that does not pass, and of these the largest error."""
+    """The deciding comparison of several outputs: a failing one if there is one, of the largest error."""
     return max(comparisons, key=lambda one: (not one.ok, one.max_error))
 
 
@@ -151,7 +151,7 @@ def rejects(
     baseline: ArrayLike | None = None,
     dropped: ArrayLike | None = None,
 ) -> list[str]:
-    """The wrong answers that the tolerance fails to reject: an empty list is the proof that it can tell.
+    """The wrong answers that the tolerance fails to reject; an empty list shows that the test has power.
 
     The mutants are `zeros`, `constant` (the mean), `shuffle` (of all elements; both from two elements on), and
     `dropped`.

@@ -18,7 +18,7 @@ _SUMMARY = 10  # lines of an explanation's repr
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` returns: prints well, also as HTML in a notebook.
+    """The result of `explain`: text when printed, HTML in a notebook.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Explanation:
         return any(group.verdict is Verdict.FUSED for group in self.groups)
 
     def to_json(self) -> str:
-        """The explanation as JSON text; the keys are stable, and `schema` is the version of the form."""
+        """The explanation as JSON text; keys are stable, and `schema` is the version of the format."""
         functions = [dataclasses.asdict(f) for f in self.functions]
         groups = [group.to_dict() for group in self.groups]
         return json.dumps({"schema": SCHEMA, "functions": functions, "groups": groups}, indent=2, ensure_ascii=False)

@@ -22,7 +22,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class GroupReport:
-    """What became of one group of reductions, in the names of the user's own buffers.
+    """The outcome of one group of reductions, in the names of the user's buffers.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class GroupReport:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What there is to say besides the formulas: (label, sentence) rows for text and HTML."""
+        """Facts besides the formulas: (label, sentence) rows for text and HTML."""
         rows = [("why", str(self.reason))]
         if self.passes_before is not None:
             rows.append(("passes over the axis", f"{self.passes_before} before, {self.passes_after} after"))
@@ -122,7 +122,7 @@ def _counterexample(reason: Reason) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class FunctionReport:
-    """What became of one function.
+    """The outcome of one function.
 
     Attributes
     ----------

@@ -28,7 +28,7 @@ def page(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], tit
 
 
 def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport]) -> str:
-    """What a notebook shows: one section for each group, then the functions that hold none."""
+    """The HTML that a notebook shows: one section per group, then the functions without groups."""
     told = {group.function for group in groups}
     rest = [f"<p>{escape(str(function))}</p>" for function in functions if function.name not in told]
     parts = [_group(group) for group in groups] + rest

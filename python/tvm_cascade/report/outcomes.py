@@ -29,7 +29,7 @@ def explain_outcomes(
     outcomes: Mapping[str, Outcome],
     kernels: Mapping[str, Kernel | AsItIs | str | None] | None = None,
 ) -> Explanation:
-    """The explanation of what `fuse_function` made of those of the functions that are PrimFuncs.
+    """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ _PURE = 1  # TVM's CallEffectKind of functions that depend on nothing but their 
 
 
 def lower_bfloat16(func: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """All that a function computes in bfloat16, in float32: what is left are the loads and stores of its parameters.
+    """The function with bfloat16 arithmetic in float32; only loads and stores of its parameters stay bfloat16.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from tvm_cascade.schedule.roles import FusedLoop
 
 @dataclass(frozen=True)
 class TiledLoop:
-    """A fused loop cut into blocks of rows.
+    """A fused loop tiled by rows.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class TiledLoop:
 
 
 def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> TiledLoop:
-    """Cuts the row axis into blocks of `rows`, fuses its outer part with all other shared rows, and merges.
+    """Tiles the row axis by `rows`, fuses its outer loop with all other shared rows, and merges the nests.
 
     After this each nest has the loops tasks, tile, row (`rows` long), then its other axes in their order.
     """
@@ -52,6 +52,6 @@ def tile_rows(sch: s_tir.Schedule, loop: FusedLoop, row: int, rows: int) -> Tile
 
 
 def loops_after_tiling(sch: s_tir.Schedule, plan: BlockPlan, loop: FusedLoop, row: int) -> dict[int, Loop]:
-    """A nest's loops by axis, once its rows are cut."""
+    """A nest's loops by axis, once its rows are tiled."""
     order = [row, *(a for a in plan.own if a not in loop.rows)]
     return dict(zip(order, sch.get_loops(sch.get_sblock(plan.name))[2:], strict=True))

@@ -41,7 +41,7 @@ def split_dot(nest: Nest) -> Block:
 
 
 def schedule_dot(nest: Nest, partial: Block) -> None:
-    """Runs the partial sums of several positions in registers, and adds their lanes side by side."""
+    """Keeps the partial sums of several positions in registers, and reduces their lanes together."""
     sch, deferred = nest.sch, nest.deferred
     inside = nest.plan.last_axis()
     assert inside is not None

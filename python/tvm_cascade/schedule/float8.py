@@ -95,7 +95,7 @@ def _constant(value: float) -> ir.Expr:
 
 
 def round_float8(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with every cast between float8 and another float as the type has it.
+    """The function with every cast between float8 and another float rounded in float32 arithmetic.
 
     What the function allocates itself TVM keeps in float32, where a rounded value needs no bits.
     """

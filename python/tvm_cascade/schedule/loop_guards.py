@@ -21,7 +21,7 @@ __all__ = ["hoist_guards"]
 
 
 def hoist_guards(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The scheduled function with every such guard at the innermost serial loop whose variable it names."""
+    """The scheduled function with each such guard at the innermost serial loop whose variable it reads."""
 
     def rewrite(loop: tirx.For) -> tirx.Stmt:
         return (_hoisted(loop) or loop) if loop.kind == tirx.ForKind.SERIAL else loop

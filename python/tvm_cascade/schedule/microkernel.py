@@ -56,7 +56,7 @@ class Contraction:
 def find_contraction(
     plan: BlockPlan, lanes: int | None = None, outside: frozenset[int] = frozenset()
 ) -> Contraction | None:
-    """The contraction that a block is: Σ over some axes of factors that no single one has all output axes.
+    """A block as a contraction: Σ over some axes of factors none of which has all output axes.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def schedule_contraction(nest: Nest, contraction: Contraction, rows_in_panels: b
 
 
 def schedule_contraction_alone(nest: Nest, contraction: Contraction) -> None:
-    """A contraction as a nest of its own: parallel over blocks of rows, the reduction cut to what a cache holds."""
+    """A contraction as a separate nest: parallel over row tiles, the reduction blocked for a cache."""
     sch = nest.sch
     extent = nest.extent(contraction.broadcast)
     height = row_block(extent)

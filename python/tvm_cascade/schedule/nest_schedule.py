@@ -35,7 +35,7 @@ class Deferred:
     decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
 
     def apply(self, sch: s_tir.Schedule) -> None:
-        """Everything that was put off."""
+        """Applies the deferred steps."""
         for loop in self.vector:
             sch.vectorize(loop)
         for loop in self.unrolled:

@@ -16,7 +16,7 @@ from tvm_cascade.schedule.nests import Access
 
 
 def panel_layout(dim: int, extent: Extent, panel: int) -> Callable[..., list[Any]]:
-    """The index map that puts a dimension last, in panels; as a whole where the panel does not divide it."""
+    """The index map that moves a dimension last, in panels; unsplit where the panel does not divide it."""
 
     def layout(*dims: Any) -> list[Any]:
         others = [*dims[:dim]], [*dims[dim + 1 :]]

@@ -51,7 +51,7 @@ class PaddedCopies:
     def padded(
         self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var], along: list[tirx.Var]
     ) -> tirx.Stmt:
-        """A statement that reads copies wherever it may read past the end of a buffer.
+        """A statement that reads padded copies wherever it may read past the end of a buffer.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class PaddedCopies:
         return tvm_ffi.structural_map(body, (ir.TensorLoad, read))
 
     def reads_inside(self, body: tirx.Stmt, domain: dict[tirx.Var, ir.Expr], inside: Sequence[tirx.Var]) -> bool:
-        """Whether everything that a statement reads is known to be there."""
+        """Whether every read of a statement is provably in bounds."""
         known = [*inside, *self.buffers()]
         for access in loads_of(body):
             if not any(access.source.same_as(buffer) for buffer in known):
@@ -113,7 +113,7 @@ class PaddedCopies:
 
 @dataclass
 class LongerBuffers:
-    """Buffers of a function that others, as long or longer, take the place of."""
+    """Buffers of a function that are replaced by longer ones."""
 
     _pairs: list[tuple[tirx.Var, tirx.Var]] = field(default_factory=list)
 
@@ -126,19 +126,19 @@ class LongerBuffers:
         self._pairs = [*others, (buffer, tirx.decl_buffer(shape, buffer.ty.dtype, name=buffer.name, layout=None))]
 
     def has(self, buffer: tirx.Var) -> bool:
-        """Whether something takes the buffer's place."""
+        """Whether the buffer is replaced."""
         return any(old.same_as(buffer) for old, _ in self._pairs)
 
     def of(self, buffer: tirx.Var) -> tirx.Var:
-        """What takes the buffer's place; itself where nothing does."""
+        """The replacement of a buffer; the buffer itself where there is none."""
         return next((long for old, long in self._pairs if old.same_as(buffer)), buffer)
 
     def old(self) -> list[tirx.Var]:
-        """The buffers whose place is taken."""
+        """The replaced buffers."""
         return [old for old, _ in self._pairs]
 
     def moved(self, block: s_tir.SBlock) -> s_tir.SBlock:
-        """The block with the longer buffers in the place of those that it reads and writes."""
+        """The block with the longer buffers substituted."""
 
         def read(access: ir.TensorLoad) -> ir.TensorLoad:
             return load(self.of(access.source), list(access.indices)) if self.has(access.source) else access
@@ -193,7 +193,7 @@ def longer_iter(iv: tirx.IterVar, extent: Extent) -> tirx.IterVar:
 
 
 def reading_at(body: tirx.Stmt, var: tirx.Var, value: ir.Expr, own: Sequence[tirx.Var]) -> tirx.Stmt:
-    """A block's body that computes what it does with another value of a variable, and stores it where it did.
+    """A block's body with another value of a variable in what it computes, stored at the same indices.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _longer(shape: Sequence[ir.Expr], ends: Sequence[ir.Expr]) -> list[int]:
 
 
 def guard_of(place: tirx.BufferStore) -> ir.Call | None:
-    """The outermost condition that what is stored, or reduced, is computed under."""
+    """The outermost condition that guards the stored or reduced value."""
     reduction = split_reduction(place)
     element = place.value if reduction is None else reduction[1]
     lazy = isinstance(element, ir.Call) and isinstance(element.op, ir.Op) and element.op.name.endswith("if_then_else")

@@ -15,7 +15,7 @@ MAX_VECTORS = 4
 
 
 def lane_axis(nest: Nest) -> int | None:
-    """The axis that goes to the lanes; None leaves the nest to LLVM's own vectoriser."""
+    """The axis that is vectorised; None leaves the nest to LLVM's own vectoriser."""
     plan = nest.plan
     if plan.binds or nest.dtype == "bool":  # TVM makes int8 of truth values in vectors, and cannot store them
         return None
@@ -50,7 +50,7 @@ def schedule_fold(nest: Nest) -> tuple[Loop, Loop] | None:
 
 
 def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:
-    """Accumulates in a local buffer, written back once per step of a loop around the reduction."""
+    """Accumulates in registers, written back once per step of a loop around the reduction."""
     sch = nest.sch
     copy = sch.cache_write(nest.block, 0, "local")
     sch.reverse_compute_at(copy, around)
@@ -59,7 +59,7 @@ def hold_in_registers(nest: Nest, around: Loop, reduced: Loop) -> None:
 
 
 def joins(fold: BlockPlan, element: BlockPlan, between: list[BlockPlan]) -> bool:
-    """Whether a fold of rows can run in the very loops that compute the element it folds.
+    """Whether a row reduction can be fused into the loops that compute its element.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def joins(fold: BlockPlan, element: BlockPlan, between: list[BlockPlan]) -> bool
 
 
 def join_fold(nest: Nest, around: Loop, inner: Loop) -> None:
-    """Moves a fold into the loops of the element that it folds.
+    """Fuses a row reduction into the loops of its element.
 
     Parameters
     ----------

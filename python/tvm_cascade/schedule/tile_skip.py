@@ -48,7 +48,7 @@ class _Skip:
 
 
 def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The scheduled function, with dead tiles passed over; the very one that came in where there are none.
+    """The scheduled function with masked tiles skipped; the same object where there are none.
 
     A mask's dead positions are not looked at, so that an infinity or NaN there does not spoil the row.
     """

@@ -47,7 +47,7 @@ def shared_loops(nest: LoopNest) -> int:
 
 
 def verify_loop(nests: Sequence[LoopNest]) -> None:
-    """Checks the blocks under one tile loop.
+    """Verifies the blocks under one tile loop.
 
     Raises
     ------

@@ -45,7 +45,7 @@ BLOCK_ROWS = 8
 
 
 def whole_products(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
-    """The unfused function with whole register tiles in its products; the very one where that changes nothing.
+    """The unfused function with full register tiles in its products; the same object where nothing changes.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class _Blocks:
         return min((self.cycles(size), -(-self.rows // size) * size) for size in sizes)[1]
 
     def cycles(self, size: int) -> float:
-        """What a step over k takes in blocks of so many rows."""
+        """Cycles of one step over k with row tiles of this size."""
         most = tile_cycles(self.lanes, MOST_ROWS, self.cpu, self.dtype) / MOST_ROWS
         block = tile_cycles(self.lanes, size, self.cpu, self.dtype) + BLOCK_ROWS * most
         return -(-self.rows // size) * block

@@ -41,7 +41,7 @@ __all__ = ["whole_tiles"]
 
 
 def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
-    """The fused function with whole tiles wherever a contraction runs over rows; the very one where nothing changes.
+    """The fused function with full tiles wherever a contraction runs over rows; the same object where nothing changes.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _ROWS_AT_ONCE = 1024  # of queries in the reference: 32 Ki keys take 256 MiB in 
 
 @dataclass(frozen=True)
 class ScoreForm:
-    """What happens to scaled scores before the softmax, in the terms that kernels of attention take.
+    """The map and mask of scaled scores before the softmax, as parameters of attention kernels.
 
     Attributes
     ----------

@@ -64,7 +64,7 @@ class Problem:
 
     @property
     def kind(self) -> object:
-        """What makes two programs at a small size the same one."""
+        """The key under which two programs at a small size are the same."""
         return self.form
 
     @property
@@ -90,7 +90,7 @@ class Problem:
             yield reference(self.torch, self.form, self.q[batch, head], k, v, slope)[:: self._every]
 
     def compared(self, output: Any) -> list[Any]:
-        """What of an output [batch, head, position, feature] is compared, as `references` gives it."""
+        """The part of an output [batch, head, position, feature] that is compared, as in `references`."""
         return [output[batch, head, :: self._every] for batch, head in self.heads]
 
     def empty_output(self) -> Any:

@@ -112,7 +112,7 @@ class RowProblem:
 
     @property
     def kind(self) -> object:
-        """What makes two programs at a small size the same one."""
+        """The key under which two programs at a small size are the same."""
         return self.workload.builder
 
     @property
