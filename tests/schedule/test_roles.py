@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import tvm
 import tvm_ffi
@@ -12,9 +13,12 @@ from tvm import s_tir, tirx
 import tvm_cascade
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError
+from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import read_fused_loops
+from tvm_cascade.steps.program import program_of
 from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.handoff import FUSED, carried_folds
 from tvm_cascade.transform.nest import AXES, ROLE
 
 from .fused_programs import attention
@@ -54,11 +58,15 @@ def noted(name: str, **notes: object) -> Edit:
 
 @pytest.mark.parametrize("name", [name for name in ONE_OF_EACH if name != "Q1"])
 def test_a_function_that_was_printed_or_saved_is_scheduled_as_before(name: str) -> None:
-    func = fuse_function(workloads.get(name).cpu.build(), FuseOptions(force=True)).func
+    outcome = fuse_function(workloads.get(name).cpu.build(), FuseOptions(force=True))
+    func, groups = outcome.func, [d.candidate.group for d in outcome.decisions if d.candidate.group is not None]
+    others = (through_text(func), through_json(func))
+    for other in others:
+        tvm.ir.assert_structural_equal(other, func)
+        assert [fold.program for fold in carried_folds(other)] == [program_of(group.fold) for group in groups]
     for schedule in (scheduled_cpu, scheduled_gpu):
         wanted = schedule(func)
-        for other in map(lambda change: change(func), (through_text, through_json)):
-            tvm.ir.assert_structural_equal(other, func)
+        for other in others:
             tvm.ir.assert_structural_equal(schedule(other), wanted)
 
 
@@ -110,8 +118,36 @@ def test_axes_of_one_extent_that_are_exchanged_are_told() -> None:
         read_fused_loops(func)
 
 
-def test_a_function_that_is_not_what_it_says_runs_without_a_schedule() -> None:
-    func = fuse_function(workloads.get("softmax_stats").cpu.build(), FuseOptions(force=True)).func
-    (first, *_) = read_fused_loops(func)[0].blocks
-    compiled = tvm_cascade.compile(edited(func, noted(first.name, axes=["tile"])))
-    assert f"block {first.name}" in str(compiled.report) or "InputError" in str(compiled.report)
+@pytest.fixture(scope="module")
+def stats() -> tirx.PrimFunc:
+    return fuse_function(workloads.get("softmax_stats").cpu.build(), FuseOptions(force=True)).func
+
+
+def without_a_step(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    (fold,) = func.attrs[FUSED]
+    program = {**dict(fold["program"]), "steps": list(fold["program"]["steps"])[1:]}
+    return func.with_attr(FUSED, [{**dict(fold), "program": program}])
+
+
+def with_a_tile_too_few(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return edited(func, noted(read_fused_loops(func)[0].blocks[0].name, axes=["tile"]))
+
+
+def of_another_version(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    return func.with_attr(FUSED, '[{"results": ["row_max"], "fold": "lift  row_max_0 = x"}]')
+
+
+CHANGED = {with_a_tile_too_few: "an axis for each of", without_a_step: "a share", of_another_version: "steps of a fold"}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_function_that_is_not_what_it_says_runs_without_a_schedule(
+    stats: tirx.PrimFunc, change: Callable[[tirx.PrimFunc], tirx.PrimFunc]
+) -> None:
+    compiled = tvm_cascade.compile(change(stats))
+    assert "our schedule does not apply" in str(compiled.report) and CHANGED[change] in str(compiled.report)
+    x = np.random.default_rng(0).standard_normal([int(n) for n in stats.params[0].ty.shape]).astype("float32")
+    found = [np.full(x.shape[:1], np.nan, "float32") for _ in range(2)]
+    compiled(x, *found)
+    exact = np.exp(x.astype("f8") - x.max(1, keepdims=True)).sum(1)
+    assert tolerance.check(found[1], exact, length=x.shape[1], dtype="float32").ok

@@ -24,13 +24,13 @@ from tvm_cascade.schedule.vector_math import vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
-from tvm_cascade.transform.handoff import summary_of
+from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 
 def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
     """A function under a schedule for a CPU, tuned where there is a tuner."""
     func = outcome.readable
-    fused = summary_of(func) is not None
+    fused = is_fused(func)
     plain = outcome.program is not None and not outcome.program.opaque
     if not goal.options.schedule or not (plain or (fused and not is_scheduled(func))):
         return Lowered(func)
@@ -40,6 +40,7 @@ def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
         lowered = goal.tuned(whole_tiles(func, cpu))
     if lowered is None:
         try:
+            carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
             schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, cpu)))
             (schedule_cpu if fused else schedule_unfused_cpu)(schedule, cpu)
             lowered = schedule.mod["main"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,12 +13,14 @@ from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.errors import InputError
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
+from tvm_cascade.steps.formulas import formulas
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
-from tvm_cascade.transform.handoff import summary_of
+from tvm_cascade.transform.handoff import CarriedFold, carried_folds
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
@@ -44,7 +45,12 @@ def explain_outcomes(
             continue
         outcome = outcomes[name]
         lowered = _lowering((kernels or {}).get(name))
-        found = _carried(name, func) or [_group(name, decision) for decision in outcome.decisions]
+        try:
+            carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
+        except InputError as unlike:
+            reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
+            continue
+        found = [_carried(name, fold) for fold in carried] or [_group(name, one) for one in outcome.decisions]
         groups += found
         if outcome.fused:
             reports.append(FunctionReport(name, "fused", "by this pass", *lowered))
@@ -67,20 +73,11 @@ def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
     return str(kernel), str(kernel.program)
 
 
-def _carried(function: str, func: ir.BaseFunc) -> list[GroupReport]:
-    """The groups that a fused function tells of."""
-    found = []
-    for summary in json.loads(summary_of(func) or "[]") if isinstance(func, tirx.PrimFunc) else ():
-        formulas = tuple(_parsed(line) for line in summary["fold"].splitlines())
-        found.append(GroupReport(function, Reason("fold"), tuple(summary["results"]), formulas))
-    return found
-
-
-def _parsed(line: str) -> Formula:
-    """One line of `str(fold)`: the section, at least two spaces, and left = right."""
-    section, _, formula = line.partition("  ")
-    left, _, right = formula.strip().partition(" = ")
-    return Formula(section, left, right)
+def _carried(function: str, fold: CarriedFold) -> GroupReport:
+    """A group that a fused function tells of."""
+    rows = [(section, left, _shortened(right)) for section, left, right in formulas(fold.program, fold.gauges)]
+    told = tuple(Formula(section, str(left), formula(right)) for section, left, right in rows)
+    return GroupReport(function, Reason("fold"), fold.results, told, _latex(rows))
 
 
 def _group(function: str, decision: Decision) -> GroupReport:

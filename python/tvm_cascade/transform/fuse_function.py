@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,14 +9,15 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.canonical import canonical
-from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
+from tvm_cascade.analysis.extract import Candidate, find_cascades
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
+from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
-from tvm_cascade.transform.handoff import hand_to_tuner, summary_of
+from tvm_cascade.transform.handoff import carried_form, hand_to_tuner, is_fused
 from tvm_cascade.transform.rewrite import rewrite
 
 
@@ -74,7 +74,9 @@ class AsItIs:
 
     @classmethod
     def after(cls, step: str, raised: Exception) -> AsItIs:
-        """After a step that raised something, of which the last line says what it is."""
+        """After a step that raised something: an error of ours, or one of which the last line says what it is."""
+        if isinstance(raised, CascadeError):
+            return cls(f"{step}: expected {raised.expected}, found {raised.found}: {raised.where}"[:300])
         lines = [line.strip() for line in str(raised).splitlines() if line.strip()]
         return cls(f"{step}: {type(raised).__name__}: {lines[-1] if lines else 'no message'}"[:300])
 
@@ -91,7 +93,7 @@ def fuse_function(
     device : that loops are cut for, and whose time decides whether to fuse.
     only : names of blocks to consider; all by default.
     """
-    if summary_of(func) is not None:
+    if is_fused(func):
         return Outcome(func, (), None)
     program = read_function(func)
     if isinstance(program, Reason):
@@ -111,7 +113,7 @@ def fuse_function(
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    return Outcome(hand_to_tuner(fused, _summary(groups)), tuple(decisions), program)
+    return Outcome(hand_to_tuner(fused, [carried_form(group) for group in groups]), tuple(decisions), program)
 
 
 def read_function(func: tirx.PrimFunc) -> Program | Reason:
@@ -135,7 +137,3 @@ def _decide(candidate: Candidate, program: Program, options: FuseOptions, device
     if numbers.slower and isinstance(device, Cpu) and not options.force:
         return Decision(candidate, Reason("cost", f"{', '.join(candidate.names)}: {numbers}"), numbers)
     return Decision(candidate, candidate.reason, numbers)
-
-
-def _summary(groups: list[Group]) -> str:
-    return json.dumps([{"results": list(g.names), "fold": str(g.fold)} for g in groups])

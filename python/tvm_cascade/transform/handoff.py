@@ -7,11 +7,17 @@ attributes of the functions that it merges, and keeps those of their blocks.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.errors import InputError
+from tvm_cascade.steps.attribute import from_attribute, to_attribute
+from tvm_cascade.steps.program import StepProgram, program_of
 from tvm_cascade.transform.nest import ROLE
 
 SCHEDULE_RULE = "tvm_cascade"
@@ -19,25 +25,81 @@ SCHEDULE_RULE = "tvm_cascade"
 
 
 FUSED = "tvm_cascade.fused"
-"""Attribute of a fused function, and of its anchor block: JSON with its groups and folds."""
+"""Attribute of a fused function, and annotation of its anchor block: a dictionary for each of its folds."""
 
 
-def summary_of(func: tirx.PrimFunc) -> str | None:
-    """What a fused function tells of its groups and folds, in JSON; None where nothing of it was fused."""
+@dataclass(frozen=True)
+class CarriedFold:
+    """A fold as the function that was fused by it carries it.
+
+    Attributes
+    ----------
+    results : names of the buffers that it computes.
+    gauges : how each reference moves, in order.
+    program : its steps.
+    """
+
+    results: tuple[str, ...]
+    gauges: tuple[str, ...]
+    program: StepProgram
+
+
+def carried_form(group: Group) -> dict[str, Any]:
+    """A group's fold as plain data for the attribute."""
+    results = [name.encode("unicode_escape").decode() for name in group.names]
+    gauges = [str(reference.gauge) for reference in group.fold.references]
+    inputs = [atom.symbol for atom in group.atoms.atoms.values()]
+    return {"results": results, "gauges": gauges, "program": to_attribute(program_of(group.fold), inputs)}
+
+
+def carried_folds(func: tirx.PrimFunc) -> tuple[CarriedFold, ...]:
+    """The folds that a fused function carries, verified; none where nothing of it was fused.
+
+    Raises
+    ------
+    InputError
+        When the attribute is not one that the rewrite wrote, or has been changed so that it holds no fold.
+    """
+    return tuple(_carried(data) for data in _attribute(func))
+
+
+def is_fused(func: tirx.PrimFunc) -> bool:
+    """Whether anything of a function was fused."""
+    return bool(_attribute(func))
+
+
+def _attribute(func: tirx.PrimFunc) -> list[Any]:
+    """One entry for each fold; of a function that others were merged into, those that the anchors hold."""
     if func.attrs is not None and FUSED in func.attrs:
-        return str(func.attrs[FUSED])
-    found: list[str] = []
+        return _listed(func.attrs[FUSED])
+    found: list[Any] = []
 
     def note(block: s_tir.SBlock) -> None:
         if FUSED in block.annotations:
-            found.append(str(block.annotations[FUSED]))
+            found.extend(_listed(block.annotations[FUSED]))
 
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, note))
-    return json.dumps([group for summary in found for group in json.loads(summary)]) if found else None
+    return found
 
 
-def hand_to_tuner(func: tirx.PrimFunc, summary: str) -> tirx.PrimFunc:
-    """The function with a `schedule_rule` on every block, and with the summary of its folds."""
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def _carried(data: Any) -> CarriedFold:
+    if not isinstance(data, Mapping) or not {"results", "gauges", "program"} <= set(data):
+        hint = "fuse the original function again: this one was fused by another version"
+        raise InputError("results, gauges and steps of a fold", type(data).__name__, f"attribute {FUSED}", hint)
+    names = tuple(str(name).encode().decode("unicode_escape") for name in data["results"])
+    program = from_attribute(data["program"])
+    gauges = tuple(map(str, data["gauges"]))
+    if len(gauges) != len(program.moves):
+        raise InputError(f"{len(program.moves)} gauges", ", ".join(gauges) or "none", f"attribute {FUSED}")
+    return CarriedFold(names, gauges, program)
+
+
+def hand_to_tuner(func: tirx.PrimFunc, folds: Sequence[Any]) -> tirx.PrimFunc:
+    """The function with a `schedule_rule` on every block, and with its folds."""
     anchored = False
 
     def annotate(block: s_tir.SBlock, mutator: object) -> s_tir.SBlock:
@@ -45,7 +107,7 @@ def hand_to_tuner(func: tirx.PrimFunc, summary: str) -> tirx.PrimFunc:
         block = mutator.default_mutate(block)  # type: ignore[attr-defined]
         anchor = not anchored and block.annotations.get(ROLE) == "update"
         anchored = anchored or anchor
-        own = {"schedule_rule": SCHEDULE_RULE, FUSED: summary} if anchor else {"schedule_rule": "None"}
+        own = {"schedule_rule": SCHEDULE_RULE, FUSED: folds} if anchor else {"schedule_rule": "None"}
         annotations = {**dict(block.annotations), **own}
         return s_tir.SBlock(
             block.iter_vars,
@@ -60,4 +122,4 @@ def hand_to_tuner(func: tirx.PrimFunc, summary: str) -> tirx.PrimFunc:
         )
 
     annotated = func.with_body(tvm_ffi.structural_mutate(func.body, (s_tir.SBlock, annotate)))
-    return annotated.with_attr(FUSED, summary)
+    return annotated.with_attr(FUSED, folds)
