@@ -27,6 +27,7 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
+from tvm_cascade.transform.handoff import is_fused
 
 Array = NDArray[Any]
 
@@ -187,6 +188,18 @@ def test_a_function_that_is_scheduled_is_built_as_it_is() -> None:
 
 def failing(*_: object) -> None:
     raise ValueError("The loop no longer exists in the IRModule")
+
+
+def test_a_fused_function_that_cannot_be_scheduled_runs_unfused_under_its_own_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workload = workloads.get("softmax_stats").cpu
+    monkeypatch.setattr(llvm, "schedule_cpu", failing)
+    compiled = tvm_cascade.compile(workload.build(), force=True)
+    told = "before fusing: our schedule of the fused function does not apply: ValueError: The loop no longer exists"
+    assert told in str(compiled.report)
+    assert "T.parallel" in compiled.mod["main"].script() and not is_fused(compiled.mod["main"])
+    assert_right(compiled, workload, workload.build())
 
 
 def test_a_schedule_that_does_not_apply_is_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

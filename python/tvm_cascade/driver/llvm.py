@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
 from tvm_cascade.schedule.whole_tiles import whole_tiles
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 
@@ -39,18 +40,43 @@ def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
     if fused and goal.tuned is not None:
         lowered = goal.tuned(whole_tiles(func, cpu))
     if lowered is None:
-        try:
-            carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
-            schedule = s_tir.Schedule(private_copy((whole_tiles if fused else whole_products)(func, cpu)))
-            (schedule_cpu if fused else schedule_unfused_cpu)(schedule, cpu)
-            lowered = schedule.mod["main"]
-        except Exception as error:  # such as: a nest that was not read writes over what others read
-            lowered, why = func, AsItIs.after("our schedule does not apply", error)
+        lowered, why = _scheduled(func, outcome.program.func if fused and plain and outcome.program else None, cpu)
     lowered = skip_dead_tiles(hoist_guards(lowered))
     lowered = lower_bfloat16(lowered) or lowered
     # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
     return Lowered(lowered, why, replaced)
+
+
+def _scheduled(func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu) -> tuple[tirx.PrimFunc, AsItIs | None]:
+    """A function under our schedule; where none applies, what it was before fusing; the function as it is in the end.
+
+    Parameters
+    ----------
+    unfused : of a function that was fused, as it was read; None where there is none, or it is `func` itself.
+    """
+    try:
+        return (_under_schedule_of_fused if is_fused(func) else _under_schedule_of_unfused)(func, cpu), None
+    except Exception as error:  # such as: a nest that was not read writes over what others read
+        failed = error
+    if unfused is not None:
+        with contextlib.suppress(Exception):
+            lowered = _under_schedule_of_unfused(round_float8(unfused), cpu)
+            return lowered, Unfused.after("our schedule of the fused function does not apply", failed)
+    return func, AsItIs.after("our schedule does not apply", failed)
+
+
+def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+    carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
+    schedule = s_tir.Schedule(private_copy(whole_tiles(func, cpu)))
+    schedule_cpu(schedule, cpu)
+    return schedule.mod["main"]
+
+
+def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+    schedule = s_tir.Schedule(private_copy(whole_products(func, cpu)))
+    schedule_unfused_cpu(schedule, cpu)
+    return schedule.mod["main"]
 
 
 def _as_stated(target: Target, _stated: Mapping[str, Any]) -> Target:

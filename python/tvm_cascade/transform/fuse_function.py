@@ -81,6 +81,14 @@ class AsItIs:
         return cls(f"{step}: {type(raised).__name__}: {lines[-1] if lines else 'no message'}"[:300])
 
 
+@dataclass(frozen=True)
+class Unfused(AsItIs):
+    """A function that runs as it was before its cascades were fused, under the schedule of such, and why."""
+
+    def __str__(self) -> str:
+        return f"the function before fusing: {self.why}"
+
+
 def fuse_function(
     func: tirx.PrimFunc, options: FuseOptions, device: Device = ANY_CPU, only: Sequence[str] | None = None
 ) -> Outcome:
