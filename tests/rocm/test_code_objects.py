@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm_cascade.compilation import compile_unfused
 from tvm_ffi import StructuralKey
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CompilerError, DeviceError, InputError
 from tvm_cascade.native import linker
