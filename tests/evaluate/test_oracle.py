@@ -278,6 +278,17 @@ def test_a_part_of_the_axis_that_is_left_out_is_missing_from_every_kind_of_reduc
     np.testing.assert_allclose(outputs["m"], kept.max(axis=1), **CLOSE)
 
 
+@pytest.mark.parametrize("operation", ["bitwise_and", "bitwise_or", "bitwise_xor"])
+@pytest.mark.parametrize("dtype", ["int32", "bool"])
+def test_reductions_bit_by_bit(rng, operation, dtype):
+    x, k = te.placeholder((3, 20), dtype, "x"), te.reduce_axis((0, 20))
+    start = tirx.const(-1 if operation == "bitwise_and" and dtype == "int32" else operation == "bitwise_and", dtype)
+    combine = te.comm_reducer(lambda a, b: getattr(tirx, operation)(a, b), lambda _: start, name="bits")
+    data = rng.integers(0, 2 if dtype == "bool" else 1000, (3, 20)).astype(dtype)
+    found = evaluate(te.create_prim_func([x, te.compute((3,), lambda i: combine(x[i, k], axis=k), "out")]), [data])
+    np.testing.assert_array_equal(found["out"], getattr(np, operation).reduce(data, axis=1))
+
+
 def _reduction_variables(func):
     found = []
     tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda block: found.extend(block.iter_vars)))

@@ -67,7 +67,7 @@ def _divide(left: Array, right: Array) -> Array:
     return np.floor_divide(left - np.fmod(left, right), right)
 
 
-_BINARY: dict[type, Callable[[Array, Array], Array]] = {
+BINARY: dict[type, Callable[[Array, Array], Array]] = {
     prim.Add: np.add,
     prim.Sub: np.subtract,
     prim.Mul: np.multiply,
@@ -218,7 +218,7 @@ class Evaluator:
         OracleError
             When the expression has no evaluation rule, or reads outside a buffer.
         """
-        if (ufunc := _BINARY.get(type(expr))) is not None:
+        if (ufunc := BINARY.get(type(expr))) is not None:
             return ufunc(self(expr.a), self(expr.b))
         rule = _RULES.get(type(expr))
         if rule is None:

@@ -4,7 +4,7 @@ Blocks run in program order. A block is evaluated over its whole iteration domai
 bound memory. A reduction block takes one of three ways, the first that applies:
 
 * `acc = acc + a * b * ...`: a matrix multiplication (`einsum`);
-* `acc = acc ⊕ e`, ⊕ one of sum, product, max, min, and, or: ⊕ along the reduction axes;
+* `acc = acc ⊕ e`, ⊕ what NumPy reduces with in any order, such as a sum or a max: ⊕ along the reduction axes;
 * anything else: one reduction point after another, in lexicographic order, each for all spatial points at once.
 
 Exact mode holds every float in float64 and makes casts between floats the identity; a program that has float64 itself
@@ -31,6 +31,7 @@ from tvm.ir import prim
 from tvm_cascade.errors import InputError, OracleError
 from tvm_cascade.evaluate.einsum import accumulate, contract
 from tvm_cascade.evaluate.expression import (
+    BINARY,
     EXTENDED,
     FLOAT64,
     Evaluator,
@@ -45,14 +46,15 @@ Array = NDArray[Any]
 
 _POINTS = 1 << 22  # iteration points evaluated at once; a value over them takes 32 MiB
 
-_REDUCERS: dict[type, np.ufunc] = {
-    prim.Add: np.add,
-    prim.Mul: np.multiply,
-    prim.Max: np.maximum,
-    prim.Min: np.minimum,
-    prim.And: np.logical_and,
-    prim.Or: np.logical_or,
-}
+_LOGICAL: dict[type, np.ufunc] = {prim.And: np.logical_and, prim.Or: np.logical_or}
+
+
+def _monoid(operation: type) -> np.ufunc | None:
+    """What NumPy may reduce with in any order, for a node of TensorIR; None where that gives something else."""
+    ufunc = BINARY.get(operation, _LOGICAL.get(operation))
+    if not isinstance(ufunc, np.ufunc):
+        return None
+    return ufunc if ufunc.identity is not None or ufunc in (np.maximum, np.minimum) else None
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ def _factors(expr: ir.Expr) -> list[ir.Expr]:
 
 def _reduction(body: tirx.Stmt, reduced: set[ir.Var]) -> _Reduction | None:
     """The reduction over the variables `reduced` that a block's body spells out, if it is one store of a known form."""
-    if not isinstance(body, tirx.BufferStore) or type(body.value) not in _REDUCERS:
+    if not isinstance(body, tirx.BufferStore) or (reducer := _monoid(type(body.value))) is None:
         return None
     if any(reduced & _variables(index) for index in body.indices):
         return None
@@ -301,7 +303,7 @@ def _reduction(body: tirx.Stmt, reduced: set[ir.Var]) -> _Reduction | None:
             and tvm_ffi.structural_equal(accumulator.indices, body.indices)
         )
         if is_target and body.buffer not in _variables(element):
-            return _Reduction(body, accumulator, _REDUCERS[type(body.value)], element)
+            return _Reduction(body, accumulator, reducer, element)
     return None
 
 
