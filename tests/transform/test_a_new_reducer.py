@@ -21,6 +21,8 @@ from tvm_cascade.errors import FoldError
 from tvm_cascade.proof.derive import derive
 
 from ..analysis.programs import array, disjunction, fold, program, total
+from ..tile.test_row_kernels import WARP
+from ..tile.test_row_kernels import assert_right as assert_row_right
 from .running import read
 
 ROW = r'''
@@ -128,3 +130,9 @@ def test_elements_that_read_earlier_results_need_a_law(xor: Reducer) -> None:
     x, m, p = sp.symbols("x m p", real=True)
     outcome = derive(Cascade([Reduction(m, MAX, x), Reduction(p, xor, x * m)], [x]))
     assert isinstance(outcome, Refusal) and outcome.reason.code == "reducer_dependence"
+
+
+def test_a_kernel_for_a_gpu_folds_with_it(xor: Reducer) -> None:
+    rng = np.random.default_rng(2)
+    inputs = [rng.standard_normal((4, 37)).astype("float32"), rng.random((4, 37)) < 0.5]
+    assert_row_right(summed_by_parity(), WARP, inputs=inputs)
