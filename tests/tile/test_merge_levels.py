@@ -5,15 +5,19 @@ The emulator runs blocks and threads in two orders and asks for the same bits.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data, program
 from tvm_cascade.tile.row.config import RowConfig, Team
 
-from .emulator.run import compiler
+from .emulator.run import EmulationError, compiler, emulate
 from .row_programs import PROGRAMS
-from .test_row_kernels import assert_right
+from .test_row_kernels import assert_right, drawn, row_kernel
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -23,6 +27,7 @@ LEVELS = {
     "blocks of a cluster": RowConfig(Team.CLUSTER, 128, 1, 1, segments=4),
     "blocks of a grid": RowConfig(Team.GRID, 128, 1, 1, segments=5),
 }
+ROWS = 2
 SEED = 180
 """Sums at a reference that an input of the row moves."""
 
@@ -53,3 +58,36 @@ def test_states_far_apart(level: str) -> None:
     """The greatest element is in one segment's last position; in another all are −inf."""
     for kind in ("late_spike", "neg_inf_first_segment"):
         assert_right(PROGRAMS["softmax_stats"](dtype="float32", rows=1, length=331), LEVELS[level], kind)
+
+
+def beside_another(launch: int) -> Callable[[str], str]:
+    """The text of a kernel whose launch has this number, while launch 0 has left one arrival in its every row."""
+
+    def change(text: str) -> str:
+        text, numbered = re.subn(r"grid % (\d+)", rf"(grid + {launch}) % \1", text)
+        text, begun = re.subn(r"_arrived\[\d+\](?=;)", rf"\g<0> = {{{', '.join(['1'] * ROWS)}}}", text)
+        assert numbered and begun
+        return text
+
+    return change
+
+
+@pytest.mark.parametrize("launch", [1, 15])
+def test_sixteen_launches_in_flight_keep_their_states_apart(launch: int) -> None:
+    func = PROGRAMS["softmax_stats"](dtype="float32", rows=ROWS, length=331)
+    inputs, kernel = drawn(func), row_kernel(func, LEVELS["blocks of a grid"])
+    alone, together = (emulate(kernel.func, inputs, change) for change in (lambda text: text, beside_another(launch)))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_launch_that_shares_its_states_with_another_is_told_by_that() -> None:
+    """The check above can fail: launch 0 itself finds an arrival that is none of its own."""
+    func = PROGRAMS["softmax_stats"](dtype="float32", rows=ROWS, length=331)
+    inputs, kernel = drawn(func), row_kernel(func, LEVELS["blocks of a grid"])
+    alone = emulate(kernel.func, inputs)
+    try:
+        shared = emulate(kernel.func, inputs, beside_another(0))
+    except EmulationError:
+        return
+    assert any((one != other).any() for one, other in zip(alone, shared, strict=True))
