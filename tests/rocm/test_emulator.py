@@ -47,14 +47,10 @@ class Fault:
 
     def __call__(self, text: str) -> str:
         """The text with the fault."""
-        places = list(re.finditer(self.pattern, text))
-        for place in places if self.which is None else [places[self.which]]:
-            text = (
-                text.replace(place[0], place.expand(self.change))
-                if self.which is None
-                else (text[: place.start()] + place.expand(self.change) + text[place.end() :])
-            )
-        return text
+        if self.which is None:
+            return re.sub(self.pattern, self.change, text)
+        place = list(re.finditer(self.pattern, text))[self.which]
+        return text[: place.start()] + place.expand(self.change) + text[place.end() :]
 
 
 FAULTS = {

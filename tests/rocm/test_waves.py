@@ -8,6 +8,7 @@ from tvm import te, tirx
 from tvm_ffi import StructuralKey
 
 from tvm_cascade.bench import workloads
+from tvm_cascade.bench.gpu import suites
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.workload import Workload
 
@@ -35,26 +36,34 @@ def test_small_twin_is_right(name: str) -> None:
     assert_workload_right(workloads.get(name).cpu)
 
 
+def distinct() -> dict[StructuralKey, Workload]:
+    """The small twins of all workloads, and of the GPU suites' at a shorter length; each program once."""
+    named = [workloads.get(name).cpu for name in workloads.names()]
+    measured = [
+        entry.workload.cpu.within({"length": 300}) for suite in suites.SUITES for entry in suites.entries(suite)
+    ]
+    found: dict[StructuralKey, Workload] = {}
+    for job in (*named, *measured):
+        found.setdefault(StructuralKey(job.build()), job)
+    return found
+
+
 @pytest.mark.slow
 def test_every_small_twin_is_right() -> None:
-    seen = {StructuralKey(workloads.get(name).cpu.build()) for name in FEW}
+    fast = {StructuralKey(workloads.get(name).cpu.build()) for name in FEW}
+    slow = {key: job for key, job in distinct().items() if key not in fast}
     wrong = {}
-    for name in workloads.names():
-        job = workloads.get(name).cpu
-        func = job.build()
-        if StructuralKey(func) not in seen:
-            seen.add(StructuralKey(func))
-            inputs = job.inputs(np.random.default_rng(0))
-            wrong[name] = differences(func, inputs, execute(lowered(func), target_of(), inputs))
-    assert {name: message for name, message in wrong.items() if message} == {}
-    assert len(seen) > 30
+    for job in slow.values():
+        func, inputs = job.build(), job.inputs(np.random.default_rng(0))
+        if difference := differences(func, inputs, execute(lowered(func), target_of(), inputs)):
+            wrong[job.label] = difference
+    assert wrong == {}
+    assert len(slow) > 40
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_other_dtypes(dtype: str) -> None:
-    assert_workload_right(
-        workloads.get("variance" if dtype == "float64" else "attention_softcap").cpu.with_dtype(dtype)
-    )
+@pytest.mark.parametrize(("name", "dtype"), [("attention_softcap", "bfloat16"), ("variance", "float64")])
+def test_other_dtypes(name: str, dtype: str) -> None:
+    assert_workload_right(workloads.get(name).cpu.with_dtype(dtype))
 
 
 @pytest.mark.parametrize("options", [{"tile": 7}, {"tile": 16, "reference": "lazy"}], ids=str)
