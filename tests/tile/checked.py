@@ -35,19 +35,24 @@ def kernel_of(
     config: StreamConfig | None = None,
     casts: Sequence[str] = RESCALABLE_CASTS,
     narrow_sums: bool = False,
+    skeleton: StreamSkeleton | None = None,
 ) -> Kernel:
     """The kernel of a function whose last group it is."""
     program = read_program(func)
     groups = [found.group for found in find_cascades(program, casts) if found.group] or list(lone_reductions(program))
-    return stream_kernel(program, groups[-1], config, narrow_sums)
+    return stream_kernel(program, groups[-1], config, narrow_sums, skeleton)
 
 
 def stream_kernel(
-    program: Program, group: Group, config: StreamConfig | None = None, narrow_sums: bool = False
+    program: Program,
+    group: Group,
+    config: StreamConfig | None = None,
+    narrow_sums: bool = False,
+    skeleton: StreamSkeleton | None = None,
 ) -> Kernel:
-    """The kernel of a group for tensor cores."""
+    """The kernel of a group for tensor cores, of the stream skeleton or of one derived from it."""
     setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
-    return build_kernel(StreamSkeleton(), program, group, "main", setting, config)
+    return build_kernel(skeleton or StreamSkeleton(), program, group, "main", setting, config)
 
 
 def assert_right(
@@ -60,6 +65,7 @@ def assert_right(
     compiled: tirx.PrimFunc | None = None,
     casts: Sequence[str] = RESCALABLE_CASTS,
     narrow_sums: bool = False,
+    skeleton: StreamSkeleton | None = None,
 ) -> None:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks.
 
@@ -68,8 +74,9 @@ def assert_right(
     unfused : the program with its weights rounded as the kernel has to round them, where outputs are wider than that.
     compiled : the same program with symbolic extents.
     casts, narrow_sums : options `rescalable_casts` and `narrow_sums`.
+    skeleton : see `stream_kernel`.
     """
-    outputs = emulate(kernel_of(compiled or func, config, casts, narrow_sums).func, inputs)
+    outputs = emulate(kernel_of(compiled or func, config, casts, narrow_sums, skeleton).func, inputs)
     exact = evaluate(func, inputs)
     usual = evaluate(unfused or func, inputs, rounding=True)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):
@@ -77,7 +84,9 @@ def assert_right(
         assert found.ok, f"{name}: {found.message}"
 
 
-def assert_attention_right(case: Workload, config: StreamConfig | None = None, kind: str = "normal") -> None:
+def assert_attention_right(
+    case: Workload, config: StreamConfig | None = None, kind: str = "normal", skeleton: StreamSkeleton | None = None
+) -> None:
     """`assert_right` of an attention over data of a kind."""
     inputs: list[Any] = case.inputs(np.random.default_rng(0), kind)
-    assert_right(case.build(), inputs, config, length=case.shape["keys"])
+    assert_right(case.build(), inputs, config, length=case.shape["keys"], skeleton=skeleton)

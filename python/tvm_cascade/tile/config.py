@@ -91,9 +91,14 @@ class StreamConfig:
         return REGISTERS if self.consumers < 3 else 160
 
     @property
+    def row_groups(self) -> int:
+        """Warp groups that have rows of their own."""
+        return self.consumers
+
+    @property
     def rows(self) -> int:
         """Rows of a block."""
-        return self.consumers * _ROWS_PER_WARP_GROUP
+        return self.row_groups * _ROWS_PER_WARP_GROUP
 
     @property
     def threads(self) -> int:
@@ -159,7 +164,7 @@ def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
     places = product(stream.extent(var) for var in stream.batch)
     if own is None or not isinstance(places, int):
         return None
-    visited = np.pad(own, (0, -len(own) % config.consumers), mode="edge").reshape(-1, config.consumers).mean(axis=1)
+    visited = np.pad(own, (0, -len(own) % config.row_groups), mode="edge").reshape(-1, config.row_groups).mean(axis=1)
     costs = visited * _tile_cost(config, stream) + config.consumers * _row_tile_overhead(config)
     return deal(costs, places, config.blocks, program.uneven)
 

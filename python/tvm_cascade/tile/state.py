@@ -11,7 +11,7 @@ threads that exchange fragments have the same elements of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -36,13 +36,36 @@ def _itself(number: Number) -> Number:
 
 
 @dataclass(frozen=True)
+class PartForm:
+    """What a thread holds of one component, reference or count.
+
+    Attributes
+    ----------
+    dtype : of each register.
+    width : registers; 1 of a scalar.
+    """
+
+    dtype: str
+    width: int = 1
+
+    @contextmanager
+    def each(self) -> Iterator[Number]:
+        """What is written within is done for the number of every register."""
+        if self.width == 1:
+            yield 0
+            return
+        with T.unroll(self.width) as number:
+            yield number
+
+
+@dataclass(frozen=True)
 class Part:
     """The registers of one component, reference or count, of one row.
 
     Attributes
     ----------
     array : that they are in.
-    width : how many; 1 of a scalar.
+    width : how many.
     place : the number of a register -> where it is in the array.
     """
 
@@ -55,6 +78,11 @@ class Part:
         """Of each register."""
         return dtype_of(self.array)
 
+    @property
+    def form(self) -> PartForm:
+        """How many registers, and of which dtype."""
+        return PartForm(self.dtype, self.width)
+
     def __getitem__(self, number: Number) -> ir.Expr:
         """The value in a register."""
         return self.array[self.place(number)]
@@ -63,14 +91,9 @@ class Part:
         """Gives a register a value."""
         put(self.array, self.place(number), value)
 
-    @contextmanager
-    def each(self) -> Iterator[Number]:
+    def each(self) -> AbstractContextManager[Number]:
         """What is written within is done for the number of every register."""
-        if self.width == 1:
-            yield 0
-            return
-        with T.unroll(self.width) as number:
-            yield number
+        return self.form.each()
 
 
 class State:
@@ -140,9 +163,9 @@ class State:
         return [*self.components.values(), *self.references.values(), self.counter]
 
     @property
-    def words(self) -> int:
-        """How many registers it takes."""
-        return sum(part.width for part in self.parts)
+    def form(self) -> list[PartForm]:
+        """Of all parts, in that order."""
+        return [part.form for part in self.parts]
 
     @property
     def count(self) -> ir.Expr:

@@ -146,7 +146,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         if self.config.segments == 1 or self.clustered:
             return None
         assert isinstance(self.row.count, int)
-        return GridStates(self.name, self.config.segments, self.row.count, state.words)
+        return GridStates(self.name, self.config.segments, self.row.count, state.form)
 
     def _over_blocks(self, state: State, grid: GridStates) -> None:
         """The last block of the rows to arrive merges the states of all."""

@@ -102,7 +102,7 @@ class Consumer:
 
     def _stream(self, work: Work) -> None:
         """From the first score to the last store."""
-        tiles = self._own_tiles(work)
+        tiles = self.own_tiles(work)
         self._pass_over(work.tiles.end - tiles.end)
         self.feeds.left.wait(self.left)
         self.feeds.right.wait(self.right)
@@ -124,20 +124,29 @@ class Consumer:
         if self.accumulators:
             self._release(self.feeds.value, self.value)
         self._pass_over(tiles.first - work.tiles.first)
-        self.epilogue.emit(self)
+        self.hand_over()
         self.left.advance()
 
-    def _own_tiles(self, work: Work) -> TileRange:
+    def hand_over(self) -> None:
+        """What becomes of the group's rows once every tile of theirs is folded in."""
+        self.epilogue.emit(self)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the groups of a block fold different tiles."""
+        return self.program.uneven
+
+    def own_tiles(self, work: Work) -> TileRange:
         """The tiles that hold a live position of the group's own rows: one at least."""
-        if not self.program.uneven:
+        if not self.apart:
             return work.tiles
         own = self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)
         first = bind("own_first", tirx.max(tirx.min(own.first, work.tiles.end - 1), work.tiles.first))
         return TileRange(first, bind("own_end", tirx.max(tirx.min(own.end, work.tiles.end), first + 1)))
 
     def _pass_over(self, count: ir.Expr) -> None:
-        """Tiles that the block visits for other rows: waited for, released, and a turn passed on for each."""
-        if not self.program.uneven:
+        """Tiles that the block visits for other groups: waited for, released, and a turn passed on for each."""
+        if not self.apart:
             return
         with T.serial(count):
             self.feeds.right.wait(self.right)

@@ -129,7 +129,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         config = self.config
         rows = self.row.count
         assert isinstance(rows, int)
-        grid = GridStates(self.name, config.segments, rows, state.words)
+        grid = GridStates(self.name, config.segments, rows, state.form)
         with when(self.thread == 0):
             grid.put(state, self.block % config.segments, index)
             put(self.flag, 0, grid.arrive(index))

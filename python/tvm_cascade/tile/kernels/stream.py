@@ -65,7 +65,10 @@ class StreamKernel:
         config, stream = self.config, self.stream
         self.left, self.right = self._map(stream.left, config.rows), self._map(stream.right, config.columns)
         self.values = [self._value_map(product) for product in stream.products]
-        self.epilogue = Epilogue(self.tiling)
+        self.epilogue = self._epilogue()
+
+    def _epilogue(self) -> Epilogue:
+        return Epilogue(self.tiling)
 
     def _map(self, operand: Operand, rows: int, columns: int | None = None) -> TensorMap:
         return TensorMap(operand, self.tiling.own(operand.buffer), rows, columns)

@@ -7,7 +7,7 @@ which lets the compiler believe that no other block writes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import when
-from tvm_cascade.tile.state import Number, Part, State
+from tvm_cascade.tile.state import Number, Part, PartForm, State
 
 LAUNCHES = 16
 """Launches of a kernel that may be in flight at once."""
@@ -61,13 +61,13 @@ class GridStates:
     ----------
     name : of the kernel.
     segments, rows : how many there are.
-    words : registers of a state.
+    form : of the states.
     """
 
     name: str
     segments: int
     rows: int
-    words: int
+    form: Sequence[PartForm]
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """One thread leaves its state."""
@@ -87,6 +87,11 @@ class GridStates:
     def arrive(self, row: ir.Expr) -> ir.Expr:
         """Whether all other segments of the row have arrived; said by one thread, after its puts."""
         return self._call("arrive", _ARRIVE, "int32", row)
+
+    @property
+    def words(self) -> int:
+        """Registers of a state."""
+        return sum(part.width for part in self.form)
 
     @staticmethod
     def _places(state: State) -> Iterator[tuple[int, Part]]:

@@ -46,7 +46,7 @@ class ClusterStates:
 
     def __init__(self, pool: Any, state: State, blocks: int, rows: int = 1) -> None:
         self.blocks = blocks
-        self.slots = shared_slots("blocks", pool, state, rows * blocks)
+        self.slots = shared_slots("blocks", pool, state.form, rows * blocks)
 
     def start(self) -> None:
         """Says that the block has started."""
@@ -75,7 +75,7 @@ class ClusterStates:
             for shared, part in zip(self.slots.arrays, state.parts, strict=True):
                 text = _LEAVE.format(dtype=part.dtype, c=_C_TYPES[part.dtype])
                 with part.each() as number:
-                    place = self.slots.place(part, row * self.blocks + block, number)
+                    place = self.slots.place(part.form, row * self.blocks + block, number)
                     _call(f"cluster_leave_{part.dtype}", text, shared.ptr_to([place]), other, part[number])
 
     def meet(self) -> None:

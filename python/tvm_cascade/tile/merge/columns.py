@@ -24,7 +24,7 @@ class ThreadStates:
 
     def __init__(self, state: State, rows: int) -> None:
         self.state, self.rows = state, rows
-        self.slots = Slots(state, rows, lambda count, dtype: registers("states", count, dtype))
+        self.slots = Slots(state.form, rows, lambda count, dtype: registers("states", count, dtype))
 
     def clear(self) -> None:
         """All are the identity."""
@@ -54,7 +54,7 @@ class ColumnStates:
     def __init__(self, pool: Any, state: State, groups: int, lanes: int, vector: int) -> None:
         self.groups, self.lanes = groups, lanes
         self.pitch = lanes * vector + 1  # lanes that take one row's states from all groups find them in other banks
-        self.slots = shared_slots("columns", pool, state, groups * self.pitch)
+        self.slots = shared_slots("columns", pool, state.form, groups * self.pitch)
 
     def leave(self, states: ThreadStates, group: ir.Expr, lane: ir.Expr) -> None:
         """A thread leaves its states; the block has to come together before they are taken."""

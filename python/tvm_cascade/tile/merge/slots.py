@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir
 
 from tvm_cascade.tile.emit import named, put
-from tvm_cascade.tile.state import Number, Part, State
+from tvm_cascade.tile.state import Number, PartForm, State
 
 
 class Slots:
@@ -16,25 +16,26 @@ class Slots:
 
     Parameters
     ----------
+    form : of the states.
     count : how many slots there are.
     allocate : (elements, dtype) -> an array for one part.
     """
 
-    def __init__(self, state: State, count: int, allocate: Callable[[int, str], Any]) -> None:
-        self.count, self.form = count, state.parts
-        self.arrays = [allocate(part.width * count, part.dtype) for part in state.parts]
+    def __init__(self, form: Sequence[PartForm], count: int, allocate: Callable[[int, str], Any]) -> None:
+        self.count, self.form = count, form
+        self.arrays = [allocate(part.width * count, part.dtype) for part in form]
 
     def leave(self, state: State, slot: Number) -> None:
         """Puts a state into a slot."""
         for array, part in zip(self.arrays, state.parts, strict=True):
             with part.each() as number:
-                put(array, self.place(part, slot, number), part[number])
+                put(array, self.place(part.form, slot, number), part[number])
 
     def take(self, state: State, slot: Number) -> None:
         """Makes a state that of a slot."""
         for array, part in zip(self.arrays, state.parts, strict=True):
             with part.each() as number:
-                part.put(array[self.place(part, slot, number)], number)
+                part.put(array[self.place(part.form, slot, number)], number)
 
     def fill(self, slot: Number, other: Slots, its: Number) -> None:
         """Puts the state of another's slot into a slot."""
@@ -42,11 +43,11 @@ class Slots:
             with part.each() as number:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
 
-    def place(self, part: Part, slot: Number, number: Number) -> ir.Expr | int:
+    def place(self, part: PartForm, slot: Number, number: Number) -> ir.Expr | int:
         """Where a register of a part is in its array."""
         return slot if part.width == 1 else number * self.count + slot
 
 
-def shared_slots(name: str, pool: Any, state: State, count: int) -> Slots:
+def shared_slots(name: str, pool: Any, form: Sequence[PartForm], count: int) -> Slots:
     """Slots in a block's shared memory."""
-    return Slots(state, count, lambda elements, dtype: named(name, pool.alloc((elements,), dtype, align=8)))
+    return Slots(form, count, lambda elements, dtype: named(name, pool.alloc((elements,), dtype, align=8)))

@@ -24,7 +24,7 @@ class SharedStates:
 
     def __init__(self, pool: Any, state: State, warps: int) -> None:
         self.warps = warps
-        self.slots = shared_slots("states", pool, state, warps)
+        self.slots = shared_slots("states", pool, state.form, warps)
 
     def exchange(self, state: State, warp: ir.Expr, lane: ir.Expr) -> Lanes:
         """Every lane takes a warp's state, each as many times as lanes there are; the exchange that merges them."""

@@ -1,0 +1,56 @@
+"""The states of a warp group's rows as merge levels take them: a thread has two rows, and a share of their products.
+
+Threads of two groups that have the same place in their groups have the same rows and the same elements of fragments.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import sympy as sp
+
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, register_index
+from tvm_cascade.tile.kernels.epilogue import Folded
+from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
+
+
+def state_form(stream: Stream) -> list[PartForm]:
+    """What a thread holds of one row: scalars, and of each product its share of the accumulator."""
+    widths = {product.component.symbol: product.width // QUAD for product in stream.products}
+    components = [PartForm(DTYPE, widths.get(component.symbol, 1)) for component in stream.fold.components]
+    return [*components, *(PartForm(DTYPE) for _ in stream.fold.references), PartForm(COUNTER)]
+
+
+def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
+    """The state of each of a thread's rows, over the registers that it is in.
+
+    Parameters
+    ----------
+    counter : of the positions that the group has folded in.
+    """
+    widths = {product.component.symbol: product.width // QUAD for product in stream.products}
+
+    def of_row(symbol: sp.Symbol, row: int) -> Part:
+        if symbol in folded.accumulators:
+            return Part(folded.accumulators[symbol], widths[symbol], partial(_accumulator_index, row))
+        return Part(folded.rows.values[symbol], 1, partial(_row_index, row))
+
+    fold = stream.fold
+    return [
+        State(
+            fold,
+            {c.symbol: of_row(c.symbol, r) for c in fold.components},
+            {reference.symbol: of_row(reference.moved, r) for reference in fold.references},
+            counter,
+        )
+        for r in ROWS
+    ]
+
+
+def _accumulator_index(row: int, number: Number) -> Number:
+    return register_index(number // len(NEIGHBOURS), row, number % len(NEIGHBOURS))
+
+
+def _row_index(row: int, number: Number) -> Number:
+    return row

@@ -1,0 +1,171 @@
+"""A skeleton that the package does not have: two warp groups share rows, each with half of the cascade axis.
+
+    group 0, 1    fold their own tiles; leave their states in shared memory
+    group 0       take the other's states; merge; finish; store
+
+It is one module and one row of the table: everything but the split is the stream skeleton's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
+from tvm_cascade.tile.fragment import DTYPE, ROWS
+from tvm_cascade.tile.kernels.consumer import Consumer
+from tvm_cascade.tile.kernels.epilogue import Epilogue
+from tvm_cascade.tile.kernels.feed import Feeds
+from tvm_cascade.tile.kernels.states import row_states, state_form
+from tvm_cascade.tile.kernels.stream import StreamKernel
+from tvm_cascade.tile.kernels.tiling import Tiling
+from tvm_cascade.tile.kernels.work import WARP_GROUP, Threads, Work
+from tvm_cascade.tile.live import TileRange
+from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.slots import Slots, shared_slots
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.skeleton import Setting
+from tvm_cascade.tile.skeletons.stream import StreamSkeleton
+from tvm_cascade.tile.state import COUNTER, Part, State
+
+_HALVES = 2
+_MEETING = 15
+"""The named barrier of the two groups."""
+
+
+@dataclass(frozen=True)
+class SplitConfig(StreamConfig):
+    """Both groups have the same rows."""
+
+    @property
+    def row_groups(self) -> int:
+        """Warp groups that have rows of their own."""
+        return 1
+
+    def shared_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the operands and for the states that change hands."""
+        registers = sum(part.width for part in state_form(stream))
+        return super().shared_bytes(stream) + len(ROWS) * WARP_GROUP * 4 * registers
+
+
+class SplitConsumer(Consumer):
+    """One of the two groups."""
+
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Feeds, epilogue: SplitEpilogue) -> None:
+        super().__init__(tiling, threads, feeds, epilogue)
+        self.slots = epilogue.slots
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+        return tirx.const(0, "int32")
+
+    @property
+    def apart(self) -> bool:
+        """Whether the groups of a block fold different tiles."""
+        return True
+
+    def own_tiles(self, work: Work) -> TileRange:
+        """The first half of the tiles, or the rest."""
+        tiles = work.tiles
+        middle = bind("middle", tiles.first + (tiles.end - tiles.first) // _HALVES)
+        self.own = TileRange(
+            bind("own_first", tirx.Select(self.index == 0, tiles.first, middle)),
+            bind("own_end", tirx.Select(self.index == 0, middle, tiles.end)),
+        )
+        return self.own
+
+    def hand_over(self) -> None:
+        """Group 1 leaves its states; group 0 merges them with its own, and stores."""
+        counter = Part(registers("folded", 1, COUNTER))
+        length = whole(self.stream.extent(self.stream.position))
+        counter.put(tirx.min(self.own.end * self.columns, length) - self.own.first * self.columns)
+        states, place = row_states(self.stream, self, counter), self.threads.warp * 32 + self.threads.lane
+        with when(self.index == 1):
+            for slots, state in zip(self.slots, states, strict=True):
+                slots.leave(state, place)
+            if not self.epilogue.own_staging:
+                with when(self.threads.leads):
+                    self.left_is_read()
+        self._meet()
+        with when(self.index == 0):
+            for row, (slots, state) in enumerate(zip(self.slots, states, strict=True)):
+                self._merge(row, state, slots, place)
+            self.epilogue.emit(self)
+        self._meet()  # before the states of the next rows are left
+
+    def _merge(self, row: int, state: State, slots: Slots, place: ir.Expr) -> None:
+        widths = {symbol: part.width for symbol, part in state.fragments.items()}
+        other = State.in_registers(state.fold, state.dtypes, DTYPE, "_other", widths)
+        slots.take(other, place)
+        inputs = {s: self.rows.values[s][row] for s in self.program.row_inputs}
+        length = whole(self.stream.extent(self.stream.position))
+        merge(state, Alone(), {**inputs, LENGTH: tirx.Cast(DTYPE, length)}, self.program.decay, [other])
+
+    def _meet(self) -> None:
+        ptx("bar.sync", T.uint32(_MEETING), T.uint32(_HALVES * WARP_GROUP))
+
+
+class SplitEpilogue(Epilogue):
+    """Also has the memory for states that change hands."""
+
+    def allocate(self, pool: Any, left_boxes: int) -> None:
+        """Shared memory for the stores, and for a state of each thread's rows."""
+        super().allocate(pool, left_boxes)
+        self.slots = [shared_slots("states", pool, state_form(self.stream), WARP_GROUP) for _ in ROWS]
+
+
+class SplitKernel(StreamKernel):
+    """Emits the kernel."""
+
+    def _epilogue(self) -> Epilogue:
+        self.states = SplitEpilogue(self.tiling)
+        return self.states
+
+    def _consume(self) -> None:
+        SplitConsumer(self.tiling, self.threads, self.feeds, self.states).run(self._each_work)
+
+
+class SplitStreamSkeleton(StreamSkeleton):
+    """Stream kernels for rows that are too few to give each warp group its own."""
+
+    name, covers = "split stream", "folds of a matrix product with a long axis"
+
+    def read(self, program: Program, group: Group) -> Stream:
+        """See `read_stream`; of a fold that does not count positions, along two tiles or more."""
+        stream = super().read(program, group)
+        length = stream.extent(stream.position)
+        if not isinstance(length, int) or length <= SPLIT.columns:
+            raise Unfit(f"{length} positions are no two tiles of {SPLIT.columns}")
+        shifts = [c.shift for c in stream.fold.components] + [r.value for r in stream.fold.references]
+        if any(COUNT in expression.free_symbols for expression in shifts):
+            raise Unfit("its shifts count positions")
+        return stream
+
+    def plan(self, shape: Stream) -> TileProgram:
+        """See `build_program`; every row visits all tiles, so that no group is without one."""
+        program = super().plan(shape)
+        if program.uneven:
+            raise Unfit("rows visit different numbers of tiles")
+        return program
+
+    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
+        """The one configuration that there is."""
+        return dataclasses.replace(SPLIT, blocks=setting.gpu.processors)
+
+    def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
+        """See `SplitKernel`."""
+        return SplitKernel(program, config).build(name)
+
+
+SPLIT = SplitConfig(columns=64, consumers=_HALVES, stages=4, ping_pong=False)

@@ -1,0 +1,116 @@
+"""The table of skeletons: one more is a module and a row, and every reason for having no kernel is told."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from tvm import te
+from tvm.ir import Expr
+
+import tvm_cascade
+from tvm_cascade.bench import workloads
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.driver.gpu import gpu_options
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.select import select_kernel
+from tvm_cascade.tile.shape import read_stream
+from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeletons import table
+from tvm_cascade.transform.fuse_function import fuse_function
+
+from .checked import assert_attention_right, assert_right, attention_case
+from .column_programs import COLUMNS
+from .emulator.run import compiler
+from .row_programs import PROGRAMS as ROWS
+from .split_stream import SPLIT, SplitStreamSkeleton
+from .test_tile_program import group_of
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+@pytest.fixture
+def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table with a row for another skeleton."""
+    monkeypatch.setattr(table, "SKELETONS", (SplitStreamSkeleton(), *table.SKELETONS))
+
+
+def lowering(variant: str, **extents: int) -> str:
+    """What a GPU runs an attention as."""
+    return tvm_cascade.explain(attention_case(variant, **extents).build(), target=TARGET).functions[0].lowering
+
+
+@pytest.mark.usefixtures("one_more")
+def test_a_skeleton_is_a_module_and_a_row() -> None:
+    assert lowering("full").startswith("the tensor-core kernel `split stream`, SplitConfig(")
+    assert lowering("full", keys=64).startswith("the tensor-core kernel `stream`, StreamConfig(")
+    told = lowering("full", queries=1)
+    assert "no `split stream` (folds of a matrix product with a long axis)" in told
+    assert "no `row` (folds along contiguous rows)" in told
+    compiled = tvm_cascade.compile(attention_case("full").build(), target=TARGET)
+    assert "`split stream`" in compiled.report.functions[0].lowering and "wgmma" in compiled.mod.script()
+
+
+def test_every_skeleton_tells_its_reason_for_every_group() -> None:
+    """A maximum beside a product that neither is a map of the other: no kernel does both."""
+    told = tvm_cascade.explain(workloads.get("Q1").build(), target=TARGET).functions[0].lowering
+    assert "no `stream` (folds of a matrix product)" in told and "or `columns` (folds along columns of memory)" in told
+    assert "of product: out reads absmax" in told and "of absmax: out reads product" in told
+
+
+def test_what_fits_is_known_before_anything_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A skeleton is selected for its shape and its configuration, not for what came of an attempt."""
+    for skeleton in table.SKELETONS:
+        monkeypatch.setattr(type(skeleton), "emit", None)
+    options = gpu_options(FuseOptions())
+    for func, name in (
+        (attention_case("full").build(), "stream"),
+        (ROWS["softmax"](rows=4096, length=5003), "row"),
+        (COLUMNS["variance"](), "columns"),
+    ):
+        kernel = select_kernel(fuse_function(func, options, H200), "main", H200, options)
+        assert isinstance(kernel, Kernel) and kernel.skeleton.name == name
+
+
+def test_an_output_that_is_not_stored_in_rows_has_no_stream_shape() -> None:
+    """Bulk copies would have to store it, which the shape says before a kernel is begun."""
+
+    def wide(value: Expr) -> Expr:
+        return value.astype("float32")
+
+    q, k, v = (te.placeholder((128, 64), "float16", name=name) for name in "qkv")
+    d, j = te.reduce_axis((0, 64), name="d"), te.reduce_axis((0, 128), name="j")
+    score = te.compute((128, 128), lambda i, c: te.sum(wide(q[i, d]) * wide(k[c, d]), axis=d), name="score")
+    mixed = te.compute((128, 64), lambda i, f: te.sum(wide(score[i, j].astype("float16")) * wide(v[j, f]), axis=j))
+    out = te.compute((64, 128), lambda f, i: mixed[i, f].astype("float16"), name="out")
+    program, group = group_of(te.create_prim_func([q, k, v, out]))
+    with pytest.raises(Unfit, match="out is not stored in rows along"):
+        read_stream(program, group)
+
+
+CASES = {
+    "whole tiles": attention_case("full", keys=256),
+    "a ragged tile, and rows for one block in turn": attention_case("softcap", "bfloat16", heads=2, keys=200),
+}
+
+
+@emulated
+@pytest.mark.parametrize("name", CASES)
+def test_states_with_accumulators_of_two_segments_merge_into_the_whole(name: str) -> None:
+    assert_attention_right(CASES[name], dataclasses.replace(SPLIT, blocks=1), skeleton=SplitStreamSkeleton())
+
+
+@emulated
+def test_segments_whose_positions_are_all_masked() -> None:
+    """Of three rows one keeps the first segment alone, the next the second alone."""
+    case = attention_case("mask", queries=70, keys=333, head_dim=128)
+    inputs = list(case.inputs(np.random.default_rng(0), "normal"))
+    (number,) = (k for k, array in enumerate(inputs) if str(array.dtype) == "bool")
+    kept = np.ones((70, 333), "bool")
+    kept[0::3, 128:], kept[1::3, :300] = False, False
+    inputs[number] = np.broadcast_to(kept, inputs[number].shape).copy()
+    assert_right(case.build(), inputs, SPLIT, length=333, skeleton=SplitStreamSkeleton())
