@@ -17,9 +17,9 @@ from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.proof.derive import RESCALABLE_CASTS
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
-from tvm_cascade.tile.skeletons.stream import StreamSkeleton
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
 from .emulator.run import Array, emulate
 

@@ -18,16 +18,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, ROWS
-from tvm_cascade.tile.kernels.consumer import Consumer
-from tvm_cascade.tile.kernels.epilogue import Epilogue
-from tvm_cascade.tile.kernels.feed import Feeds
-from tvm_cascade.tile.kernels.states import row_states, state_form
-from tvm_cascade.tile.kernels.stream import StreamKernel
-from tvm_cascade.tile.kernels.tiling import Tiling
-from tvm_cascade.tile.kernels.work import WARP_GROUP, Threads, Work
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.slots import Slots, shared_slots
@@ -35,7 +27,15 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.tile.skeletons.stream import StreamSkeleton
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.consumer import Consumer
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.feed import Feeds
+from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+from tvm_cascade.tile.skeletons.stream.states import row_states, state_form
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.skeletons.stream.work import WARP_GROUP, Threads, Work
 from tvm_cascade.tile.state import COUNTER, Part, State
 
 _HALVES = 2

@@ -16,10 +16,10 @@ from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data
 from tvm_cascade.testing.fuzz.program import program as program_of
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 
 from ..analysis.programs import array, fold, number, program, total
 from .column_programs import COLUMNS, argmax, softmax, variance

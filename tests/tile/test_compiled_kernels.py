@@ -12,9 +12,9 @@ import tvm
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc

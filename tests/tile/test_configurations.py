@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tvm_cascade.devices.cards import H200
-from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import read_stream
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
 
 from .checked import stream_kernel
 from .test_tile_program import attention_of, group_of, tile_program

@@ -10,7 +10,7 @@ import pytest
 from tvm import te, tirx
 
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.tile.config import StreamConfig, dealt
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, dealt
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case

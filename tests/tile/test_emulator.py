@@ -10,7 +10,7 @@ import pytest
 
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import attention_case, kernel_of
 from .emulator.run import EmulationError, compiler, emulate

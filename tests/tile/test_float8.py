@@ -19,11 +19,11 @@ from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.proof.derive import RESCALABLE_CASTS
-from tvm_cascade.tile.config import StreamConfig, choose_config
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
 
 from .checked import assert_right, kernel_of
 from .emulator.run import Array, compiler, emulate

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tvm_cascade.evaluate.oracle import evaluate, signature
-from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 
 from ..analysis.infinite import from_infinity
 from . import folds

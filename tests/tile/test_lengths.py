@@ -9,7 +9,7 @@ import pytest
 from tvm import ir, te, tirx
 
 from tvm_cascade.evaluate.oracle import evaluate
-from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, emulate

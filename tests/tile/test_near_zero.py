@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.element import SCORE
 from tvm_cascade.tile.near_zero import NEAR, find_near_zero
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from .checked import assert_attention_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 
-from tvm_cascade.tile.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
 from . import folds
 from .checked import assert_attention_right, attention_case, kernel_of

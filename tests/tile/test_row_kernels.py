@@ -21,11 +21,11 @@ from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.column_config import ColumnConfig
 from tvm_cascade.tile.row.config import RowConfig, Team
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
-from tvm_cascade.tile.skeletons.columns import ColumnSkeleton
-from tvm_cascade.tile.skeletons.row import RowSkeleton
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
+from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
+from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
 from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, rms_norm

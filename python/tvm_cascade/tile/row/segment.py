@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from tvm import ir
 
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.row.shape import Row
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -15,3 +19,9 @@ class Segment:
     end: ir.Expr
     least: int = 0
     most: int | None = None
+
+
+def check_segments(row: Row, segments: int, states: Extent) -> None:
+    """Segments are cut from a length, and their states are kept for a number of rows, that are known."""
+    if segments > 1 and not (isinstance(row.length, int) and isinstance(states, int)):
+        raise Unfit(f"{row.count} rows of {row.length} positions: {segments} segments need extents that are known")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm_cascade.tile.skeleton import Skeleton
-from tvm_cascade.tile.skeletons.columns import ColumnSkeleton
-from tvm_cascade.tile.skeletons.row import RowSkeleton
-from tvm_cascade.tile.skeletons.stream import StreamSkeleton
+from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
+from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
 SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (StreamSkeleton(), RowSkeleton(), ColumnSkeleton())
 """A row for each."""

@@ -1,4 +1,4 @@
-"""The stream skeleton: right operands flow through a ring of stages while warp groups fold their products."""
+"""The row of the table: the stream shape, tile programs, and kernels for tensor cores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.config import StreamConfig, choose_config
-from tvm_cascade.tile.kernels.stream import StreamKernel
 from tvm_cascade.tile.operand import Unfit, check_sums
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
+from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):

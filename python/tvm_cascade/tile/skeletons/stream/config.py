@@ -13,6 +13,7 @@ from tvm_cascade.tile.deal import Deal, deal, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP
 
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
@@ -36,7 +37,6 @@ _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
 _OVERHEAD_REGISTERS = 32
-_WARP_GROUP, _ROWS_PER_WARP_GROUP = 128, 64
 _BOX = 128
 """Bytes of a row of a swizzle box."""
 
@@ -98,12 +98,12 @@ class StreamConfig:
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return self.row_groups * _ROWS_PER_WARP_GROUP
+        return self.row_groups * GROUP_ROWS
 
     @property
     def threads(self) -> int:
         """Threads of a block: the producer's warp group and the consumers'."""
-        return _WARP_GROUP * (self.consumers + 1)
+        return WARP_GROUP * (self.consumers + 1)
 
     def registers(self, stream: Stream) -> int:
         """Registers that a consumer thread holds: scores, packed weights and accumulators."""
@@ -125,7 +125,7 @@ class StreamConfig:
     @property
     def block_registers(self) -> int:
         """Of all threads of a block."""
-        return _WARP_GROUP * (self.producer_registers + self.consumers * self.consumer_registers)
+        return WARP_GROUP * (self.producer_registers + self.consumers * self.consumer_registers)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """Whether the GPU has what it takes, and instructions sum over whole tiles."""
@@ -160,7 +160,7 @@ def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
 def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
     """How the tiles of rows are shared out, in positions × warp groups; None where extents are symbolic."""
     stream = program.stream
-    own = visited_tiles(program, _ROWS_PER_WARP_GROUP, config.columns)
+    own = visited_tiles(program, GROUP_ROWS, config.columns)
     places = product(stream.extent(var) for var in stream.batch)
     if own is None or not isinstance(places, int):
         return None

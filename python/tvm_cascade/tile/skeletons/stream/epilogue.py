@@ -13,12 +13,12 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.kernels.tiling import Tiling
-from tvm_cascade.tile.kernels.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import product_along
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
 _STORED = 8
 """The first named barrier of the consumers' stores."""

@@ -10,8 +10,8 @@ from functools import partial
 import sympy as sp
 
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, register_index
-from tvm_cascade.tile.kernels.epilogue import Folded
 from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
 
 

@@ -10,7 +10,7 @@ from tvm_cascade.tile.row.config import RowConfig, Team, vector_of_memory
 from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.peel import Peel, peel_of
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staged_choice import OTHER_REGISTERS, RIM_REGISTERS, blocks_of
+from tvm_cascade.tile.skeletons.row.staged_choice import OTHER_REGISTERS, RIM_REGISTERS, blocks_of
 
 SHIFTED_KEPT_BYTES = {128: 128, 256: 80}
 """Of a row that a thread keeps whose outputs read several shifted streams: they take the time of shared memory."""

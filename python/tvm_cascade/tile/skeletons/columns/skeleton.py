@@ -1,4 +1,4 @@
-"""The column skeleton: lanes hold neighbouring rows, groups of threads split the positions and merge their states."""
+"""The row of the table: row programs whose neighbours in memory are rows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.tile.kernels.column import ColumnKernel
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.column_config import ColumnConfig, choose_column_config
-from tvm_cascade.tile.row.fits import check_column_config
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.tile.skeletons.memory import MemorySkeleton
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig, check_column_config, choose_column_config
+from tvm_cascade.tile.skeletons.columns.kernel import ColumnKernel
 
 
 class ColumnSkeleton(MemorySkeleton[ColumnConfig]):

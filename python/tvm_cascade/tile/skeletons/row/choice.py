@@ -17,9 +17,9 @@ from tvm_cascade.tile.row.config import (
 )
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.peel import Peel, even_share
-from tvm_cascade.tile.row.peeled_choice import SHIFTED_KEPT_BYTES, chosen_peel, filled, resident_of
 from tvm_cascade.tile.row.shape import Row
-from tvm_cascade.tile.row.staged_choice import (
+from tvm_cascade.tile.skeletons.row.peeled_choice import SHIFTED_KEPT_BYTES, chosen_peel, filled, resident_of
+from tvm_cascade.tile.skeletons.row.staged_choice import (
     OTHER_REGISTERS,
     blocks_of,
     is_read_again,

@@ -16,19 +16,19 @@ from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, named, put, when, whole
-from tvm_cascade.tile.kernels.memory import MemoryKernel
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates
 from tvm_cascade.tile.row.config import RowConfig, Team
-from tvm_cascade.tile.row.fits import staged_positions
+from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.peel import peel_of
 from tvm_cascade.tile.row.rim import Rim
 from tvm_cascade.tile.row.staging import Staging
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
 from tvm_cascade.tile.row.written import WholeRows
+from tvm_cascade.tile.skeletons.row.fits import staged_positions
 from tvm_cascade.tile.state import State
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import IN_FLIGHT_BYTES, own_bytes, widest_vector
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.program import state_dtype
+from tvm_cascade.tile.row.segment import check_segments
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
 
@@ -239,3 +241,16 @@ def _why(row: Row, config: ColumnConfig) -> str:
         f"neighbours along {apart} lie apart in memory, those along {beside} do not; "
         f"a block has {max(1, flight // 1024)} KiB in flight"
     )
+
+
+def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
+    """Whether columns of memory can be cut so on a GPU.
+
+    Raises
+    ------
+    Unfit
+        Where the extents that segments are cut from are not known, or outputs read results that no block has.
+    """
+    if row.whole_rows and not config.is_cluster(gpu):
+        raise Unfit(f"{config}: no block has the results that outputs along the axis read")
+    check_segments(row, config.segments, 0 if row.whole_rows else row.count)

@@ -22,19 +22,19 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.config import StreamConfig, dealt
 from tvm_cascade.tile.emit import branches, named, ptx, when, whole
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.kernels.consumer import Consumer
-from tvm_cascade.tile.kernels.epilogue import Epilogue
-from tvm_cascade.tile.kernels.feed import Feed, Feeds, staged_tiles
-from tvm_cascade.tile.kernels.scheduler import Scheduler
-from tvm_cascade.tile.kernels.tiling import Tiling
-from tvm_cascade.tile.kernels.work import Threads, Work
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, dealt
+from tvm_cascade.tile.skeletons.stream.consumer import Consumer
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.feed import Feed, Feeds, staged_tiles
+from tvm_cascade.tile.skeletons.stream.scheduler import Scheduler
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.skeletons.stream.work import Threads, Work
 
 
 class StreamKernel:

@@ -1,4 +1,4 @@
-"""The row skeleton: threads that share a row each fold vectors of its positions, and merge their states."""
+"""The row of the table: row programs whose neighbours in memory are positions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.tile.kernels.row import RowKernel
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.choice import choose_row_config
 from tvm_cascade.tile.row.config import RowConfig
-from tvm_cascade.tile.row.fits import check_row_config
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.tile.skeletons.memory import MemorySkeleton
+from tvm_cascade.tile.skeletons.row.choice import choose_row_config
+from tvm_cascade.tile.skeletons.row.fits import check_row_config
+from tvm_cascade.tile.skeletons.row.kernel import RowKernel
 
 
 class RowSkeleton(MemorySkeleton[RowConfig]):

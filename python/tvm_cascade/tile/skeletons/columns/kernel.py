@@ -20,17 +20,17 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.tile.emit import bind, named, put, when, whole
-from tvm_cascade.tile.kernels.memory import MemoryKernel
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
-from tvm_cascade.tile.row.column_config import ColumnConfig
-from tvm_cascade.tile.row.column_sweep import ColumnSweep
+from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.store import Store, result_dtype
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.row.written import WholeRows
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
+from tvm_cascade.tile.skeletons.columns.sweep import ColumnSweep
 from tvm_cascade.tile.state import State
 
 

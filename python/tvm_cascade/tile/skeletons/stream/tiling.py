@@ -6,14 +6,14 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.config import StreamConfig
 from tvm_cascade.tile.emit import bind, whole
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.kernels.scheduler import Item
-from tvm_cascade.tile.kernels.work import Work
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.scheduler import Item
+from tvm_cascade.tile.skeletons.stream.work import Work
 
 
 class Tiling:
