@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
 from tvm import te, tirx
 from tvm.ir import Expr
 
@@ -127,3 +129,27 @@ class Attention:
     def program(self, *outputs: te.Tensor) -> tirx.PrimFunc:
         """q, k, v -> the outputs."""
         return program(self.q, self.k, self.v, *outputs)
+
+
+HUGE = 2.0**124
+"""Thirty-two of these leave float32, and the square of their distance from zero does at once."""
+
+
+def squares_about_a_result(length: int = LENGTH, rows: int = ROWS) -> tirx.PrimFunc:
+    """x, w, z -> s = Σ z and Σ w·(x − s)², which is held about the mean of x by |w|."""
+    x, w, z = (array(name, rows, length) for name in "xwz")
+    s = fold("s", lambda i, j: z[i, j], total, length, (rows,))
+    squares = fold("squares", lambda i, j: w[i, j] * (x[i, j] - s[i]) * (x[i, j] - s[i]), total, length, (rows,))
+    return program(x, w, z, s, squares)
+
+
+def at_huge_offset(length: int = LENGTH, rows: int = ROWS) -> list[NDArray[np.float32]]:
+    """x, w, z whose first row is HUGE: a few positions have a mean, more have none, as Σ |w|·x overflows.
+
+    All squares of that row are zero: a state is right where some of its positions stand, and overflows elsewhere.
+    """
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(3, 1, (rows, length)), rng.choice([-1.0, 1.0], (rows, length))
+    z = rng.normal(3 / length, 1e-3, (rows, length))
+    x[0], z[0] = HUGE, np.where(np.arange(length) == length // 2, HUGE, 0)
+    return [array.astype(np.float32) for array in (x, w, z)]

@@ -38,6 +38,13 @@ def test_last_tile_is_whole() -> None:
     assert_attention_right(attention_case("full", queries=128, keys=192), SMALL)
 
 
+def test_scores_far_below_where_references_start() -> None:
+    """An empty state moves to them by nothing: exp of what they are below zero is infinite."""
+    case = attention_case("full")
+    q, k, v = case.inputs(np.random.default_rng(0), "normal")
+    assert_right(case.build(), [q - q.dtype.type(12), k + k.dtype.type(12), v], SMALL, length=200)
+
+
 def test_few_rows_and_one_tile() -> None:
     assert_attention_right(attention_case("full", "bfloat16", queries=3, keys=5), SMALL)
 

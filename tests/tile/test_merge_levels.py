@@ -11,10 +11,18 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.steps.arithmetic import Float64, Numbers
+from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data, program
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.program import RowProgram
 
+from ..analysis.programs import at_huge_offset, squares_about_a_result
+from .emulator.guarded import Array
 from .emulator.run import EmulationError, compiler, emulate
 from .row_programs import PROGRAMS
 from .test_row_kernels import assert_right, drawn, row_kernel
@@ -91,3 +99,51 @@ def test_a_launch_that_shares_its_states_with_another_is_told_by_that() -> None:
     except EmulationError:
         return
     assert any((one != other).any() for one, other in zip(alone, shared, strict=True))
+
+
+@pytest.mark.parametrize(("level", "length"), [*((level, 40) for level in LEVELS), ("blocks of a grid", 16)])
+def test_a_reference_that_has_no_value_any_more_stands_where_a_holder_stood(level: str, length: int) -> None:
+    """Lanes, warps and, of 16 positions, a segment have none; at zero, where those start, all numbers would be lost."""
+    assert_right(squares_about_a_result(length, 2), LEVELS[level], inputs=at_huge_offset(length, 2))
+
+
+MOVES: dict[str, tuple[str, Rule, Callable[[float], list[float]]]] = {
+    "softmax_stats": ("lazy", Rule.LAZY, lambda x: [x]),
+    "kurtosis": ("exact", Rule.POWER_OF_TWO, lambda x: [x, abs(x)]),
+}
+"""Programs of x, the option `reference` and the rule that their last reference moves by, and what they read of x."""
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_merges_of_merges_are_those_of_the_step_program(level: str, name: str) -> None:
+    """Lanes, warps and segments at references far from and near each other, some of them empty."""
+    reference, rule, _ = MOVES[name]
+    x = np.random.default_rng(1).uniform(-40, 40, (2, 45)).astype("float32")
+    kernel = row_kernel(PROGRAMS[name](dtype="float32", rows=2, length=45), LEVELS[level], reference=reference)
+    program = kernel.program
+    assert isinstance(program, RowProgram) and program.body.moves[-1].rule is rule
+    outputs = emulate(kernel.func, [x])
+    for row in range(2):
+        results = {str(result): value for result, value in merged_at(LEVELS[level], name, program, x[row]).items()}
+        for output, found in zip(program.row.outputs, outputs, strict=True):
+            assert found[row] == pytest.approx(results[output.buffer.name], rel=1e-5)
+
+
+def merged_at(config: RowConfig, name: str, program: RowProgram, row: Array) -> Numbers:
+    """The results of a row by the steps in float64, cut as the kernel cuts it and merged level by level."""
+    numeric = NumericSteps(program.body, Float64(), {LENGTH: float(len(row))})
+
+    def of_thread(positions: Array) -> State:
+        state = EMPTY
+        for x in positions:
+            elements = zip(program.position_inputs, MOVES[name][-1](float(x)), strict=True)
+            state = numeric.fold_in(state, [dict(elements)])
+        return state
+
+    def of_segment(positions: Array) -> State:
+        threads = [of_thread(positions[k :: config.sharing]) for k in range(config.sharing)]
+        return numeric.merge(*(numeric.merge(*threads[k : k + WARP]) for k in range(0, config.sharing, WARP)))
+
+    step = -(-len(row) // config.segments)
+    return numeric.finish(numeric.merge(*(of_segment(row[k * step :][:step]) for k in range(config.segments))))

@@ -43,11 +43,19 @@ KEPT = RowConfig(Team.BLOCK, 128, 8, 1, kept=True)
 SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
-def row_kernel(func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, gpu: Gpu = H200) -> Kernel:
-    """The memory-bound kernel of a function whose last group it is, or whose groups together."""
+def row_kernel(
+    func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, gpu: Gpu = H200, reference: str = "exact"
+) -> Kernel:
+    """The memory-bound kernel of a function whose last group it is, or whose groups together.
+
+    Parameters
+    ----------
+    reference : see `FuseOptions`.
+    """
     program = read_program(func)
     assert isinstance(program, Program)
-    groups = [c.group for c in find_cascades(program) if c.group is not None] or lone_reductions(program)
+    found = find_cascades(program, reference=reference)
+    groups = [c.group for c in found if c.group is not None] or lone_reductions(program)
     setting = Setting(gpu)
     skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
     joint = joint_reductions(program)

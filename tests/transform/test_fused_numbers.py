@@ -13,7 +13,16 @@ from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.inputs import adversarial_lengths
 
 from ..analysis.programs import LENGTH as COLUMNS
-from ..analysis.programs import ROWS, array, fold, maximum, program, softmax_stages
+from ..analysis.programs import (
+    ROWS,
+    array,
+    at_huge_offset,
+    fold,
+    maximum,
+    program,
+    softmax_stages,
+    squares_about_a_result,
+)
 from .running import UNOPTIMISED, Arrays, Unfused, build, read, run
 
 LENGTH, TILE = 23, 4
@@ -69,6 +78,11 @@ def test_segments_merge_an_exact_maximum_beside_a_reference_that_moves() -> None
     out = fold("out", lambda i, j: te.exp(x[i, j] - row_max[i]) / row_sum[i] * y[i, j] / peak[i])
     given = [np.random.default_rng(seed).random((ROWS, COLUMNS)).astype("float16") for seed in (0, 1)]
     read(program(x, y, row_sum, peak, out)).check(given, tile=4, segments=3)
+
+
+@pytest.mark.parametrize(("tile", "segments"), [(1, 3), (4, 2), (5, 4)])
+def test_a_reference_that_has_no_value_any_more_stands_where_a_segment_stood(tile: int, segments: int) -> None:
+    read(squares_about_a_result()).check(at_huge_offset(), tile=tile, segments=segments)
 
 
 @pytest.mark.parametrize("kind", ["large_offset", "rising", "falling", "late_spike", "ties", "zeros"])
