@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tvm import tirx
 
 from tvm_cascade.analysis.frame import Frame
 from tvm_cascade.bench import workloads
@@ -39,3 +40,13 @@ def test_a_tile_of_a_row_is_half_of_the_first_level_cache(frame: Frame, cache: i
 @pytest.mark.parametrize(("device", "lanes"), [(Cpu(), 64), (H200, 1)], ids=["CPU", "GPU"])
 def test_lanes_are_for_vectors(frame: Frame, device: Device, lanes: int) -> None:
     assert choose_tiling(frame, FuseOptions(), device, True, 4).lanes == lanes
+
+
+@pytest.mark.parametrize("options", [FuseOptions(tile=1, segments=7), FuseOptions(tile=4, segments=16)], ids=str)
+def test_no_segment_is_empty(options: FuseOptions) -> None:
+    """Merging takes the least of where segments stand, and an empty one stands nowhere."""
+    outer, inner = tirx.Var("i", "int32"), tirx.Var("j", "int32")
+    for length in range(1, 70):
+        tiling = choose_tiling(Frame((outer, inner), (), {outer: 3, inner: length}), options, Cpu(), False, 4)
+        starts = [segment * tiling.tiles for segment in range(tiling.segments)]
+        assert starts == [start for start in starts if start < tiling.total]

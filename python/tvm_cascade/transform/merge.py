@@ -128,20 +128,18 @@ class MergeEmitter:
         self.statements.append(self.nests.nest(f"{step.reference}_merged", "merge", self.slots.iters(dims), body))
 
     def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
-        """The least of where segments with positions stand."""
+        """The least of where segments stand; none of them is empty, unless the whole axis is."""
         slot = self.slots.allocate(
             ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
         )
-        none = tirx.max_value(dtype)
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
-            empty = tirx.LE(self.slots.tiling.segment_count(at), 0)
-            own = tirx.Select(empty, none, self.slots.read(step.reference, at))
+            own = self.slots.read(step.reference, at)
             return [store(slot.buffer, tirx.min(load(slot.buffer, where), own), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, none, self.slots.indices(slot, at))]
+            return [store(slot.buffer, tirx.max_value(dtype), self.slots.indices(slot, at))]
 
         iters = self._over_segments(dims)
         self.statements.append(self.nests.nest(f"{step.reference}_standing", "merge", iters, body, init))
