@@ -18,6 +18,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
 from tvm_cascade.tile.fragment import DTYPE, ROWS
 from tvm_cascade.tile.live import TileRange
@@ -110,7 +111,9 @@ class SplitConsumer(Consumer):
         slots.take(other, place)
         inputs = {s: self.rows.values[s][row] for s in self.program.row_inputs}
         length = whole(self.stream.extent(self.stream.position))
-        merge(state, Alone(), {**inputs, LENGTH: tirx.Cast(DTYPE, length)}, self.program.decay, [other])
+        merge(
+            program_of(self.stream.fold), state, Alone(), {**inputs, LENGTH: tirx.Cast(DTYPE, length)}, others=[other]
+        )
 
     def _meet(self) -> None:
         ptx("bar.sync", T.uint32(_MEETING), T.uint32(_HALVES * WARP_GROUP))
