@@ -74,6 +74,10 @@ ALLOWED: dict[str, set[str]] = {
 THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 
+# Where skeletons of kernels are, and what a module imports that writes statements of kernels.
+SKELETONS = f"{NAME}.tile.skeletons"
+WRITES_KERNELS = ("tvm.tirx.script", f"{NAME}.tile.emit")
+
 # Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
 # rests on, are compared with float64 to its last digits, and clocks with clocks.
 OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_almost_equal"}
@@ -236,6 +240,28 @@ def _at_load(node: ast.AST) -> Iterator[ast.AST]:
             yield from _at_load(child)
 
 
+def skeletons_are_named_in_their_table_alone(tree: Tree) -> Iterator[Violation]:
+    """A skeleton is a folder and a row: nothing else in the package reads its modules, not even another skeleton."""
+    for module in tree.modules:
+        for node in module.nodes:
+            for name in module.imported(node):
+                read = name.removeprefix(f"{SKELETONS}.").split(".")[0]
+                own = module.dotted == f"{SKELETONS}.table" or module.dotted.startswith(f"{SKELETONS}.{read}")
+                if name.startswith(f"{SKELETONS}.") and read != "table" and not own:
+                    yield module.breaks(f"only the table reads the skeleton {read}", getattr(node, "lineno", 1))
+
+
+def what_is_emitted_is_not_refused(tree: Tree) -> Iterator[Violation]:
+    """Modules that write a kernel know no refusal: whether a shape fits is decided before."""
+    for module in (m for m in tree.modules if m.part == "tile"):
+        names = {name: node for node in module.nodes for name in module.imported(node)}
+        refusal = next((node for name, node in names.items() if name.endswith(".Unfit")), None)
+        if refusal is not None and any(name.startswith(WRITES_KERNELS) for name in names):
+            yield module.breaks(
+                "writes kernels and refuses: decide in the shape or the configuration", getattr(refusal, "lineno", 1)
+            )
+
+
 def files_are_short(tree: Tree) -> Iterator[Violation]:
     for source in tree.sources:
         if (lines := len(source.text.splitlines())) > MAX_FILE_LINES:
@@ -276,6 +302,8 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     imports_have_no_circles,
     algebra_knows_no_compiler,
     loading_needs_no_optional_dependency,
+    skeletons_are_named_in_their_table_alone,
+    what_is_emitted_is_not_refused,
     files_are_short,
     functions_fit_a_screen,
     folders_say_what_they_are,

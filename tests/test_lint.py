@@ -54,6 +54,26 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         },
         "te/a.py:1: modules import each other: tvm_cascade.te.a, tvm_cascade.te.b",
     ),
+    "a skeleton read by name": (
+        {
+            "tile/__init__.py": DOC,
+            "tile/select.py": "from tvm_cascade.tile.skeletons import table",
+            "tile/skeletons/__init__.py": DOC,
+            "tile/skeletons/table.py": "from tvm_cascade.tile.skeletons.row.kernel import K",
+            "tile/skeletons/row/__init__.py": DOC,
+            "tile/skeletons/row/kernel.py": "from tvm_cascade.tile.skeletons.row import config",
+            "tile/skeletons/row/config.py": "",
+            "tile/program.py": "from tvm_cascade.tile.skeletons.row import config",
+        },
+        "tile/program.py:1: only the table reads the skeleton row",
+    ),
+    "a kernel that refuses": (
+        {
+            "tile/__init__.py": DOC,
+            "tile/kernel.py": "from tvm.tirx.script import builder\n\nfrom tvm_cascade.tile.operand import Unfit",
+        },
+        "tile/kernel.py:3: writes kernels and refuses: decide in the shape or the configuration",
+    ),
     "a compiler in the algebra": (
         {"algebra/__init__.py": DOC, "algebra/a.py": "def f():\n    import tvm"},
         "algebra/a.py:1: the algebra must not import tvm",
