@@ -164,7 +164,9 @@ def test_of_a_function_that_is_fused_already_the_fold_that_it_carries_is_shown(a
     explanation = tvm_cascade.explain(fused)
     group, before = only_group(explanation), only_group(attention)
     assert group.verdict is Verdict.FUSED and group.buffers == before.buffers
-    assert [(f.section, f.left) for f in group.formulas] == [(f.section, f.left) for f in before.formulas]
+    unread = ("finish", "row_max")  # a result that nobody reads once the others are fused with it
+    sides = [[(f.section, f.left) for f in one.formulas] for one in (group, before)]
+    assert sides[0] == [side for side in sides[1] if side != unread]
     assert all(formula.right for formula in group.formulas)
     assert explanation.functions[0].status == "already fused"
 

@@ -15,7 +15,8 @@ from tvm.script import tirx as T
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.temporaries import temporaries, temporary_bytes
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.steps.program import program_of
+from tvm_cascade.schedule.roles import LOOP_ROLES
+from tvm_cascade.steps.program import Element, program_of
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.handoff import FUSED, SCHEDULE_RULE, carried_folds
@@ -167,6 +168,16 @@ def test_a_fused_function_carries_its_folds() -> None:
     assert carried.results == ("row_max", "row_sum") and carried.gauges == ("running",)
     assert decision.candidate.group is not None
     assert carried.program == program_of(decision.candidate.group.fold)
+
+
+def test_the_steps_that_it_carries_are_those_of_its_blocks() -> None:
+    func = fused_workload("attention")
+    (carried,) = carried_folds(func)
+    elements = [str(step.symbol) for step in carried.program.steps if isinstance(step, Element)]
+    moved = [str(move.reference) for move in carried.program.moves]
+    emitted = {role: [b.name_hint for b in blocks(func.body) if b.annotations.get(ROLE) == role] for role in LOOP_ROLES}
+    assert elements == emitted["element"] == ["weights"]
+    assert moved == [name for name in emitted["reference"] if not name.startswith("scale_")]
 
 
 def test_one_block_asks_for_our_schedule_and_every_other_for_none() -> None:

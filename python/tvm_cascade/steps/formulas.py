@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT
-from tvm_cascade.steps.program import Combine, Move, Reduce, Scale, StepProgram, Tuple
+from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, StepProgram, Tuple
 
 Row = tuple[str, sp.Expr, sp.Expr]
 
 
 def formulas(program: StepProgram, gauges: Sequence[str]) -> list[Row]:
-    """(section, left side, right side) rows as `Fold.formulas` has them, with scales written out.
+    """(section, left side, right side) rows as `Fold.formulas` has them, with shared elements and scales written out.
 
     Parameters
     ----------
@@ -22,12 +22,15 @@ def formulas(program: StepProgram, gauges: Sequence[str]) -> list[Row]:
     lifts: list[Row] = []
     references: list[Row] = []
     merges: list[Row] = []
+    shared: dict[sp.Expr, sp.Expr] = {}
     scales: dict[sp.Expr, sp.Expr] = {}
     for step in program.steps:
-        if isinstance(step, Reduce):
-            lifts.append(("lift", step.component, step.lift))
+        if isinstance(step, Element):
+            shared[step.symbol] = step.expression.xreplace(shared)
+        elif isinstance(step, Reduce):
+            lifts.append(("lift", step.component, step.lift.xreplace(shared)))
         elif isinstance(step, Tuple):
-            lifts += [("lift", c, lift) for c, lift in zip(step.components, step.lifts, strict=True)]
+            lifts += [("lift", c, lift.xreplace(shared)) for c, lift in zip(step.components, step.lifts, strict=True)]
             merges += [("merge", left, right) for left, right in _tuple(program, step)]
         elif isinstance(step, Move):
             references.append((f"reference ({gauges[len(references)]})", step.moved, step.value))

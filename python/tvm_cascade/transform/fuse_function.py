@@ -17,7 +17,7 @@ from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
-from tvm_cascade.transform.handoff import carried_form, hand_to_tuner, is_fused
+from tvm_cascade.transform.handoff import hand_to_tuner, is_fused
 from tvm_cascade.transform.rewrite import rewrite
 
 
@@ -121,7 +121,7 @@ def fuse_function(
     except Exception as defect:  # a compiler pass must not stop a build, whatever computer algebra runs into
         reason = _defect(defect)
         return Outcome(func, (Decision(Candidate((), reason), reason),), program)
-    return Outcome(hand_to_tuner(fused, [carried_form(group) for group in groups]), tuple(decisions), program)
+    return Outcome(hand_to_tuner(fused), tuple(decisions), program)
 
 
 def read_function(func: tirx.PrimFunc) -> Program | Reason:

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.errors import InputError
 from tvm_cascade.steps.attribute import from_attribute, to_attribute
-from tvm_cascade.steps.program import StepProgram, program_of
+from tvm_cascade.steps.program import StepProgram
 from tvm_cascade.transform.nest import ROLE
 
 SCHEDULE_RULE = "tvm_cascade"
@@ -44,12 +44,12 @@ class CarriedFold:
     program: StepProgram
 
 
-def carried_form(group: Group) -> dict[str, Any]:
-    """A group's fold as plain data for the attribute."""
+def carried_form(group: Group, program: StepProgram) -> dict[str, Any]:
+    """A group's fold as plain data for the attribute; `program` is what its loop was emitted from."""
     results = [name.encode("unicode_escape").decode() for name in group.names]
     gauges = [str(reference.gauge) for reference in group.fold.references]
     inputs = [atom.symbol for atom in group.atoms.atoms.values()]
-    return {"results": results, "gauges": gauges, "program": to_attribute(program_of(group.fold), inputs)}
+    return {"results": results, "gauges": gauges, "program": to_attribute(program, inputs)}
 
 
 def carried_folds(func: tirx.PrimFunc) -> tuple[CarriedFold, ...]:
@@ -98,9 +98,9 @@ def _carried(data: Any) -> CarriedFold:
     return CarriedFold(names, gauges, program)
 
 
-def hand_to_tuner(func: tirx.PrimFunc, folds: Sequence[Any]) -> tirx.PrimFunc:
-    """The function with a `schedule_rule` on every block, and with its folds."""
-    anchored = False
+def hand_to_tuner(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The rewritten function with a `schedule_rule` on every block, and with its folds on the anchor."""
+    anchored, folds = False, func.attrs[FUSED]
 
     def annotate(block: s_tir.SBlock, mutator: object) -> s_tir.SBlock:
         nonlocal anchored
@@ -121,5 +121,4 @@ def hand_to_tuner(func: tirx.PrimFunc, folds: Sequence[Any]) -> tirx.PrimFunc:
             annotations,
         )
 
-    annotated = func.with_body(tvm_ffi.structural_mutate(func.body, (s_tir.SBlock, annotate)))
-    return annotated.with_attr(FUSED, folds)
+    return func.with_body(tvm_ffi.structural_mutate(func.body, (s_tir.SBlock, annotate)))

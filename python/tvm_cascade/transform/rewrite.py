@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tvm import s_tir, tirx
 
@@ -28,6 +29,7 @@ from tvm_cascade.transform.assemble import (
     stage_piece,
 )
 from tvm_cascade.transform.finish import FinishEmitter
+from tvm_cascade.transform.handoff import FUSED, carried_form
 from tvm_cascade.transform.layout import Plan, lay_out, plan_loop
 from tvm_cascade.transform.loop import LoopEmitter
 from tvm_cascade.transform.merge import MergeEmitter
@@ -58,11 +60,11 @@ def rewrite(program: Program, groups: list[Group], options: FuseOptions, device:
     taken = {stage.name for stage in kept} | {name for one in program.opaque for name in block_names(one.nest)}
     nests = NestBuilder(index_dtype(program), taken)
     read = [b for piece in pieces for b, _ in piece.reads] + [b for plan in plans for b in plan.reads]
-    pieces += [_group_piece(program, plan, options, device, nests, lambda b: among(b, read)) for plan in plans]
-    func = build_function(program, in_dependency_order(pieces))
+    fused = [_group_piece(program, plan, options, device, nests, lambda b: among(b, read)) for plan in plans]
+    func = build_function(program, in_dependency_order([*pieces, *(piece for piece, _ in fused)]))
     if not s_tir.analysis.verify_well_formed(func, assert_mode=False):
         raise RewriteError("a well-formed function", f"one that is not:\n{func.script()}", ", ".join(groups[0].names))
-    return func
+    return func.with_attr(FUSED, [fold for _, fold in fused])
 
 
 def _group_piece(
@@ -72,7 +74,8 @@ def _group_piece(
     device: Device,
     nests: NestBuilder,
     read: Callable[[tirx.Var], bool],
-) -> Piece:
+) -> tuple[Piece, dict[str, Any]]:
+    """A group's loop with what follows it, and its fold as the function carries it."""
     asked = [
         m.result
         for m in plan.group.members
@@ -95,13 +98,14 @@ def _group_piece(
     stages = [member.stage for member in plan.group.members]
     results = tuple((stage.buffer, program.position(stage)) for stage in stages)
     own = [slot.buffer for slot in slots.homes.values()]
-    return Piece(
+    piece = Piece(
         tuple(statements),
         _read_at(program, stages, plan.reads),
         results,
         (*slots.buffers, *own, *finish.written),
         order=min(position for _, position in results),
     )
+    return piece, carried_form(group, steps)
 
 
 def _read_at(program: Program, members: list[Stage], buffers: list[tirx.Var]) -> tuple[Use, ...]:
