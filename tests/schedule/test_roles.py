@@ -135,7 +135,17 @@ def of_another_version(func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func.with_attr(FUSED, '[{"results": ["row_max"], "fold": "lift  row_max_0 = x"}]')
 
 
-CHANGED = {with_a_tile_too_few: "an axis for each of", without_a_step: "a share", of_another_version: "steps of a fold"}
+def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    (fold,) = func.attrs[FUSED]
+    return func.with_attr(FUSED, [{**dict(fold), "results": 2}])
+
+
+CHANGED = {
+    with_a_tile_too_few: "an axis for each of",
+    without_a_step: "a share before its shift",
+    without_names: "results, gauges and steps of a fold",
+    of_another_version: "results, gauges and steps of a fold",
+}
 
 
 @pytest.mark.parametrize("change", CHANGED)

@@ -86,6 +86,19 @@ def from_attribute(data: Data) -> StepProgram:
 _HINT = "take the function as it was fused, or fuse the original again"
 
 
+def escaped(name: str) -> str:
+    """A name in ASCII: all else as in Python's literals."""
+    return name.encode("unicode_escape").decode()
+
+
+def unescaped(text: str) -> str:
+    """The name of an `escaped` text; a text that is none stays as it is."""
+    try:
+        return str(text).encode("ascii").decode("unicode_escape")
+    except UnicodeError:
+        return str(text)
+
+
 class _Writer:
     """Writes fields by their types; symbols get names of their own as they come."""
 
@@ -124,7 +137,7 @@ class _Names(dict[sp.Symbol, str]):
 def _entry(symbol: sp.Symbol, name: str) -> dict[str, Any]:
     """A symbol's own name, class and assumptions, as far as they are not plain."""
     known = _assumed(frozenset(symbol.assumptions0.items()))
-    said = {} if symbol.name == name else {"name": symbol.name.encode("unicode_escape").decode()}
+    said: dict[str, Any] = {} if symbol.name == name else {"name": escaped(symbol.name)}
     if type(symbol) is not sp.Symbol:
         said["class"] = type(symbol).__name__.lower()
     if said or dict(known) != _PLAIN:
@@ -175,7 +188,7 @@ class _Reader:
 def _symbol(name: str, entry: Data) -> sp.Symbol:
     words = [str(word) for word in entry["is"]]
     known = {word.removeprefix("not "): not word.startswith("not ") for word in words}
-    own = str(entry["name"]).encode().decode("unicode_escape") if "name" in entry else name
+    own = unescaped(entry["name"]) if "name" in entry else name
     return _SYMBOLS[str(entry.get("class", "symbol"))](own, **known)
 
 
@@ -212,7 +225,7 @@ def _write_tuple(reducer: TupleReducer, writer: _Writer) -> dict[str, Any]:
         told["selection"] = {**plain, "absent": [writer.text(sp.sympify(e)) for e in chosen.absent]}
         if selecting(chosen) == reducer:
             return told
-    told["name"] = reducer.name.encode("unicode_escape").decode()
+    told["name"] = escaped(reducer.name)
     told["combined"] = [writer.text(e) for e in reducer.combined]
     return {**told, "identity": [writer.text(e) for e in reducer.identity]}
 
@@ -224,7 +237,7 @@ def _read_tuple(data: Data, reader: _Reader) -> TupleReducer:
         chosen = Selection(**plain, absent=tuple(map(reader.expression, data["selection"]["absent"])))
         if "combined" not in data:
             return selecting(chosen)
-    name = str(data["name"]).encode().decode("unicode_escape")
+    name = unescaped(data["name"])
     parts: list[Sequence[str]] = [data["combined"], data["identity"]]
     combined, identity = (tuple(map(reader.expression, texts)) for texts in parts)
     return TupleReducer(name, combined, identity, chosen)

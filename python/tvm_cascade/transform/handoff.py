@@ -16,7 +16,7 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.errors import InputError
-from tvm_cascade.steps.attribute import from_attribute, to_attribute
+from tvm_cascade.steps.attribute import escaped, from_attribute, to_attribute, unescaped
 from tvm_cascade.steps.program import StepProgram
 from tvm_cascade.transform.nest import ROLE
 
@@ -46,7 +46,7 @@ class CarriedFold:
 
 def carried_form(group: Group, program: StepProgram) -> dict[str, Any]:
     """A group's fold as plain data for the attribute; `program` is what its loop was emitted from."""
-    results = [name.encode("unicode_escape").decode() for name in group.names]
+    results = [escaped(name) for name in group.names]
     gauges = [str(reference.gauge) for reference in group.fold.references]
     inputs = [atom.symbol for atom in group.atoms.atoms.values()]
     return {"results": results, "gauges": gauges, "program": to_attribute(program, inputs)}
@@ -87,15 +87,15 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _carried(data: Any) -> CarriedFold:
-    if not isinstance(data, Mapping) or not {"results", "gauges", "program"} <= set(data):
-        hint = "fuse the original function again: this one was fused by another version"
-        raise InputError("results, gauges and steps of a fold", type(data).__name__, f"attribute {FUSED}", hint)
-    names = tuple(str(name).encode().decode("unicode_escape") for name in data["results"])
-    program = from_attribute(data["program"])
-    gauges = tuple(map(str, data["gauges"]))
-    if len(gauges) != len(program.moves):
-        raise InputError(f"{len(program.moves)} gauges", ", ".join(gauges) or "none", f"attribute {FUSED}")
-    return CarriedFold(names, gauges, program)
+    held = dict(data) if isinstance(data, Mapping) else {}
+    texts = [_listed(held.get(key)) for key in ("results", "gauges")]
+    if "program" not in held or not all(isinstance(text, str) for text in (*texts[0], *texts[1])):
+        hint = "fuse the original function again: this one was changed, or fused by another version"
+        raise InputError("results, gauges and steps of a fold", str(data)[:100], f"attribute {FUSED}", hint)
+    program = from_attribute(held["program"])
+    if len(texts[1]) != len(program.moves):
+        raise InputError(f"{len(program.moves)} gauges", ", ".join(texts[1]) or "none", f"attribute {FUSED}")
+    return CarriedFold(tuple(map(unescaped, texts[0])), tuple(texts[1]), program)
 
 
 def hand_to_tuner(func: tirx.PrimFunc) -> tirx.PrimFunc:
