@@ -84,6 +84,11 @@ OWN_TOLERANCES = {"allclose", "assert_allclose", "isclose", "approx", "assert_al
 FREE_TO_SAY = ("tests/algebra/", "tests/steps/", "tests/evaluate/", "tests/bench/test_timing.py")
 
 
+# The target that is current when a function runs is an input that no caller sees.
+AMBIENT = {"current", "target_or_current"}
+MAY_ASK_FOR_THE_TARGET = "python/tvm_cascade/devices/read.py"
+
+
 @dataclass(frozen=True)
 class Violation:
     """What breaks a rule, and where."""
@@ -262,6 +267,14 @@ def what_is_emitted_is_not_refused(tree: Tree) -> Iterator[Violation]:
             )
 
 
+def targets_are_handed_down(tree: Tree) -> Iterator[Violation]:
+    """Nothing asks TVM for the target around it but the one function for entries that TVM calls without a target."""
+    for module in (m for m in tree.modules if m.name != MAY_ASK_FOR_THE_TARGET):
+        for node in module.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in AMBIENT and ast.unparse(node.value).endswith("Target"):
+                yield module.breaks(f"Target.{node.attr}: take the target or the device", node.lineno)
+
+
 def files_are_short(tree: Tree) -> Iterator[Violation]:
     for source in tree.sources:
         if (lines := len(source.text.splitlines())) > MAX_FILE_LINES:
@@ -304,6 +317,7 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     loading_needs_no_optional_dependency,
     skeletons_are_named_in_their_table_alone,
     what_is_emitted_is_not_refused,
+    targets_are_handed_down,
     files_are_short,
     functions_fit_a_screen,
     folders_say_what_they_are,

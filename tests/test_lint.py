@@ -74,6 +74,10 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         },
         "tile/kernel.py:3: writes kernels and refuses: decide in the shape or the configuration",
     ),
+    "the target around a function": (
+        {"te/__init__.py": DOC, "te/a.py": "def f():\n    return tvm.target.Target.current()"},
+        "te/a.py:2: Target.current: take the target or the device",
+    ),
     "a compiler in the algebra": (
         {"algebra/__init__.py": DOC, "algebra/a.py": "def f():\n    import tvm"},
         "algebra/a.py:1: the algebra must not import tvm",
