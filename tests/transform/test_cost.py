@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
@@ -9,7 +11,7 @@ from tvm.ir import Expr
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.bench import suites, workloads
 from tvm_cascade.devices.cards import H200
-from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Decision, fuse_function
@@ -68,6 +70,14 @@ def test_a_declined_program_tells_both_times_and_is_fused_where_that_is_asked_fo
     assert declined.estimate is not None and str(declined.estimate) in declined.reason.detail
     assert "us unfused" in declined.reason.detail and "us fused" in declined.reason.detail
     assert decision(func, force=True).reason.verdict is Verdict.FUSED
+
+
+def test_a_core_with_a_slow_memory_gains_more_from_fusing() -> None:
+    """Rows of 256 KiB, which a core with small caches reads from memory for every pass."""
+    func = sized("softmax_stats", rows=64, length=65536)
+    quick, slow = (decision(func, Cpu(levels=levels)).estimate for levels in (((math.inf, 128.0),), ((math.inf, 2.0),)))
+    assert quick is not None and slow is not None
+    assert slow.ns_before / slow.ns_after > quick.ns_before / quick.ns_after > 1
 
 
 def test_prices_of_a_cpu_decide_nothing_for_a_gpu() -> None:

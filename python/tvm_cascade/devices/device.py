@@ -5,6 +5,7 @@ A device is handed down from where the target is known; nothing that chooses til
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,6 +33,7 @@ class Cpu:
     vector_bytes : of one vector register.
     vector_registers : their number.
     l1_bytes, l2_bytes : of the caches of one core.
+    levels : (bytes that fit, bytes per ns of one core) of each level of memory, nearest first; the last holds all.
     """
 
     name: str = ""
@@ -40,10 +42,15 @@ class Cpu:
     vector_registers: int = 16
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 2 * 1024 * 1024
+    levels: tuple[tuple[float, float], ...] = ((2e6, 128.0), (200e6, 27.0), (math.inf, 9.0))
 
     def lanes(self, dtype: str) -> int:
         """Elements of a dtype in one vector register."""
         return max(1, self.vector_bytes // tvm.DataType(dtype).itemsize)
+
+    def bytes_per_ns(self, held: float) -> float:
+        """Of one core, from the first level of memory that holds so many bytes."""
+        return next(speed for fits, speed in self.levels if held <= fits)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from tvm_cascade.analysis.inline import Inliner
 from tvm_cascade.analysis.passes import passes_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import reads_buffer
-from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.device import Cpu, Device
+from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.layout import lay_out, plan_loop
@@ -56,14 +57,15 @@ class Estimate:
 
 
 def estimate(program: Program, group: Group, options: FuseOptions, device: Device) -> Estimate:
-    """Both forms' passes, intermediates and time."""
+    """Both forms' passes, intermediates and time: on one core of the CPU, or of any CPU where the device is none."""
+    cpu = device if isinstance(device, Cpu) else ANY_CPU
     passes = passes_of(program, group)
     after = passes.after
     intermediates = [s for s in passes.inside if not program.is_param(s.buffer) and not _is_result(s, group)]
     kept = [s for s in intermediates if any(reads_buffer(a.value, s.buffer) for a in after) and s.reducer is not None]
     asked_for = {stage.name for stage in live_stages(program, [group], [[]])}
     plan = plan_loop(program, group, asked_for | {member.stage.name for member in group.members})
-    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers)
+    loop = LoopCost(lay_out(plan, _asked_for(program, group, after), options, device), plan.producers, cpu)
     inline = Inliner(program)
     stages = (*passes.inside, *after)
     return Estimate(
@@ -71,14 +73,14 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
         1 + len(after),
         sum(size_of(stage.buffer) for stage in intermediates),
         sum(size_of(stage.buffer) for stage in kept),
-        sum(_alone_ns(program, stage) for stage in stages),
-        loop.ns + sum(stage_ns((stage,), (inline(stage.value, stage.extents),)) for stage in after),
+        sum(_alone_ns(program, stage, cpu) for stage in stages),
+        loop.ns + sum(stage_ns((stage,), (inline(stage.value, stage.extents),), cpu) for stage in after),
     )
 
 
-def _alone_ns(program: Program, stage: Stage) -> float:
+def _alone_ns(program: Program, stage: Stage, cpu: Cpu) -> float:
     parts = program.together(stage)
-    return stage_ns(parts, [part.value for part in parts])
+    return stage_ns(parts, [part.value for part in parts], cpu)
 
 
 def _is_result(stage: Stage, group: Group) -> bool:

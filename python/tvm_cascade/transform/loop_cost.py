@@ -15,6 +15,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import loads_of, substitute, uses
+from tvm_cascade.devices.device import Cpu
 from tvm_cascade.transform.layout import Layout, contracts
 from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,
@@ -27,7 +28,6 @@ from tvm_cascade.transform.nest_cost import (
     overlapped_ns,
     product_ns,
     size_of,
-    speed_at,
     traffic_ns,
     vector_ns,
 )
@@ -58,8 +58,8 @@ TUPLE_NS = 3.5
 class LoopCost:
     """The price of one loop; `ns` is the whole."""
 
-    def __init__(self, layout: Layout, producers: Sequence[Producer]) -> None:
-        self.layout, self.producers = layout, producers
+    def __init__(self, layout: Layout, producers: Sequence[Producer], cpu: Cpu) -> None:
+        self.layout, self.producers, self.cpu = layout, producers, cpu
         self.group, self.dims, self.fold = layout.group, layout.dims, layout.group.fold
         self.length, self.tiles = _number(layout.tiling.length), _number(layout.tiling.total)
         self.products = [c for c in self.fold.components if contracts(c, self.dims)]
@@ -75,7 +75,7 @@ class LoopCost:
     @property
     def ns(self) -> float:
         """Time on one core."""
-        traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()])
+        traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()], self.cpu)
         products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
         folds = overlapped_ns(self._elements_ns() + self._folds_ns(), traffic)
         return (products + folds) * self.padding + self._state_ns()
@@ -192,7 +192,7 @@ class LoopCost:
         points = sum(self._points(c.lift) for c in self.products)
         width = points / math.prod(map(self._extent, self.layout.rows))
         held = (2 * self.block + self.layout.tiling.tile) * width * SUM_BYTES
-        return 3 * points * SUM_BYTES * self.tiles / speed_at(held)
+        return 3 * points * SUM_BYTES * self.tiles / self.cpu.bytes_per_ns(held)
 
 
 def _operations(expression: sp.Expr) -> int:

@@ -22,9 +22,7 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.product_axes import product_axes
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
-
-LEVELS: tuple[tuple[float, float], ...] = ((2e6, 128.0), (200e6, 27.0), (math.inf, 9.0))
-"""(bytes that fit, bytes per ns) of each level of memory, nearest first."""
+from tvm_cascade.devices.device import Cpu
 
 OVERLAP = 0.5
 """Part of the shorter of arithmetic and traffic that the longer does not hide."""
@@ -61,14 +59,9 @@ PAGES_AT_HAND, PAGE_BYTES, PAGE_NS = 256, 4096, 1.5
 """Pages that a reduction may visit in turn, their size, and the time that an element takes beyond."""
 
 
-def speed_at(held: float) -> float:
-    """Bytes per ns of the first level of memory that holds so many bytes."""
-    return next(speed for fits, speed in LEVELS if held <= fits)
-
-
-def traffic_ns(sizes: Sequence[int]) -> float:
-    """Time to move buffers once: together they stay in the first level that holds them all."""
-    return sum(sizes) / speed_at(sum(sizes))
+def traffic_ns(sizes: Sequence[int], cpu: Cpu) -> float:
+    """Time to move buffers once: together they stay in the first level of memory that holds them all."""
+    return sum(sizes) / cpu.bytes_per_ns(sum(sizes))
 
 
 def overlapped_ns(arithmetic: float, traffic: float) -> float:
@@ -127,7 +120,7 @@ def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | Non
     return Product(lanes, rows, tuple(loads[k] for k in axes.along))
 
 
-def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr]) -> float:
+def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu) -> float:
     """Time of a stage in a nest of its own; of several where a reduction is of tuples, whose parts share the nest."""
     stage, extents = parts[0], {v: int(e) for v, e in parts[0].extents.items()}
     points, last = math.prod(extents.values()), stage.indices[-1] if stage.indices else None
@@ -138,7 +131,7 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr]) -> float:
         return deep * product_ns(points, lookup(extents, product.rows), product.packed(extents))
     loads = distinct([load for value in values for load in loads_of(value)])
     written = [] if stage.reducer is not None else [size_of(stage.buffer)]
-    traffic = traffic_ns([size_of(load.source) for load in loads] + written)
+    traffic = traffic_ns([size_of(load.source) for load in loads] + written, cpu)
     if len(parts) > 1:
         return overlapped_ns(points * len(parts) * TUPLE_PART_NS, traffic)
     work = operations_of(values[0]) + ACCESS_OPERATIONS * (len(loads) + len(written)) + (stage.reducer is not None)
