@@ -20,7 +20,7 @@ from tvm_cascade.driver.explain import explain
 from tvm_cascade.errors import FoldError
 from tvm_cascade.proof.derive import derive
 
-from ..analysis.programs import array, disjunction, fold, program, total
+from ..analysis.programs import LENGTH, ROWS, array, disjunction, fold, program, total
 from ..tile.test_row_kernels import WARP
 from ..tile.test_row_kernels import assert_right as assert_row_right
 from .running import read
@@ -64,17 +64,17 @@ def xor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reducer]:
     yield REDUCERS["xor"]
 
 
-def summed_by_parity() -> tirx.PrimFunc:
+def summed_by_parity(rows: int = ROWS, length: int = LENGTH) -> tirx.PrimFunc:
     """x, b -> whether an odd number of b hold, whether any does, and Σ x where it is odd, Σ x² elsewhere."""
-    x, b = array("x"), array("b", dtype="bool")
+    x, b = array("x", rows, length), array("b", rows, length, dtype="bool")
     parity = te.comm_reducer(lambda p, q: tirx.bitwise_xor(p, q), lambda dtype: tirx.const(False, dtype), name="parity")
-    odd = fold("odd", lambda i, j: b[i, j], parity)
-    some = fold("some", lambda i, j: b[i, j], disjunction)
+    odd = fold("odd", lambda i, j: b[i, j], parity, length, (rows,))
+    some = fold("some", lambda i, j: b[i, j], disjunction, length, (rows,))
 
     def element(i: tirx.Var, j: tirx.Var) -> tirx.Expr:
         return tirx.if_then_else(odd[i], x[i, j], tirx.if_then_else(some[i], x[i, j] * x[i, j], -x[i, j]))
 
-    return program(x, b, odd, some, fold("summed", element, total))
+    return program(x, b, odd, some, fold("summed", element, total, length, (rows,)))
 
 
 @pytest.mark.parametrize("segments", [1, 3])
@@ -134,5 +134,5 @@ def test_elements_that_read_earlier_results_need_a_law(xor: Reducer) -> None:
 
 def test_a_kernel_for_a_gpu_folds_with_it(xor: Reducer) -> None:
     rng = np.random.default_rng(2)
-    inputs = [rng.standard_normal((4, 37)).astype("float32"), rng.random((4, 37)) < 0.5]
-    assert_row_right(summed_by_parity(), WARP, inputs=inputs)
+    inputs = [rng.standard_normal((2, 136)).astype("float32"), rng.random((2, 136)) < 0.5]
+    assert_row_right(summed_by_parity(2, 136), WARP, inputs=inputs)
