@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tvm import s_tir
 
+from tvm_cascade.analysis.tir import variables_of
 from tvm_cascade.devices.device import Cpu
 from tvm_cascade.schedule.cpu_tiling import TiledLoop, loops_after_tiling, tile_rows
 from tvm_cascade.schedule.dot import find_dot, schedule_dot, split_dot
@@ -140,8 +141,6 @@ class _LoopSchedule:
 
     @staticmethod
     def _same_in_all_tiles(plan: BlockPlan, access: Access) -> bool:
-        from tvm_cascade.analysis.tir import variables_of
-
         own = list(plan.variables.values())
         return all(any(v.same_as(o) for o in own) for index in access.indices for v in variables_of(index))
 

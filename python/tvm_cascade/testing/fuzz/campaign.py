@@ -21,6 +21,11 @@ from pathlib import Path
 from typing import Protocol
 
 from tvm_cascade.errors import InputError
+from tvm_cascade.testing.fuzz.algebra_trial import algebra_trial
+from tvm_cascade.testing.fuzz.gpu_trial import gpu_trial
+from tvm_cascade.testing.fuzz.grammar import draw
+from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
+from tvm_cascade.testing.fuzz.program_trial import program_trial
 from tvm_cascade.testing.fuzz.trial import Record
 
 TRIAL_SECONDS = 120.0
@@ -125,12 +130,6 @@ class State:
 
 def run_trial(task: Task) -> Record:
     """One trial, in this process."""
-    from tvm_cascade.testing.fuzz.algebra_trial import algebra_trial
-    from tvm_cascade.testing.fuzz.gpu_trial import gpu_trial
-    from tvm_cascade.testing.fuzz.grammar import draw
-    from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
-    from tvm_cascade.testing.fuzz.program_trial import program_trial
-
     kind, seed = task
     trials = {"algebra": algebra_trial, "program": program_trial, "gpu": gpu_trial, "ledger": ledger_trial}
     return trials[kind](draw(seed))
