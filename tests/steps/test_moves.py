@@ -77,6 +77,26 @@ def test_destinations_in_tir_are_those_in_numbers(dtype: str) -> None:
         np.testing.assert_array_equal(column, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_under_a_decay_goes_no_further_than_where_that_vanishes(dtype: str) -> None:
+    """Of the highest and the lowest number the difference is infinite, and so is its exponential: 0·inf is NaN."""
+    highest, decay = float(np.finfo(dtype).max), 0.5
+    pairs = [(5.0, 3.0), (highest, -highest), (-highest, highest), (1e6, 0.0)]
+    given, found = (tirx.decl_buffer((len(pairs), n), dtype, name=name) for n, name in ((2, "given"), (1, "found")))
+    move, kind = dataclasses.replace(EXACT, decay=decay), TirValues(dtype)
+    stores = [
+        tirx.BufferStore(found, displacement(move, *(tirx.BufferLoad(given, [k, j]) for j in range(2)), kind), [k, 0])
+        for k in range(len(pairs))
+    ]
+    func = tirx.PrimFunc([given, found], tirx.SeqStmt(stores)).with_attr("global_symbol", "main")
+    out = tvm.runtime.tensor(np.full((len(pairs), 1), np.nan, dtype))
+    tvm.compile(tvm.IRModule({"main": func}), target="llvm")["main"](tvm.runtime.tensor(np.array(pairs, dtype)), out)
+    near, far, back, further = out.numpy()[:, 0]
+    assert near == 2 and far == further == -back
+    with np.errstate(over="ignore"):
+        assert np.isfinite(far) and np.exp(-decay * far.astype(dtype)) * np.dtype(dtype).type(highest) < 1e-30
+
+
 def test_an_empty_state_stands_wherever_it_moves_to() -> None:
     kind = Float64()
     assert departure(5.0, 0.0, True, kind) == 5.0

@@ -1,4 +1,7 @@
-"""max and min of w·exp(x − u) with w of either sign: the best element may have the smallest exponent of all."""
+"""max and min of w·exp(x − u) with w of either sign: pairs of floats in a loop, and what they do at infinities.
+
+Digits on numbers are in `tests/algebra/test_best_product.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tvm.ir import Expr
 from ..analysis.programs import LENGTH, ROWS, Combine, array, fold, maximum, minimum, number, program, total
 from .running import Arrays, Unfused, read
 
-TILINGS = [(5, 1), (4, 3)]
+TILE, SEGMENTS = 4, 3
 
 
 def weighted(combine: Combine, scale: int = 1, kept: bool = False) -> tirx.PrimFunc:
@@ -45,21 +48,19 @@ def given(kind: str) -> Arrays:
     rng = np.random.default_rng(11)
     x = rng.uniform(-90, 90, (ROWS, LENGTH))
     w = rng.uniform(0.5, 2.0, (ROWS, LENGTH))
-    w *= {"positive": 1.0, "negative": -1.0, "of both signs": np.where(x > 0, 1.0, -1.0), "zeros": x < 0}[kind]
+    w *= {"of both signs": np.where(x > 0, 1.0, -1.0), "zeros": x < 0}[kind]
     y = np.broadcast_to(np.median(x, axis=1, keepdims=True) / LENGTH, x.shape)
     return [array.astype("float32") for array in (x, w, y)]
 
 
-@pytest.mark.parametrize("kind", ["positive", "negative", "of both signs", "zeros"])
+@pytest.mark.parametrize("kind", ["of both signs", "zeros"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_best_element_keeps_its_digits(name: str, kind: str) -> None:
-    for tile, segments in TILINGS:
-        unfused(name).check(given(kind), tile=tile, segments=segments)
+    unfused(name).check(given(kind), tile=TILE, segments=SEGMENTS)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_infinities_come_out_as_they_do_unfused(name: str) -> None:
     x, w, y = given("of both signs")
     x[0, 2], x[1, 3], w[2, 1] = -np.inf, np.inf, np.inf
-    for tile, segments in TILINGS:
-        unfused(name).check([x, w, y], tile=tile, segments=segments)
+    unfused(name).check([x, w, y], tile=TILE, segments=SEGMENTS)

