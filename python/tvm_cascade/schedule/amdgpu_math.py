@@ -3,6 +3,7 @@
     exp(x), log2(x), sqrt(x), …                ->   as they are: LLVM has instructions for them
     tanh(x), sigmoid(x), erf(x) in float32     ->   polynomials, as for vectors of a CPU (`vector_math`)
     the same in float16                        ->   in float32, rounded
+    exp(x), log(x), tanh(x), … in float64      ->   polynomials (`double_math`)
     pow(x, 3)                                  ->   x * x * x
 
 TVM's own tanh and erf there lose the digits of small arguments. Its other functions call libraries that are not there,
@@ -17,7 +18,8 @@ from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import call_name
 from tvm_cascade.errors import InputError
-from tvm_cascade.schedule.vector_math import vectorise_math
+from tvm_cascade.schedule.double_math import FLOAT64_FORMULAS
+from tvm_cascade.schedule.vector_math import Bindings, vectorise_math
 
 __all__ = ["lower_amdgpu_math"]
 
@@ -70,13 +72,17 @@ def _is_computed(call: ir.Call) -> bool:
     function, dtype = call_name(call), str(call.ty.dtype)
     if function == "pow":
         return _whole_exponent(call) is not None
-    return function in INSTRUCTIONS.get(dtype, ()) or (function in FORMULAS and dtype in _FORMULA_DTYPES)
+    formulas = FLOAT64_FORMULAS if dtype == "float64" else FORMULAS if dtype in _FORMULA_DTYPES else ()
+    return function in INSTRUCTIONS.get(dtype, ()) or function in formulas
 
 
 def _lowered(call: ir.Call) -> ir.Expr:
     function, dtype = call_name(call), str(call.ty.dtype) if isinstance(call.ty, ir.PrimType) else ""
     if function == "pow":
         return _product(call)
+    if function in FLOAT64_FORMULAS and dtype == "float64":
+        bind = Bindings()
+        return bind.around(FLOAT64_FORMULAS[function](call.args[0], bind))
     if function in FORMULAS and dtype == "float16":
         return ir.Call(call.op, [call.args[0].astype("float32")], ret_ty=ir.PrimType("float32")).astype(dtype)
     return call

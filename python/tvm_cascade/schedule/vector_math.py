@@ -113,7 +113,7 @@ _EXP_LEAST, _EXP_GREATEST = -87.5, 89.0
 _EXP2_LEAST, _EXP2_GREATEST = -126.0, 128.0
 
 
-class _Bindings:
+class Bindings:
     """Values that a formula uses more than once, to be computed once (`Let`), in order of definition."""
 
     def __init__(self) -> None:
@@ -130,7 +130,8 @@ class _Bindings:
         return result
 
 
-_Formula = Callable[[ir.Expr, _Bindings], ir.Expr]
+Formula = Callable[[ir.Expr, Bindings], ir.Expr]
+"""(argument, where to bind what is used more than once) -> the function's value."""
 
 
 def _f32(value: float) -> ir.Expr:
@@ -171,7 +172,7 @@ def _half_power_of_two(shifted: ir.Expr) -> ir.Expr:
     return _from_bits(_bits(shifted) << _i32(_MANTISSA_BITS))
 
 
-def _exp(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _exp(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(_clamp(x, _EXP_LEAST, _EXP_GREATEST))
     shifted = bind(_rounded(x * _f32(_LOG2_E) + _f32(_ROUND_TO_EXPONENT)))
     n = bind(shifted - _f32(_ROUND_TO_EXPONENT))
@@ -179,18 +180,18 @@ def _exp(x: ir.Expr, bind: _Bindings) -> ir.Expr:
     return _horner(_TWICE_EXP, f) * _half_power_of_two(shifted)
 
 
-def _exp2(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _exp2(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(_clamp(x, _EXP2_LEAST, _EXP2_GREATEST))
     shifted = bind(_rounded(x + _f32(_ROUND_TO_EXPONENT)))
     f = bind(x - (shifted - _f32(_ROUND_TO_EXPONENT)))
     return _horner(_TWICE_EXP2, f) * _half_power_of_two(shifted)
 
 
-def _sigmoid(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _sigmoid(x: ir.Expr, bind: Bindings) -> ir.Expr:
     return _f32(1.0) / (_f32(1.0) + _exp(-x, bind))
 
 
-def _split_exponent(x: ir.Expr, bind: _Bindings) -> tuple[ir.Expr, ir.Expr]:
+def _split_exponent(x: ir.Expr, bind: Bindings) -> tuple[ir.Expr, ir.Expr]:
     """(k, f) with x = 2^k·(1 + f) and 1 + f in [√½, √2), for finite x > 0, denormal or not."""
     denormal = x < _f32(_LEAST_NORMAL)
     bits = bind(_bits(tirx.Select(denormal, x * _f32(2.0**_MANTISSA_BITS), x)) - _i32(_BITS_OF_SQRT_HALF))
@@ -206,22 +207,22 @@ def _log_specials(x: ir.Expr, regular: ir.Expr) -> ir.Expr:
     return tirx.Select(x < _f32(math.inf), tirx.Select(x > _f32(0.0), regular, at_most_zero), x)
 
 
-def _log(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _log(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(x)
     k, f = _split_exponent(x, bind)
     correction = f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5)) + k * _f32(_LN2_LOW)
     return _log_specials(x, k * _f32(_LN2_HIGH) + (f + correction))
 
 
-def _log2(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _log2(x: ir.Expr, bind: Bindings) -> ir.Expr:
     x = bind(x)
     k, f = _split_exponent(x, bind)
     log_of_mantissa = f + f * f * (f * _horner(_LOG_TAIL, f) - _f32(0.5))
     return _log_specials(x, log_of_mantissa * _f32(_LOG2_E) + k)
 
 
-def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], saturates: float) -> _Formula:
-    def formula(x: ir.Expr, bind: _Bindings) -> ir.Expr:
+def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], saturates: float) -> Formula:
+    def formula(x: ir.Expr, bind: Bindings) -> ir.Expr:
         x = bind(_clamp(x, -saturates, saturates))
         square = bind(x * x)
         return _clamp(x * _horner(numerator, square) / _horner(denominator, square), -1.0, 1.0)
@@ -229,7 +230,7 @@ def _odd_rational(numerator: tuple[float, ...], denominator: tuple[float, ...], 
     return formula
 
 
-_FORMULAS: dict[str, _Formula] = {
+_FORMULAS: dict[str, Formula] = {
     "exp": _exp,
     "exp2": _exp2,
     "log": _log,
@@ -270,7 +271,7 @@ def vectorise_math(
         if namespace not in _NAMESPACES or name not in names or call.args[0].ty.dtype != "float32":
             return call
         replaced.add(name)
-        bind = _Bindings()
+        bind = Bindings()
         return bind.around(_FORMULAS[name](call.args[0], bind))
 
     lowered = lower_bfloat16(func)
