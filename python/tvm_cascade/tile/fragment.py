@@ -69,18 +69,6 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
         return len(list(iter(self)))
 
 
-def write(
-    expression: sp.Expr,
-    symbols: Symbols,
-    conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
-    exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
-) -> ir.Expr:
-    """A SymPy expression as TIR; `exp2` writes 2^x."""
-    printer = TilePrinter(symbols, DTYPE, conditions or {})
-    printer.exp2 = exp2
-    return printer(expression)
-
-
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
     """An expression over the frame at a place, with its loads from the kernel's own parameters.
 

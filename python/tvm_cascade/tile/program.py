@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 
 import sympy as sp
 from tvm import ir
@@ -19,6 +20,7 @@ from tvm import ir
 from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import formula
+from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.algebra.sum_law import NARROW_RANGE
@@ -68,6 +70,11 @@ class TileProgram:
     skip: tuple[ir.Expr, ...] = ()
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
+
+    @cached_property
+    def offsets(self) -> Offsets:
+        """Of components, references and results, by which sums are written."""
+        return Offsets.of_fold(self.stream.fold)
 
     @property
     def uneven(self) -> bool:

@@ -27,11 +27,11 @@ from tvm_cascade.tile.fragment import (
     QUAD,
     ROWS,
     Symbols,
+    TilePrinter,
     as_number,
     integer_line,
     placed,
     register_index,
-    write,
 )
 from tvm_cascade.tile.merge.lanes import exchanged, in_no_lane
 from tvm_cascade.tile.near_zero import NEAR, NearZero, bits_of
@@ -132,7 +132,7 @@ class RowFold:
             self.scores, register_index(j, r, e),
             sum(
                 (line.at(j, r, e) for line in lines),
-                write(rest, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
+                self.write(rest, self._at(tile, j, r, e, SCORE), self._conditions(tile, j, r, e)),
             ),
         ))  # fmt: skip
 
@@ -146,7 +146,7 @@ class RowFold:
             if apart is None or slope == 0 or slope.free_symbols & {SCORE, *self.program.position_inputs}:
                 continue
             rest = sp.expand(rest - slope * symbol)
-            rates = [write(slope, self._row(r, tile, before=False)) for r in ROWS]
+            rates = [self.write(slope, self._row(r, tile, before=False)) for r in ROWS]
             numbers = [self._number_at(expression, base, r) for r in ROWS]
             starts = tuple(bind("line_start", rate * number) for rate, number in zip(rates, numbers, strict=True))
             steps = tuple(bind("line_step", rate * tirx.const(float(apart), DTYPE)) for rate in rates)
@@ -178,7 +178,7 @@ class RowFold:
     def _constant(self, value: sp.Expr, row: int) -> ir.Expr:
         """A number, or what a row has read of the program's parameters."""
         if not value.is_number:
-            return write(value, self._row(row, None, before=False))
+            return self.write(value, self._row(row, None, before=False))
         return tirx.const(float(np.float32(float(value))), DTYPE)  # SymPy's decimals of the lowest are below
 
     def row_input(self, expression: ir.Expr, row: int) -> ir.Expr:
@@ -212,7 +212,7 @@ class RowFold:
             self._reduce(step, tile, guarded)
         elif isinstance(step, Shift):
             for r in ROWS:
-                self.shifted[step.component, r] = write(step.expression, self._before(step.component, r, tile))
+                self.shifted[step.component, r] = self.write(step.expression, self._before(step.component, r, tile))
         elif isinstance(step, Combine):
             for component, reducer in step.combined:
                 for r in ROWS:
@@ -223,7 +223,7 @@ class RowFold:
         elif isinstance(step, (Scale, Hoisted)):
             for r in ROWS:
                 symbols = self._row(r, tile, before=isinstance(step, Scale))
-                self.set(step.symbol, r, write(step.expression, symbols))
+                self.set(step.symbol, r, self.write(step.expression, symbols))
         elif isinstance(step, RegisterElement):
             self._element(step, tile)
 
@@ -275,7 +275,19 @@ class RowFold:
         self, shift: sp.Expr, row: int, tile: ir.Expr, accumulators: Mapping[sp.Symbol, ir.Expr]
     ) -> ir.Expr:
         """The shift of a product's component at one register of the accumulators."""
-        return write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
+        return self.write(shift, Symbols(accumulators, self._row(row, tile, before=True)))
+
+    def write(
+        self,
+        expression: sp.Expr,
+        symbols: Symbols,
+        conditions: Mapping[sp.Symbol, ir.Expr] | None = None,
+        exp2: Callable[[ir.Expr], ir.Expr] = tirx.exp2,
+    ) -> ir.Expr:
+        """An expression over registers as TIR; `exp2` writes 2^x."""
+        printer = TilePrinter(symbols, DTYPE, conditions or {}, self.program.offsets)
+        printer.exp2 = exp2
+        return printer(expression)
 
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
         """Something for every register of the tile."""
@@ -291,7 +303,7 @@ class RowFold:
             put(parts, k, identity_of(step.reducer, DTYPE))
 
         def one(j: ir.Expr, r: int, e: int) -> None:
-            lift = write(step.lift, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
+            lift = self.write(step.lift, self._at(tile, j, r, e, REGISTER), self._conditions(tile, j, r, e))
             if guarded:
                 lift = tirx.Select(self._exists(tile, j, e), lift, identity_of(step.reducer, DTYPE))
             put(parts, 2 * r + e, combine(parts[2 * r + e], lift))
@@ -303,13 +315,13 @@ class RowFold:
                 self.set(_partial(step.component), r, whole)
                 whole = exchanged(self.values[_partial(step.component)][r], combine, QUAD)
             inner = Symbols({PARTIAL: whole}, self._row(r, tile, before=False))
-            self.set(_partial(step.component), r, write(step.outer, inner))
+            self.set(_partial(step.component), r, self.write(step.outer, inner))
 
     def _move(self, step: Move, tile: ir.Expr, first: bool) -> None:
         kind = TirValues(DTYPE)
         for r in ROWS:
             stay = self.values[step.moved][r]
-            value = write(step.value, self._row(r, tile, before=False))
+            value = self.write(step.value, self._row(r, tile, before=False))
             new = T.Bind(destination(step, value, stay, first, kind))
             old = T.Bind(departure(new, stay, first, kind))
             self.set(step.step, r, displacement(step, new, old, kind))
@@ -323,7 +335,7 @@ class RowFold:
         def one(j: ir.Expr, r: int, e: int) -> None:
             symbols = self._at(tile, j, r, e, REGISTER)
             exp2 = partial(shared_exp2, share=self.polynomial, step=j, of_step=2 * r + e)
-            value = write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
+            value = self.write(step.expression, symbols, self._conditions(tile, j, r, e), exp2)
             put(target, register_index(j, r, e), value)
 
         self._each(one)

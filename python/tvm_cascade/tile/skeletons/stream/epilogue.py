@@ -11,7 +11,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed, write
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
@@ -127,7 +127,7 @@ class Epilogue:
         for result, expression in self.stream.fold.finish.items():
             if not expression.free_symbols & wide:
                 for r in ROWS:
-                    self.rows.set(result, r, write(expression, self.rows.row_symbols(r)))
+                    self.rows.set(result, r, self.rows.write(expression, self.rows.row_symbols(r)))
                 continue
             wide.add(result)
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
@@ -138,7 +138,7 @@ class Epilogue:
             if power.exp == -1 and not power.free_symbols & products:
                 symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
                 for r in ROWS:
-                    self.rows.set(symbol, r, write(power, self.rows.row_symbols(r)))
+                    self.rows.set(symbol, r, self.rows.write(power, self.rows.row_symbols(r)))
                 expression = expression.xreplace({power: symbol})
         return expression
 
@@ -152,7 +152,7 @@ class Epilogue:
             member = member_at(self.stream.group, load)
             if member is None:
                 return load
-            return write(self.finish.get(member.result, member.result), symbols)
+            return self.rows.write(self.finish.get(member.result, member.result), symbols)
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
         free = self._free(output)
