@@ -58,6 +58,7 @@ class Mutant:
 PACKAGE = "python/tvm_cascade"
 MOVES = ("tests/steps/test_moves.py",)
 MERGES = ("tests/transform/test_segments.py", "tests/transform/test_gauges.py")
+NUMBERS = ("tests/transform/test_fused_numbers.py",)
 TILE_MERGES = ("tests/tile/test_merge_levels.py", "tests/tile/test_row_folds.py", "tests/tile/test_row_kernels.py")
 PROOFS = ("tests/fuzz/test_corrupted_folds.py", "tests/algebra/test_proofs.py")
 
@@ -112,11 +113,18 @@ MUTANTS = (
         MOVES,
     ),
     Mutant(
-        "segments without positions stand where they started",
+        "what a reference does where it has no value is left out",
+        f"{PACKAGE}/steps/move.py",
+        "return move.guarded or move.rule is Rule.LAZY",
+        "return False",
+        NUMBERS,
+    ),
+    Mutant(
+        "segments stand at the start",
         f"{PACKAGE}/transform/merge.py",
-        "own = tirx.Select(empty, none, self.slots.read(step.reference, at))",
-        "own = self.slots.read(step.reference, at)",
-        MERGES,
+        "destination(step, value, stay, empty, TirValues(dtype))",
+        "destination(step, value, tirx.const(step.start, dtype), empty, TirValues(dtype))",
+        NUMBERS,
     ),
     Mutant(
         "holders without positions stand where they started",

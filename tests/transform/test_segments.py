@@ -1,4 +1,4 @@
-"""Segments of the axis, some of them without a position, merged at one reference by every rule of movement."""
+"""Segments of the axis, merged at one reference by every rule of movement."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .running import Unfused, build
 
 RULES = ("exact", "lazy", "power_of_two")
 TILINGS = [(4, 7), (16, 2)]
-"""(tile, segments): of the first, two segments lie past the end."""
+"""(tile, segments): of ten tiles seven segments are asked for, and five made, so that none is empty."""
 
 
 def log_ratios() -> tirx.PrimFunc:
