@@ -12,15 +12,19 @@ from tvm import s_tir, tirx
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
+from tvm_cascade.devices.read import device_of
+from tvm_cascade.driver.backend import Goal, Lowered
+from tvm_cascade.driver.gpu import gpu_options, lower_gpu
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.schedule.roles import read_fused_loops
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.fuse_function import AsItIs, fuse_function
 from tvm_cascade.transform.handoff import FUSED, carried_folds
 from tvm_cascade.transform.nest import AXES, ROLE
 
 from .fused_programs import attention
+from .gpu_programs import TARGET as GPU_TARGET
 from .gpu_programs import scheduled as scheduled_gpu
 from .test_cpu import scheduled as scheduled_cpu
 from .test_gpu import ONE_OF_EACH
@@ -138,6 +142,19 @@ def of_another_version(func: tirx.PrimFunc) -> tirx.PrimFunc:
 def without_names(func: tirx.PrimFunc) -> tirx.PrimFunc:
     (fold,) = func.attrs[FUSED]
     return func.with_attr(FUSED, [{**dict(fold), "results": 2}])
+
+
+def lowered_for_gpu(func: tirx.PrimFunc) -> Lowered:
+    options = gpu_options(FuseOptions())
+    return lower_gpu(fuse_function(func, options), "main", Goal(GPU_TARGET, device_of(GPU_TARGET), options))
+
+
+def test_a_fused_function_that_was_parsed_is_scheduled_for_a_gpu(stats: tirx.PrimFunc) -> None:
+    found = lowered_for_gpu(through_text(stats))
+    assert not isinstance(found.chosen, AsItIs)
+    tvm.ir.assert_structural_equal(found.func.body, scheduled_gpu(stats).body)
+    changed = lowered_for_gpu(through_text(without_a_step(stats)))
+    assert isinstance(changed.chosen, AsItIs) and "a share before its shift" in str(changed.chosen)
 
 
 CHANGED = {

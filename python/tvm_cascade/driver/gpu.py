@@ -16,6 +16,7 @@ from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.tile.select import select_kernel
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 SCHEDULED = "tirx.is_scheduled"
 """Function attribute: passes that schedule what nobody has, such as dlight's, leave the function as it is."""
@@ -32,7 +33,8 @@ def gpu_options(options: FuseOptions) -> FuseOptions:
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     """A function for a GPU as it goes into code generation; and its kernel, or why it has none."""
     func, options = outcome.func, goal.options
-    if not options.schedule or is_scheduled(outcome.readable) or outcome.program is None:
+    readable = outcome.program is not None or is_fused(func)
+    if not options.schedule or is_scheduled(outcome.readable) or not readable:
         alone = launch_serial(func) if options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
     if not goal.fuse:
@@ -49,6 +51,7 @@ def _lowered(outcome: Outcome, name: str, goal: Goal) -> Lowered:
         return Lowered(round_float8(chosen.func), chosen)
     func = round_float8(outcome.readable)
     try:
+        carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
         schedule = s_tir.Schedule(private_copy(func))
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
