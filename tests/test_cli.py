@@ -75,6 +75,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_run_explains_checks_and_times_every_form() -> None:
     done = command("run", "attention", "--small", "--force")
     assert done.returncode == 0, done.stderr
@@ -115,6 +116,7 @@ def test_explain_prints_a_workloads_explanation(capsys: pytest.CaptureFixture[st
     assert printed.startswith("variance: fused: mean_sum, moment") and "merge" in printed
 
 
+@pytest.mark.slow
 def test_explain_reads_every_function_of_a_python_file(program: Path) -> None:
     done = command("explain", str(program), "--json")
     assert done.returncode == 0, done.stderr

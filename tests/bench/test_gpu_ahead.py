@@ -56,6 +56,7 @@ def test_other_shapes_are_not_taken_for_it() -> None:
         ahead._with(ready, OURS, refused)(other)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_what_fails_ahead_is_left_to_the_bench() -> None:
     """There is no GPU: the process cannot compile, and the row is prepared as ever."""

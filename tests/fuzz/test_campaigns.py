@@ -131,6 +131,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.values())
 def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
     record = run_trial(("program", seed))
