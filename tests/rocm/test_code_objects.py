@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from tvm import te
+from tvm import s_tir, te, tirx
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
@@ -135,3 +135,32 @@ def test_function_that_the_card_does_not_compute(unfused: bool) -> None:
     func = te.create_prim_func([x, te.compute((64,), lambda i: te.sin(x[i]), name="y")])
     with pytest.raises(InputError, match=r"`sin` of float64(.|\n)*function `main`"):
         (compile_unfused if unfused else tvm_cascade.compile)(func, target=target_of())
+
+
+def reversed_by_one_block(length: int, threads: int) -> tirx.PrimFunc:
+    """A scheduled function that turns its input around in shared memory."""
+    x = te.placeholder((length,), "float32", name="x")
+    held = te.compute((length,), lambda i: x[i], name="held")
+    sch = s_tir.Schedule(te.create_prim_func([x, te.compute((length,), lambda i: held[length - 1 - i], name="y")]))
+    blocks = [sch.get_sblock(name) for name in ("held", "y")]
+    whole = sch.add_unit_loop(sch.get_loops(blocks[1])[0])
+    sch.compute_at(blocks[0], whole)
+    sch.set_scope(blocks[0], 0, "shared")
+    sch.bind(whole, "blockIdx.x")
+    for block in blocks:
+        _, lane = sch.split(sch.get_loops(block)[-1], [None, threads])
+        sch.bind(lane, "threadIdx.x")
+    return sch.mod["main"]
+
+
+@needs_lld
+@pytest.mark.parametrize(
+    ("length", "threads", "message"),
+    [
+        (32768, 64, "at most 65536 bytes of shared memory of a block\n  found 131072"),
+        (1024, 512, "at most 256 threads"),
+    ],
+)
+def test_blocks_that_the_card_does_not_run(length: int, threads: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tvm_cascade.compile(reversed_by_one_block(length, threads), target=target_of())

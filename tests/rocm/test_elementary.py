@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, tuple[Callable[[ir.Expr], ir.Expr], Callable[[mpmath.mpf], 
     "inverse_square": (lambda x: tirx.power(x, tirx.const(-2.0, x.ty.dtype)), lambda x: x**-2),
 }
 EPSILONS = 10
-"""Error, in distances of the exact number to the next; those of 1 for smaller ones of the narrower dtypes."""
+"""Relative error, in distances of 1 to the next number of the dtype."""
 
 
 def program(dtype: str, functions: dict[str, Callable[[ir.Expr], ir.Expr]], length: int = len(X)) -> tirx.PrimFunc:

@@ -10,6 +10,7 @@ What TVM 0.27 would get wrong on the way, and what is done about it:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +18,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
-from tvm_cascade.errors import CompilerError, RewriteError
+from tvm_cascade.errors import CascadeError, CompilerError, InputError, RewriteError
 from tvm_cascade.native.linker import link_code_object, required_lld
 
 _PIPELINE = "tvm_cascade_rocm"
@@ -37,22 +39,24 @@ def generate_rocm(mod: tvm.IRModule, target: Target, _fast_math: bool) -> tvm.ru
     ------
     CompilerError
         When there is no LLD, or it fails.
+    InputError
+        When a kernel has more shared memory than a block may.
     RewriteError
         When TVM takes a pointer to one memory for one to another.
     """
     required_lld()
-    failures: list[CompilerError] = []
+    failures: list[CascadeError] = []  # TVM makes others of the errors that it passes on
 
     def link(relocatable: bytes) -> bytes:
         try:
             return link_code_object(relocatable)
-        except CompilerError as failure:  # TVM makes a RuntimeError of it
+        except CompilerError as failure:
             failures.append(failure)
             raise
 
     try:
         with target, rocm_tools(link):
-            built = tvm.compile(mod, target=target, tir_pipeline=register_rocm_pipeline())
+            built = tvm.compile(mod, target=target, tir_pipeline=register_rocm_pipeline(failures))
     except Exception as error:
         if failures:
             raise failures[0] from error
@@ -70,13 +74,19 @@ def with_waits(target: Target) -> Target:
     return Target({**described, "mattr": list(features)}, host=target.host)
 
 
-def register_rocm_pipeline() -> str:
-    """Registers TVM's lowering without views of shared memory with TVM, and gives its name; again is no harm."""
-    compilation_pipeline.register_tir_pipeline(_PIPELINE, _without_views)
+def register_rocm_pipeline(failures: list[CascadeError] | None = None) -> str:
+    """Registers TVM's lowering without views of shared memory with TVM, and gives its name; again is no harm.
+
+    Parameters
+    ----------
+    failures : where errors are noted that end it.
+    """
+    noted = [] if failures is None else failures
+    compilation_pipeline.register_tir_pipeline(_PIPELINE, lambda: _without_views(noted))
     return _PIPELINE
 
 
-def _without_views() -> tuple[Any, Any, Any]:
+def _without_views(failures: list[CascadeError]) -> tuple[Any, Any, Any]:
     s_tir, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("s_tir")
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_cascade.RocmPipeline")
@@ -84,7 +94,51 @@ def _without_views() -> tuple[Any, Any, Any]:
         with tvm.transform.PassContext(config={**context.config, "tirx.disable_storage_rewrite": True}):
             return s_tir(mod)
 
-    return lower, finish_host, finish_device
+    @tirx.transform.prim_func_pass(opt_level=0, name="tvm_cascade.CheckBlocks")
+    def check(func: tirx.PrimFunc, _mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
+        for attribute, (what, taken) in _LIMITS.items():
+            most, found = int(func.attrs["target"].attrs[attribute]), taken(func)
+            if found > most:
+                where, hint = (
+                    f"kernel `{func.attrs['global_symbol']}`",
+                    "cut it for smaller blocks, or do not schedule it",
+                )
+                failures.append(InputError(f"at most {most} {what} of a block", str(found), where, hint))
+                raise failures[-1]
+        return func
+
+    def finish() -> tvm.transform.Pass:
+        return tvm.ir.transform.Sequential([check, finish_device()])
+
+    return lower, finish_host, finish
+
+
+def _shared_bytes(kernel: tirx.PrimFunc) -> int:
+    made: list[tirx.AllocBuffer] = []
+    tvm_ffi.structural_walk(kernel.body, (tirx.AllocBuffer, made.append))
+    shared = [statement.buffer for statement in made if statement.buffer.scope().startswith("shared")]
+    return sum(
+        math.prod(int(extent) for extent in buffer.ty.shape) * tvm.DataType(str(buffer.ty.dtype)).itemsize
+        for buffer in shared
+    )
+
+
+def _threads(kernel: tirx.PrimFunc) -> int:
+    found: dict[str, int] = {}
+
+    def note(statement: tirx.AttrStmt) -> None:
+        if statement.attr_key == "thread_extent" and statement.node.thread_tag.startswith("threadIdx"):
+            found[str(statement.node.thread_tag)] = int(statement.value)
+
+    tvm_ffi.structural_walk(kernel.body, (tirx.AttrStmt, note))
+    return math.prod(found.values())
+
+
+_LIMITS: dict[str, tuple[str, Callable[[tirx.PrimFunc], int]]] = {
+    "max_shared_memory_per_block": ("bytes of shared memory", _shared_bytes),  # LLVM would end the process
+    "max_num_threads": ("threads", _threads),  # that the code object is made for
+}
+"""By attribute of the target, what a kernel may have so much of, and how much it has."""
 
 
 @contextmanager
