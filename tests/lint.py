@@ -158,7 +158,7 @@ class Module(Source):
 
 @dataclass(frozen=True)
 class Tree:
-    """The files of a checkout: those of the package, and all that are held to length."""
+    """The files of a checkout: those of the package, and all whose length is checked."""
 
     modules: list[Module]
     sources: list[Source]

@@ -47,8 +47,8 @@ def test_the_callers_module_stays_as_it_was(chosen: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(compilation, "generate", lambda mod, *_: mod)
     for name, func in SETS[chosen]().items():
         mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-        held, text, copy = mod["main"], mod.script(), tvm.ir.load_json(tvm.ir.save_json(mod))
+        given, text, copy = mod["main"], mod.script(), tvm.ir.load_json(tvm.ir.save_json(mod))
         for entry, call in ENTRIES.items():
             call(mod)
             assert mod.script() == text, f"{entry} changed {name}"
-            assert mod["main"].same_as(held) and tvm_ffi.structural_equal(mod, copy), f"{entry} changed {name}"
+            assert mod["main"].same_as(given) and tvm_ffi.structural_equal(mod, copy), f"{entry} changed {name}"

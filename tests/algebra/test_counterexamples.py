@@ -46,10 +46,10 @@ def test_a_result_that_the_element_does_not_read_may_be_out_of_range() -> None:
 @pytest.mark.parametrize("element", [absolute(x - s), (x - s) ** 2], ids=["distance", "square"])
 def test_each_shown_position_decides_at_its_own_result_which_the_shown_data_have(element: sp.Expr) -> None:
     found = shown(MEAN_SUM, (o, MIN, element))
-    (_, values), (_, held) = found.at
+    (_, values), (_, totals) = found.at
     function = sp.lambdify((x, s), element)
-    assert len(values) == len(held) == len(found.data) == 7
-    for k, (total, data) in enumerate(zip(held, found.data, strict=True)):
+    assert len(values) == len(totals) == len(found.data) == 7
+    for k, (total, data) in enumerate(zip(totals, found.data, strict=True)):
         ((name, elements),) = data
         assert name == "x" and elements[:7] == values and sum(elements) == pytest.approx(total, rel=1e-9)
         at = [function(value, total) for value in values]

@@ -87,8 +87,8 @@ def test_each_shown_position_alone_decides_the_result_at_its_own_value(name: str
     element = source.reductions[-1].element
     rows = [{e: values[str(e)][k] for e in source.elements if str(e) in values} for k in range(7)]
     assert shown.outcomes == (7, 6) and len(values["s"]) == 7
-    for k, held in enumerate(values["s"]):
-        found = [float(element.subs({**row, s: held})) for row in rows]
+    for k, result in enumerate(values["s"]):
+        found = [float(element.subs({**row, s: result})) for row in rows]
         assert found.index(max(found)) == k
 
 

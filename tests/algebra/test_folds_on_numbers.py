@@ -82,7 +82,7 @@ def test_an_exponential_about_the_mean_is_bounded_by_a_maximum_of_its_own() -> N
     [("softmax", -np.inf), ("softmax_times_values", -np.inf), ("softmax_of_minimum", np.inf)],
 )
 def test_identities_before_the_first_number_leave_no_trace(name: str, first: float) -> None:
-    """A masked prefix is held at the lowest number, as programs hold it, and is then moved to a real reference."""
+    """A masked prefix has the lowest number as reference, as in programs, and is then moved to a real reference."""
     fold, source = fold_of(name), FUSABLE[name]()
     lowest = float(np.copysign(np.finfo(np.float64).max, first))
     drawn = rows_of(source, np.random.default_rng(2))

@@ -106,7 +106,7 @@ def test_two_quantities_that_meet_leave_no_singular_shift() -> None:
         assert numeric.scattered(rows, random.Random(0))[o] == 0
 
 
-def test_what_its_own_mask_excludes_is_not_held() -> None:
+def test_what_its_own_mask_excludes_is_not_kept() -> None:
     """keep·(1 − keep) is 0, whatever stands beside it: an exponential there would overflow for nothing."""
     fold = derive(LAWFUL["a mask under itself"])
     assert isinstance(fold, Fold)

@@ -57,7 +57,7 @@ def test_a_shift_by_a_parameter_moves_no_reference() -> None:
     assert p not in reference.value.free_symbols
 
 
-def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
+def test_a_logarithm_of_a_ratio_to_an_extremum_is_relative_to_its_scale() -> None:
     cascade = Cascade([Reduction(a, MAX, positive), Reduction(b, SUM, w * sp.log(positive / a))], [positive, w])
     fold = derive(cascade)
     assert isinstance(fold, Fold)
@@ -80,7 +80,7 @@ def test_a_logarithm_of_a_ratio_to_an_extremum_is_held_at_its_scale() -> None:
     ],
     ids=["line", "two scales", "plane", "two lines", "points", "signed points", "differences", "scale"],
 )
-def test_what_results_weigh_against_each_other_is_held_about_a_line(element: sp.Expr, lines: int) -> None:
+def test_what_results_weigh_against_each_other_is_centred_on_a_line(element: sp.Expr, lines: int) -> None:
     totals = [Reduction(a, SUM, y * x), Reduction(b, SUM, y * w)]
     assert ranges(*totals, Reduction(c, SUM, element)).count(Range.FITTED) == lines
 
@@ -232,7 +232,7 @@ def test_a_factor_that_is_0_or_1_drops_nothing() -> None:
     assert [component.lift for component in fold.components if component.reducer is MAX] == [x**2]
 
 
-def test_a_product_is_held_at_the_geometric_mean_of_what_is_multiplied() -> None:
+def test_a_product_is_relative_to_the_geometric_mean_of_what_is_multiplied() -> None:
     fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, PROD, y / a)], [x, y]), meaning={LENGTH: sp.Integer(40)})
     assert isinstance(fold, Fold)
     (reference,) = fold.references

@@ -102,7 +102,7 @@ class _Wrapper:
         return q
 
 
-def test_our_rows_fill_an_output_that_held_nan() -> None:
+def test_our_rows_fill_an_output_that_was_nan() -> None:
     job = problem("PF_GLOBAL")
 
     def add(q: Any, k: Any, v: Any, output: Any) -> None:

@@ -98,7 +98,7 @@ def test_every_row_is_told_and_only_right_ones_are_timed(report: GpuReport) -> N
     assert report.sound, "a peer's failure is none of ours"
 
 
-def test_ours_is_also_run_again_and_held_against_the_oracle(report: GpuReport) -> None:
+def test_ours_is_also_run_again_and_compared_with_the_oracle(report: GpuReport) -> None:
     right, own = report.rows[0], report.rows[-1]
     assert (right.reruns_equal, right.oracle_error) == (None, None)
     assert own.reruns_equal is True

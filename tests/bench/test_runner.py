@@ -215,9 +215,9 @@ def test_the_papers_suites_hold_every_program() -> None:
 
 
 def test_the_suite_for_cpus_holds_every_workload() -> None:
-    held = [(entry.workload.family, entry.workload.dtype, entry.workload.shape) for entry in suites.entries("cpu")]
+    measured = [(entry.workload.family, entry.workload.dtype, entry.workload.shape) for entry in suites.entries("cpu")]
     twins = [workloads.get(name).cpu for name in workloads.names()]
-    assert not [twin.name for twin in twins if (twin.family, twin.dtype, twin.shape) not in held]
+    assert not [twin.name for twin in twins if (twin.family, twin.dtype, twin.shape) not in measured]
 
 
 def test_every_workload_of_cpu_has_goals() -> None:

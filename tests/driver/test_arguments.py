@@ -43,9 +43,9 @@ def result() -> np.ndarray:
 def unaligned(array: np.ndarray) -> np.ndarray:
     memory = np.zeros(array.nbytes + 128, "uint8")
     start = -memory.ctypes.data % 64 + 4
-    held = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    held[...] = array
-    return held
+    arrays = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    arrays[...] = array
+    return arrays
 
 
 LAYOUTS = {
@@ -82,11 +82,11 @@ def test_an_input_may_be_read_only_and_an_output_may_not(doubled: Compiled) -> N
 
 def test_arrays_without_elements(of_any_length: Compiled) -> None:
     """NumPy gives them a heap address that may be unaligned, and strides that TVM rejects."""
-    held = [np.zeros((0, COLUMNS), "float32") for _ in range(40)]
-    held += [np.zeros((ROWS, 0), "float32").reshape(0, COLUMNS) for _ in range(8)]
-    for array in held:
+    arrays = [np.zeros((0, COLUMNS), "float32") for _ in range(40)]
+    arrays += [np.zeros((ROWS, 0), "float32").reshape(0, COLUMNS) for _ in range(8)]
+    for array in arrays:
         of_any_length(array, np.zeros((0, COLUMNS), "float32"))
-    of_any_length(tvm.runtime.tensor(held[0]), tvm.runtime.tensor(held[0]))
+    of_any_length(tvm.runtime.tensor(arrays[0]), tvm.runtime.tensor(arrays[0]))
 
 
 WRONG = {

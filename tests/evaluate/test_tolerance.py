@@ -102,7 +102,7 @@ def test_an_exact_zero_has_to_be_zero():
 U = float(np.finfo(np.float32).smallest_normal)
 
 
-def test_what_the_terms_of_a_sum_may_lose_to_flushing_is_no_error_where_nothing_can_be_held():
+def test_what_the_terms_of_a_sum_may_lose_to_flushing_is_no_error_where_nothing_can_be_represented():
     assert check(np.full(8, 16 * U), np.zeros(8), length=4096, dtype="float32").ok
     assert check(np.full(8, 16 * U), np.full(8, U / 9), length=4096, dtype="float32").ok
     assert not check(np.full(8, 16 * U), np.zeros(8), length=64, dtype="float32").ok
@@ -111,7 +111,7 @@ def test_what_the_terms_of_a_sum_may_lose_to_flushing_is_no_error_where_nothing_
     assert not check(np.full(8, 16 * U), np.zeros(8), length=4096, dtype="float64").ok
 
 
-def test_flushed_terms_excuse_nothing_where_digits_can_be_held():
+def test_flushed_terms_excuse_nothing_where_digits_can_be_represented():
     """Values of sixteen times the smallest normal number: zero, their mean and their shuffle are all wrong."""
     exact = 16 * U * np.random.default_rng(0).standard_normal(64)
     assert rejects(exact, 4096, "float32", dropped=0.75 * exact) == []

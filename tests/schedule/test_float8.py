@@ -71,7 +71,7 @@ def test_a_float64_beside_a_tie_is_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("dtype", KINDS)
-def test_a_reference_held_in_float8_is_read_wherever_it_is_used(dtype: str) -> None:
+def test_a_reference_stored_in_float8_is_read_wherever_it_is_used(dtype: str) -> None:
     """TVM does not lower float8 in what a let is bound to: the maximum that others are measured from stands in one."""
     x = te.placeholder((4, 37), dtype, name="x")
     axes = [te.reduce_axis((0, 37), name) for name in "jk"]

@@ -105,7 +105,7 @@ def test_an_empty_state_stands_wherever_it_moves_to() -> None:
 
 
 def weighted_mean() -> NumericSteps:
-    """Σ w and Σ w·x, held at a guarded reference w_0·x/w_0; and Σ exp(x − c) there."""
+    """Σ w and Σ w·x, at a guarded reference w_0·x/w_0; and Σ exp(x − c) there."""
     w, value = sp.symbols("w x", real=True)
     total, first, mass = sp.symbols("total first mass", real=True)
     move = dataclasses.replace(GUARDED, value=first / total)

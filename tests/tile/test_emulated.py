@@ -154,8 +154,8 @@ def assert_fold_right(
 ) -> None:
     """The fold's program over normal values, one of K replaced."""
     func, rounded = folds.program(fold, dtype), folds.program(fold, dtype, rounded=True)
-    rng, held = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
-    inputs = [rng.standard_normal([int(n) for n in param.ty.shape]).astype(held) for param in signature(func).inputs]
+    rng, stored = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    inputs = [rng.standard_normal([int(n) for n in param.ty.shape]).astype(stored) for param in signature(func).inputs]
     if special is not None:
         inputs[1][3, 5] = special
     assert_right(func, inputs, SMALL, length=folds.KEYS, unfused=rounded, compiled=compiled)

@@ -140,5 +140,5 @@ def test_loads_and_stores_of_bodies_are_whole_vectors() -> None:
     """Every load of the kernel's rows is of 16 bytes, but for one of the rim."""
     text = cuda_text(row_kernel(PROGRAMS["softmax"](rows=4096, length=5003)))
     kernel = text[text.rindex('extern "C" __global__') :]
-    assert len(re.findall(r"\*\(uint4\*\)\(x_held_ptr_1 \+ \d+\) = \*\(uint4\*\)\(x_ptr", kernel)) == 5
+    assert len(re.findall(r"\*\(uint4\*\)\(x_vectors_ptr_1 \+ \d+\) = \*\(uint4\*\)\(x_ptr", kernel)) == 5
     assert len(re.findall(r"= x_ptr\[", kernel)) == 1 and len(re.findall(r"  out_ptr\[", kernel)) == 1

@@ -77,8 +77,8 @@ def drawn(func: tirx.PrimFunc, kind: str = "normal", seed: int = 0) -> list[Any]
         elif dtype == "bool":
             found.append(rng.random(shape) < 2 / 3)
         else:
-            held = np.dtype(getattr(ml_dtypes, dtype, dtype))
-            found.append(INPUTS[kind](rng, tuple(shape), dtype).astype(held))
+            stored = np.dtype(getattr(ml_dtypes, dtype, dtype))
+            found.append(INPUTS[kind](rng, tuple(shape), dtype).astype(stored))
     return found
 
 
@@ -181,6 +181,6 @@ def test_compile_and_explain_say_what_was_chosen() -> None:
     assert "the option row_kernels is off" in str(off)
 
 
-def test_powers_are_held_in_range() -> None:
+def test_powers_are_scaled_into_range() -> None:
     x = np.random.default_rng(2).standard_normal((2, 300)) * np.logspace(-15, 15, 300)
     assert_right(PROGRAMS["kurtosis"](dtype="float32", rows=2, length=300), BLOCK, inputs=[x.astype("float32")])

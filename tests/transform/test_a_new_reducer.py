@@ -111,9 +111,9 @@ def test_its_fold_passes_every_check_and_says_how_it_is_merged(xor: Reducer) -> 
 def test_its_fold_runs_on_arrays(xor: Reducer) -> None:
     found, (x, b, p) = parity_and_softmax(xor)
     rng = np.random.default_rng(1)
-    held = (rng.random(20) < 0.5).astype("float32")
-    data = FoldOnData(found, np.float32, {x: rng.standard_normal(20), b: held}, 20)
-    assert data.finish(data.run(6))[p] == held.sum() % 2
+    bits = (rng.random(20) < 0.5).astype("float32")
+    data = FoldOnData(found, np.float32, {x: rng.standard_normal(20), b: bits}, 20)
+    assert data.finish(data.run(6))[p] == bits.sum() % 2
 
 
 def test_a_row_that_is_no_monoid_fails_the_checks(xor: Reducer) -> None:

@@ -75,7 +75,7 @@ def test_a_lazy_reference_moves_only_past_its_threshold() -> None:
 
 
 @pytest.mark.parametrize("kind", ["normal", "tiny", "zeros", "late_spike", "rising"])
-def test_a_scale_held_at_a_power_of_two_gives_the_same_numbers(kind: str) -> None:
+def test_a_scale_rounded_to_a_power_of_two_gives_the_same_numbers(kind: str) -> None:
     scaled = read(divided_by_the_largest(), reference="power_of_two")
     assert [r.move for r in scaled.groups[0].fold.references] == ["power_of_two"]
     for tile, segments in [(5, 1), (4, 3)]:

@@ -1,6 +1,6 @@
 """Quantities that are no mean of what they are taken from: totals, exponentials, extrema of something else.
 
-While the data drift, such a quantity at partial results is far from the data; a state held there would lose its digits.
+While the data drift, such a quantity at partial results is far from the data, and no reference that keeps digits.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASCADES)
-def test_the_last_reference_is_held_where_the_data_lie(name: str) -> None:
+def test_the_last_reference_is_where_the_data_are(name: str) -> None:
     (group,) = unfused(name).groups
     ranges = [reference.range for reference in group.fold.references]
     assert (ranges[-1] if ranges else None) is CASCADES[name][1]
@@ -231,7 +231,7 @@ def test_positions_of_weight_zero_do_not_move_the_reference_away() -> None:
         func.check([values, weights], tile=tile, segments=segments)
 
 
-def test_a_softmax_moment_divided_by_a_parameter_is_held_at_the_maximum() -> None:
+def test_a_softmax_moment_divided_by_a_parameter_takes_the_maximum_as_reference() -> None:
     """exp(x) by itself overflows, and the parameter may have any sign."""
     func = unfused("differences from a softmax moment")
     given = [np.float32(200) + INPUTS["rising"](np.random.default_rng(0), (ROWS, LENGTH), "float32"),

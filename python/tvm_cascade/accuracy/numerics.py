@@ -210,7 +210,7 @@ class Subject:
         return tuple(sorted(found, key=lambda loss: -loss.error))
 
     def _run(self, compiled: Compiled, arrays: Sequence[Array]) -> dict[str, Array]:
-        """The outputs by name, from buffers that held NaN, or the least integer."""
+        """The outputs by name, from buffers that started as NaN, or the least integer."""
         params = oracle.signature(self.func)
         given: dict[ir.Var, Array] = dict(zip(params.inputs, arrays, strict=True))
         given |= {param: _poisoned(param) for param in params.outputs}

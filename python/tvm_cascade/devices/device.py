@@ -48,9 +48,9 @@ class Cpu:
         """Elements of a dtype in one vector register."""
         return max(1, self.vector_bytes // tvm.DataType(dtype).itemsize)
 
-    def bytes_per_ns(self, held: float) -> float:
+    def bytes_per_ns(self, resident: float) -> float:
         """Of one core, from the first level of memory that holds so many bytes."""
-        return next(speed for fits, speed in self.levels if held <= fits)
+        return next(speed for fits, speed in self.levels if resident <= fits)
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class _Kernel:
         row = loops[self.plan.row] if self.plan.row is not None else None
         reduced = [loops[a] for a in nest.own if a in nest.reduce]
         if family not in self.plan.wide:
-            once = not any(is_any(store.buffer, self.plan.held) for store in nest.stores)
+            once = not any(is_any(store.buffer, self.plan.in_registers) for store in nest.stores)
             schedule_narrow(sch, threads, self.late, block, row, columns, reduced, crosses(sch, nest, block), once)
             return
         rectangle = take_rectangle(sch, threads, self.late, row, columns, reduced, family in self.plan.summing)
@@ -122,13 +122,15 @@ class _Kernel:
     def _sum(self, nest: BlockPlan, block: Block, rectangle: Rectangle, reduced: list[Loop]) -> None:
         if len(nest.stores) > 1 or nest.binds:
             return
-        held = is_any(nest.stores[0].buffer, self.plan.held)
+        in_registers = is_any(nest.stores[0].buffer, self.plan.in_registers)
         most = {a: nest.extents[a] for a in nest.own if isinstance(nest.extents[a], int)}
         most |= {a: self.plan.rows if a == self.plan.row else 1 for a in self.loop.rows}
         staged = staged_loads(nest, self.inside, self.room, most)
         self.room -= sum(size for _, size in staged)
         accesses = [access for access, _ in staged]
-        schedule_product(self.sch, self.plan.threads, self.late, nest, block, rectangle, reduced, accesses, held)
+        schedule_product(
+            self.sch, self.plan.threads, self.late, nest, block, rectangle, reduced, accesses, in_registers
+        )
 
     def _place(self) -> None:
         """Registers or shared memory for everything that the kernel alone touches."""
@@ -136,8 +138,10 @@ class _Kernel:
         for nest in self.nests:
             for position, store in enumerate(nest.stores):
                 if not is_any(store.buffer, params):
-                    held = is_any(store.buffer, self.plan.held)
-                    self.sch.set_scope(nest.name, self._write_index(nest, position), "local" if held else "shared")
+                    in_registers = is_any(store.buffer, self.plan.in_registers)
+                    self.sch.set_scope(
+                        nest.name, self._write_index(nest, position), "local" if in_registers else "shared"
+                    )
 
     def _write_index(self, nest: BlockPlan, position: int) -> int:
         name = nest.stores[position].buffer.name

@@ -105,4 +105,4 @@ def _schedule_sides(
     rectangle = take_rectangle(sch, threads, late, rows, [columns], reduced)
     most = {row: _SIDE, column: _SIDE}
     staged = [access for access, _ in staged_loads(plan, [], gpu.static_shared_bytes, most)]
-    schedule_product(sch, threads, late, plan, block, rectangle, reduced, staged, held=False)
+    schedule_product(sch, threads, late, plan, block, rectangle, reduced, staged, in_registers=False)

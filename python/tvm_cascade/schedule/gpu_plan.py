@@ -45,7 +45,7 @@ class KernelPlan:
     threads : their shape.
     wide : families with elements for all threads along threadIdx.x.
     summing : those among them with reductions that each thread runs by itself.
-    held : buffers in registers.
+    in_registers : buffers that live there.
     shared : bytes of shared memory that the others take.
     after : nests that follow the loop within the kernel.
     """
@@ -56,7 +56,7 @@ class KernelPlan:
     wide: frozenset[Family]
     summing: frozenset[Family]
     after: tuple[BlockPlan, ...]
-    held: list[tirx.Var] = field(default_factory=list)
+    in_registers: list[tirx.Var] = field(default_factory=list)
     shared: int = 0
 
 
@@ -82,7 +82,7 @@ def plan_kernel(func: tirx.PrimFunc, loop: FusedLoop, gpu: Gpu) -> KernelPlan | 
     while True:
         plan = _with_rows(loop, gpu, rows, after, params)
         if plan.shared <= gpu.static_shared_bytes and _registers(plan, loop) <= gpu.accumulators:
-            return plan if _state_is_held(plan, loop) else None
+            return plan if _state_is_in_registers(plan, loop) else None
         if rows == 1:
             return None
         rows //= 2
@@ -178,10 +178,10 @@ def _with_rows(
     written = [store.buffer for nest in (*loop.blocks, *after) for store in nest.stores]
     for buffer in written:
         if not is_any(buffer, params) and _can_hold(buffer, plan, loop):
-            plan.held.append(buffer)
-    shared = [b for b in written if not is_any(b, [*plan.held, *params])]
+            plan.in_registers.append(buffer)
+    shared = [b for b in written if not is_any(b, [*plan.in_registers, *params])]
     return KernelPlan(
-        row, rows, plan.threads, wide, summing, after, plan.held, sum(_bytes(b, plan, loop) for b in shared)
+        row, rows, plan.threads, wide, summing, after, plan.in_registers, sum(_bytes(b, plan, loop) for b in shared)
     )
 
 
@@ -212,9 +212,9 @@ def _writer(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> BlockPlan:
     return next(p for p in (*loop.blocks, *plan.after) for s in p.stores if s.buffer.same_as(buffer))
 
 
-def _state_is_held(plan: KernelPlan, loop: FusedLoop) -> bool:
+def _state_is_in_registers(plan: KernelPlan, loop: FusedLoop) -> bool:
     states = [store.buffer for nest in loop.blocks if nest.role not in TILE_ROLES for store in nest.stores]
-    return all(is_any(buffer, plan.held) for buffer in states)
+    return all(is_any(buffer, plan.in_registers) for buffer in states)
 
 
 def _bytes(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> int:
@@ -225,7 +225,7 @@ def _bytes(buffer: tirx.Var, plan: KernelPlan, loop: FusedLoop) -> int:
 def _registers(plan: KernelPlan, loop: FusedLoop) -> int:
     """Of a thread, for the arrays that it holds, and for one more result of each family while that is summed."""
     own, total = plan.rows // plan.threads.down, 0
-    for family in (*plan.summing, *(family_of(_writer(b, plan, loop), loop) for b in plan.held)):
+    for family in (*plan.summing, *(family_of(_writer(b, plan, loop), loop) for b in plan.in_registers)):
         each = own * _elements(family, loop)
         each = -(-each // plan.threads.across) if family in plan.wide else each
         total += each if each > own else 0  # scalars of a row come and go

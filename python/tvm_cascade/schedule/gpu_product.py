@@ -78,14 +78,14 @@ def schedule_product(
     rectangle: Rectangle,
     reduced: Sequence[Loop],
     staged: Sequence[Access],
-    held: bool,
+    in_registers: bool,
 ) -> None:
     """Sums the rectangles of a nest.
 
     Parameters
     ----------
     staged : loads of global memory that go through shared memory, chunk by chunk.
-    held : the result stays in registers anyway.
+    in_registers : the result stays in registers anyway.
     """
     inner = fused(sch, reduced)
     chunks = inner
@@ -93,7 +93,7 @@ def schedule_product(
         chunks, inner = sch.split(inner, [None, chunk_of(plan)])
     for access in staged:
         _stage(sch, threads, plan, block, access, chunks)
-    if not held:
+    if not in_registers:
         copy = sch.cache_write(block, 0, "local")
         sch.reverse_compute_at(copy, rectangle.thread)
     late.decomposed.append((block, chunks))

@@ -145,11 +145,11 @@ class _RoundingTable(AtomTable):
         Unfit
             Where it reads more than that.
         """
-        held = tirx.Var("element", base.ty)
-        form = self.form(_replaced(expression, base, held))
-        if not form.free_symbols - {LOWEST, HIGHEST} <= {self.leaf(held)}:
+        variable = tirx.Var("element", base.ty)
+        form = self.form(_replaced(expression, base, variable))
+        if not form.free_symbols - {LOWEST, HIGHEST} <= {self.leaf(variable)}:
             raise Unfit(f"{expression} is no elementary function of {base}")
-        return form.xreplace({self.leaf(held): value})
+        return form.xreplace({self.leaf(variable): value})
 
     def _truth(self, condition: ir.Expr, holds: sp.Expr, fails: sp.Expr) -> sp.Expr:
         """One value where a condition holds, another elsewhere; NaN is neither equal to a number nor beside it."""

@@ -47,7 +47,7 @@ def registers(name: str, count: int, dtype: str = "float32") -> Any:
     return named(name, T.alloc_local((count,), dtype))
 
 
-def held(name: str, value: ir.Expr) -> ir.Expr:
+def in_register(name: str, value: ir.Expr) -> ir.Expr:
     """The value in a register: TVM's simplifier looks through bound variables, and takes long over nested choices."""
     own = registers(name, 1, str(value.ty.dtype))
     put(own, 0, value)

@@ -64,8 +64,8 @@ def _by_axes(expression: ir.Expr, group: Group) -> list[ir.Expr]:
     parts: list[ir.Expr | None] = [None] * len(widest)
     for factor, own in zip(factors, axes, strict=True):
         home = next(k for k, whole in enumerate(widest) if own <= whole)
-        held = parts[home]
-        parts[home] = factor if held is None else prim.Mul(held, factor)
+        part = parts[home]
+        parts[home] = factor if part is None else prim.Mul(part, factor)
     return [part for part in parts if part is not None]
 
 

@@ -87,12 +87,12 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _carried(data: Any) -> CarriedFold:
-    held = dict(data) if isinstance(data, Mapping) else {}
-    texts = [_listed(held.get(key)) for key in ("results", "gauges")]
-    if "program" not in held or not all(isinstance(text, str) for text in (*texts[0], *texts[1])):
+    given = dict(data) if isinstance(data, Mapping) else {}
+    texts = [_listed(given.get(key)) for key in ("results", "gauges")]
+    if "program" not in given or not all(isinstance(text, str) for text in (*texts[0], *texts[1])):
         hint = "fuse the original function again: this one was changed, or fused by another version"
         raise InputError("results, gauges and steps of a fold", str(data)[:100], f"attribute {FUSED}", hint)
-    program = from_attribute(held["program"])
+    program = from_attribute(given["program"])
     if len(texts[1]) != len(program.moves):
         raise InputError(f"{len(program.moves)} gauges", ", ".join(texts[1]) or "none", f"attribute {FUSED}")
     return CarriedFold(tuple(map(unescaped, texts[0])), tuple(texts[1]), program)

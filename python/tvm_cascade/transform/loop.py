@@ -309,9 +309,9 @@ class LoopEmitter:
                     statements.append(store(old.buffer, self.slots.read(c.symbol, at), self.slots.indices(old, at)))
             for k, c in enumerate(together):
                 if mutual:
-                    held = tirx.Var(f"{self._label(c)}_new", component_dtype(self.group, c))
-                    statements.insert(k, tirx.Bind(held, values[k]))
-                    values[k] = held
+                    bound = tirx.Var(f"{self._label(c)}_new", component_dtype(self.group, c))
+                    statements.insert(k, tirx.Bind(bound, values[k]))
+                    values[k] = bound
                 slot = self.slots.table[c.symbol]
                 statements.append(store(slot.buffer, values[k], self.slots.indices(slot, at)))
             return statements

@@ -191,8 +191,8 @@ class LoopCost:
         """
         points = sum(self._points(c.lift) for c in self.products)
         width = points / math.prod(map(self._extent, self.layout.rows))
-        held = (2 * self.block + self.layout.tiling.tile) * width * SUM_BYTES
-        return 3 * points * SUM_BYTES * self.tiles / self.cpu.bytes_per_ns(held)
+        resident = (2 * self.block + self.layout.tiling.tile) * width * SUM_BYTES
+        return 3 * points * SUM_BYTES * self.tiles / self.cpu.bytes_per_ns(resident)
 
 
 def _operations(expression: sp.Expr) -> int:

@@ -16,7 +16,7 @@ from tvm_cascade.analysis.tir import loads_of, uses
 
 @dataclass(frozen=True)
 class Producer:
-    """A reduction whose result is read at the cascade axis, held for one tile only.
+    """A reduction whose result is read at the cascade axis, kept for one tile only.
 
     Attributes
     ----------

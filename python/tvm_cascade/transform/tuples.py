@@ -69,9 +69,9 @@ def combined(
     order, mutual = _storing_order({k: whole.reads(k) & parts.keys() for k in parts})
     statements: list[tirx.Stmt] = []
     for k in mutual:
-        held = tirx.Var(f"{parts[k].symbol}_new", cells[parts[k].symbol].dtype)
-        statements.append(tirx.Bind(held, new[k]))
-        new[k] = held
+        bound = tirx.Var(f"{parts[k].symbol}_new", cells[parts[k].symbol].dtype)
+        statements.append(tirx.Bind(bound, new[k]))
+        new[k] = bound
     cells_in_order = [(k, cells[parts[k].symbol]) for k in (*order, *mutual)]
     return statements + [store(cell.buffer, new[k], cell.indices) for k, cell in cells_in_order]
 

@@ -3,8 +3,8 @@
     python -m tvm_cascade.testing.recorded.trial functions.jsonl --state trials.jsonl
 
 Outputs start as poison, twice: what TVM's own build leaves to that, or computes from it, is not compared. The rest is
-held against TVM's own build by the rule of `evaluate.tolerance`, whose baseline is the same build on inputs that differ
-by a rounding in the narrowest float of the function.
+compared with TVM's own build by the rule of `evaluate.tolerance`, whose baseline is the same build on inputs that
+differ by a rounding in the narrowest float of the function.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, held
+from tvm_cascade.tile.emit import bind, in_register
 from tvm_cascade.tile.merge.combine import Binary, Parts
 
 ALL_LANES = 0xFFFFFFFF
@@ -41,11 +41,11 @@ class Lanes:
     def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """∘ of the lanes' tuples, in the order of the lanes."""
         for distance in _distances(self.width):
-            own = {symbol: held("own", value) for symbol, value in values.items()}
-            other = {symbol: held("other", _from(value, distance)) for symbol, value in own.items()}
+            own = {symbol: in_register("own", value) for symbol, value in values.items()}
+            other = {symbol: in_register("other", _from(value, distance)) for symbol, value in own.items()}
             upper = tirx.NE(tirx.bitwise_and(self.lane, tirx.const(distance, "int32")), tirx.const(0, "int32"))
-            lower = {s: held("lower", tirx.Select(upper, other[s], own[s])) for s in own}
-            higher = {s: held("higher", tirx.Select(upper, own[s], other[s])) for s in own}
+            lower = {s: in_register("lower", tirx.Select(upper, other[s], own[s])) for s in own}
+            higher = {s: in_register("higher", tirx.Select(upper, own[s], other[s])) for s in own}
             values = combine(lower, higher)
         return values
 

@@ -13,7 +13,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Reduce, Scale, Shift, Step, Tuple
-from tvm_cascade.tile.emit import bind, held, put, registers
+from tvm_cascade.tile.emit import bind, in_register, put, registers
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import combined
 from tvm_cascade.tile.row.program import RowProgram
@@ -169,13 +169,13 @@ class ChunkFold:
         dtypes = self.state.dtypes
         own = {s: self.state.components[s][0] for s in step.components}
         new = {
-            s: held(f"{s}_lift", self._write(lift, symbols, dtypes[s], conditions))
+            s: in_register(f"{s}_lift", self._write(lift, symbols, dtypes[s], conditions))
             for s, lift in zip(step.components, step.lifts, strict=True)
         }
-        values = {s: held(f"{s}_new", e) for s, e in combined(step, own, new, dtypes).items()}
+        values = {s: in_register(f"{s}_new", e) for s, e in combined(step, own, new, dtypes).items()}
         for symbol, value in values.items():
             kept = value if self.chunk.exists is None else tirx.Select(self.chunk.exists(k), value, own[symbol])
-            values[symbol] = held(f"{symbol}_kept", kept)
+            values[symbol] = in_register(f"{symbol}_kept", kept)
         for symbol, value in values.items():
             self.state.components[symbol].put(value)
 

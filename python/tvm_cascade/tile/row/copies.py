@@ -8,7 +8,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, branches, held, named, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, in_register, named, put, registers, when
 from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, itemsize
 from tvm_cascade.transform.printer import cast
 
@@ -40,9 +40,9 @@ def copy_shifted(target: Any, to: ir.Expr, source: Any, start: ir.Expr, count: i
     dtype = str(source.dtype)
     size, unit = itemsize(dtype), VECTOR_BYTES // itemsize(dtype)
     place = bind("place", start)
-    lost = held("lost", cast(place & tirx.const(unit - 1, INDEX), "int32"))
+    lost = in_register("lost", cast(place & tirx.const(unit - 1, INDEX), "int32"))
     first = as_multiple(place, unit)
-    covering = registers("covering_held", count + unit, dtype)
+    covering = registers("covering", count + unit, dtype)
     for part in range(0, count, unit):
         copy_vector(covering, tirx.const(part, "int32"), source, first + part, unit)
     if inside:

@@ -78,7 +78,7 @@ class Vectors:
     ) -> None:
         self.tensors, self.vector, self.count, self.peel = tensors, vector, count, peel
         self.streams = streams if peel is None else tuple(peel.aligned(stream) for stream in streams)
-        self.registers = [registers(f"{s.buffer.name}_held", count * vector * s.stride, s.dtype) for s in streams]
+        self.registers = [registers(f"{s.buffer.name}_vectors", count * vector * s.stride, s.dtype) for s in streams]
 
     def load(self, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr], exists: ir.Expr | None) -> None:
         """The k-th vector; zeros where it does not exist.
@@ -88,45 +88,45 @@ class Vectors:
         start : of what neighbours run along.
         at : the variables beside that.
         """
-        for stream, held in zip(self.streams, self.registers, strict=True):
+        for stream, vectors in zip(self.streams, self.registers, strict=True):
             if exists is None:
-                self._copy(stream, held, k, start, at)
+                self._copy(stream, vectors, k, start, at)
                 continue
             with T.unroll(self.vector * stream.stride) as j:
-                put(held, k * (self.vector * stream.stride) + j, tirx.const(0, stream.dtype))
+                put(vectors, k * (self.vector * stream.stride) + j, tirx.const(0, stream.dtype))
             with when(exists):
-                self._copy(stream, held, k, start, at)
+                self._copy(stream, vectors, k, start, at)
 
-    def _copy(self, stream: Access, held: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
+    def _copy(self, stream: Access, vectors: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
         size, width = self.vector * stream.stride, load_width(stream, self.vector)
         source, first = self.source(stream, start, at)
         if self.peel is not None:
             if is_shifted(stream, self.vector):
-                copy_shifted(held, k * size, source, first, size, self.peel.is_inside(stream))
+                copy_shifted(vectors, k * size, source, first, size, self.peel.is_inside(stream))
                 return
             first = as_multiple(first, width)
         for part in range(0, size, width):
-            copy_vector(held, k * size + part, source, first + part, width)
+            copy_vector(vectors, k * size + part, source, first + part, width)
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
         """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
         first = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
         return self.tensors.flat_of(stream.buffer), first
 
-    def held(self, expression: ir.Expr, index: ir.Expr) -> ir.Expr:
-        """An expression over the frame with what is held here in place of its loads, at a neighbour by its number."""
+    def from_registers(self, expression: ir.Expr, index: ir.Expr) -> ir.Expr:
+        """An expression over the frame with registers in place of its loads, at a neighbour by its number."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
             found = access_of(load, self.tensors.row.along)
-            for stream, held in zip(self.streams, self.registers, strict=True):
+            for stream, vectors in zip(self.streams, self.registers, strict=True):
                 if found is not None and found.beside(stream):
-                    return cast(tirx.BufferLoad(held, [index * stream.stride + found.lane]), dtype_of(load))
+                    return cast(tirx.BufferLoad(vectors, [index * stream.stride + found.lane]), dtype_of(load))
             return load
 
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
 
     def holds(self, expression: ir.Expr) -> bool:
-        """Whether all of an expression's loads are held here."""
+        """Whether all of an expression's loads are in these registers."""
         for load in loads_of(expression):
             found = access_of(load, self.tensors.row.along)
             if found is None or not any(found.beside(stream) for stream in self.streams):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tvm import ir, sym, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, held
+from tvm_cascade.tile.emit import bind, in_register
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES, Access, factor, is_shifted, itemsize
 from tvm_cascade.tile.row.segment import Segment
@@ -71,11 +71,11 @@ class Peel:
         ----------
         start : the place of the row in the origin's tensor.
         """
-        return held("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
+        return in_register("head", cast(-start & tirx.const(self.vector - 1, INDEX), "int32"))
 
     def end(self, head: ir.Expr) -> ir.Expr:
         """The position where a body ends that starts after so many."""
-        return held("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
+        return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
         """What of a body one of the blocks that share it folds.

@@ -100,6 +100,6 @@ def _value_dtypes(body: StepProgram, components: dict[sp.Symbol, str]) -> dict[s
 
 
 def _widest(dtypes: set[str]) -> str:
-    """Half-width floats are held in float32, which has all of their values."""
+    """Half-width floats are widened to float32, which has all of their values."""
     floats = [dtype for dtype in ("float64", "float32") if dtype in dtypes]
     return floats[0] if floats else min(dtypes, default="float32")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.emit import held, whole
+from tvm_cascade.tile.emit import in_register, whole
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.peel import Peel
@@ -41,7 +41,7 @@ class Rim(Sweep):
         whole_row = Segment(tirx.const(0, "int32"), whole(peel.length), peel.length, peel.length)
         super().__init__(program, alone, tensors, point, whole_row, member)
         beyond = end + (member - head)
-        self.own = held("rim", tirx.Select(member < head, member, beyond))
+        self.own = in_register("rim", tirx.Select(member < head, member, beyond))
         self.vectors.load(tirx.const(0, "int32"), self.own, self.at, self.own < self.segment.end)
 
     def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:

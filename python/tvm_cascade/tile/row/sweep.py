@@ -157,9 +157,9 @@ class Sweep:
                 emit(k * config.positions + e)
 
         def read(expression: ir.Expr, index: Any) -> ir.Expr:
-            held = self.held(expression, element(index))
-            beside = guarded and bool(loads_of(held)) and not self.vectors.holds(expression)
-            return self.place(held, start, element(index), beside)
+            replaced = self.from_registers(expression, element(index))
+            beside = guarded and bool(loads_of(replaced)) and not self.vectors.holds(expression)
+            return self.place(replaced, start, element(index), beside)
 
         def inputs(index: Any, of: set[sp.Symbol]) -> dict[sp.Symbol, ir.Expr]:
             return {s: read(e, index) for s, e in program.position_inputs.items() if s in of}
@@ -173,9 +173,9 @@ class Sweep:
         count = config.positions * config.vectors
         return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
 
-    def held(self, expression: ir.Expr, index: Any) -> ir.Expr:
+    def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
         """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
-        return self.vectors.held(expression, index)
+        return self.vectors.from_registers(expression, index)
 
     def once_a_row(self, value: ir.Expr) -> ir.Expr:
         """A value with what it reads once a row read before the pass, where threads would read it again and again."""

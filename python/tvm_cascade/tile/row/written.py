@@ -68,9 +68,9 @@ class WholeRows:
 
         def stored(e: ir.Expr) -> ir.Expr:
             index = k * count + e
-            found = again.held(value, e if self.one_by_one else index)
+            found = again.from_registers(value, e if self.one_by_one else index)
             if self.config.kept:
-                found = self.sweep.vectors.held(found, index)
+                found = self.sweep.vectors.from_registers(found, index)
             return self.sweep.place(found, start, index)
 
         access = access_of(tirx.BufferLoad(output.buffer, list(output.indices)), self.row.along)

@@ -175,11 +175,11 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         return store.results
 
     def _whole_rows(self, sweep: ColumnSweep, results: dict[sp.Symbol, Any], lane: ir.Expr) -> None:
-        held: dict[sp.Symbol, ir.Expr] = {}
+        of_rows: dict[sp.Symbol, ir.Expr] = {}
         for result, values in results.items():
 
             def of_row(number: ir.Expr, values: Any = values) -> ir.Expr:
                 return values[number * self.config.lanes + lane]
 
-            held[result] = sweep.hold(str(result), of_row)
-        WholeRows(sweep, held).emit()
+            of_rows[result] = sweep.hold(str(result), of_row)
+        WholeRows(sweep, of_rows).emit()

@@ -106,7 +106,7 @@ class ColumnSweep(Sweep):
                 value = self.tensors.place(load, {**self.at, **self.row.axis.at(position)})
                 put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
 
-    def held(self, expression: ir.Expr, index: Any) -> ir.Expr:
+    def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
         """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
@@ -115,7 +115,7 @@ class ColumnSweep(Sweep):
                     return cast(registers_of[index // self.config.vector], dtype_of(load))
             return load
 
-        return super().held(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), index)
+        return super().from_registers(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), index)
 
     def once_a_row(self, value: ir.Expr) -> ir.Expr:
         """A value with what it reads once a row read before the pass, where threads would read it again and again."""

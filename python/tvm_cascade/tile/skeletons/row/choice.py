@@ -114,8 +114,8 @@ def _is_ahead(row: Row, config: RowConfig, gpu: Gpu) -> bool:
     if not config.kept or not beside or not isinstance(row.count, int):
         return False
     blocks = -(-row.count * config.segments * config.sharing // config.threads)
-    held = config.vectors * config.vector * (len(row.folded) + beside)
-    registers = OTHER_REGISTERS + _AHEAD_REGISTERS + held
+    cached = config.vectors * config.vector * (len(row.folded) + beside)
+    registers = OTHER_REGISTERS + _AHEAD_REGISTERS + cached
     return -(-blocks // gpu.processors) <= blocks_of(gpu, registers, config.threads)
 
 
@@ -153,8 +153,8 @@ def _of_whole_rows(row: Row, length: int, vector: int, few: bool, gpu: Gpu, peel
         blocks = min(gpu.largest_cluster, -(-length * own_bytes(row) // _CLUSTER_SHARE_BYTES))
         kept = _kept_by_a_cluster(row, length, vector, 1 << (blocks - 1).bit_length(), _SHARE_KEPT_BYTES, gpu, peel)
         if kept is not None:
-            held = kept.vectors * vector * _bytes_per_position(row) // 4
-            resident = gpu.registers // ((OTHER_REGISTERS + held) * kept.threads)
+            cached = kept.vectors * vector * _bytes_per_position(row) // 4
+            resident = gpu.registers // ((OTHER_REGISTERS + cached) * kept.threads)
             kept = dataclasses.replace(kept, resident=max(1, resident))
     return kept or staged
 
@@ -243,9 +243,9 @@ def _kept(
     """
     for threads, own in most.items():
         each = -(-vectors // threads)
-        # What all rows share is held too, and halves beside what they are widened to.
-        held = own if row.is_narrow else own * 3 // 2
-        if each * vector * own_bytes(row) <= own and each * vector * _bytes_per_position(row) <= held:
+        # What all rows share is in registers too, and halves next to what they are widened to.
+        cached = own if row.is_narrow else own * 3 // 2
+        if each * vector * own_bytes(row) <= own and each * vector * _bytes_per_position(row) <= cached:
             return RowConfig(team, threads, vector, each, segments, kept=True)
     return None
 

@@ -35,10 +35,10 @@ def resident_of(row: Row, config: RowConfig, peel: Peel, gpu: Gpu) -> int:
     """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
     if config.staged or config.ahead or config.resident > 1:
         return config.resident
-    held = config.vectors * config.vector * len(row.folded)
+    cached = config.vectors * config.vector * len(row.folded)
     beside = [s for s in row.written if not any(s.beside(other) for other in row.folded)]
     written = registers_of(beside, config.vector, peel) if config.kept else _LOOP_REGISTERS
-    return max(1, blocks_of(gpu, OTHER_REGISTERS + RIM_REGISTERS + held + written, config.threads))
+    return max(1, blocks_of(gpu, OTHER_REGISTERS + RIM_REGISTERS + cached + written, config.threads))
 
 
 def filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:
