@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Lasting, Settled
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, GuardedProduct, StickyInfinity
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.proof.derive import derive
@@ -143,8 +143,8 @@ def test_a_mean_that_is_written_with_the_length_as_a_number_is_centred_all_the_s
 
 def test_what_keeps_digits_or_range_is_printed_as_its_formula_in_brackets() -> None:
     t, moved, step = sp.symbols("t moved step", real=True)
-    lasting = Lasting(t, moved - t, step)
-    assert str(lasting / step) == "(moved - t)/step"
-    assert str(step - lasting) == "step - (moved - t)"
-    assert sp.latex(lasting**2) == r"\left(moved - t\right)^{2}"
-    assert sp.latex(Settled(t, moved, step) ** 2) == r"\left(moved t\right)^{2}"
+    sticky = StickyInfinity(t, moved - t, step)
+    assert str(sticky / step) == "(moved - t)/step"
+    assert str(step - sticky) == "step - (moved - t)"
+    assert sp.latex(sticky**2) == r"\left(moved - t\right)^{2}"
+    assert sp.latex(GuardedProduct(t, moved, step) ** 2) == r"\left(moved t\right)^{2}"

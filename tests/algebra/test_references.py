@@ -7,7 +7,7 @@ import math
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Lasting, Reduction, element, result, truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Reduction, StickyInfinity, element, result, truth
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
@@ -110,7 +110,7 @@ def test_a_line_is_that_of_least_squares_by_the_sizes_of_the_weights() -> None:
 def test_sums_about_extrema_stay_infinite_where_an_element_is(reductions: list[Reduction], lasts: bool) -> None:
     fold = derive(Cascade(reductions, [x, y, w]))
     assert isinstance(fold, Fold)
-    assert any(isinstance(component.shift, Lasting) for component in fold.components) is lasts
+    assert any(isinstance(component.shift, StickyInfinity) for component in fold.components) is lasts
 
 
 def test_exponentials_bounded_together_have_a_reference_for_each_extremum() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tvm import te, tirx
 
 from tvm_cascade.evaluate.oracle import signature
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, dealt
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case
@@ -63,7 +63,7 @@ def test_persistent_block_does_several_tiles_of_rows() -> None:
 def test_blocks_that_read_what_they_do_from_a_list(blocks: int) -> None:
     config = replace(PERSISTENT, blocks=blocks)
     case = attention_case("causal", "bfloat16", heads=5, queries=300, keys=300)
-    shared_out = dealt(config, tile_program(case.build()))
+    shared_out = tile_schedule(config, tile_program(case.build()))
     assert shared_out is not None and shared_out.items is not None
     assert_attention_right(case, config)
 

@@ -19,7 +19,7 @@ from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data, program
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.program import RowProgram
 
 from ..analysis.programs import at_huge_offset, squares_about_a_result
@@ -31,10 +31,10 @@ from .test_row_kernels import assert_right, drawn, row_kernel
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 LEVELS = {
-    "lanes": RowConfig(Team.WARP, 128, 1, 1),
-    "warps": RowConfig(Team.BLOCK, 128, 1, 1),
-    "blocks of a cluster": RowConfig(Team.CLUSTER, 128, 1, 1, segments=4),
-    "blocks of a grid": RowConfig(Team.GRID, 128, 1, 1, segments=5),
+    "lanes": RowConfig(ThreadGroup.WARP, 128, 1, 1),
+    "warps": RowConfig(ThreadGroup.BLOCK, 128, 1, 1),
+    "blocks of a cluster": RowConfig(ThreadGroup.CLUSTER, 128, 1, 1, segments=4),
+    "blocks of a grid": RowConfig(ThreadGroup.GRID, 128, 1, 1, segments=5),
 }
 ROWS = 2
 SEED = 180

@@ -21,7 +21,7 @@ from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
@@ -34,13 +34,13 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 ROW, COLUMNS = RowSkeleton(), ColumnSkeleton()
 WITHOUT_CLUSTERS = dataclasses.replace(H200, largest_cluster=1)
-WARP = RowConfig(Team.WARP, 128, 4, 2)
-BLOCK = RowConfig(Team.BLOCK, 128, 2, 1)
-CLUSTER = RowConfig(Team.CLUSTER, 128, 2, 1, segments=4)
-GRID = RowConfig(Team.GRID, 128, 2, 1, segments=3)
-MANY = RowConfig(Team.GRID, 128, 1, 1, segments=40)
-KEPT = RowConfig(Team.BLOCK, 128, 8, 1, kept=True)
-SHARES = RowConfig(Team.CLUSTER, 128, 4, 1, segments=2, kept=True)
+WARP = RowConfig(ThreadGroup.WARP, 128, 4, 2)
+BLOCK = RowConfig(ThreadGroup.BLOCK, 128, 2, 1)
+CLUSTER = RowConfig(ThreadGroup.CLUSTER, 128, 2, 1, segments=4)
+GRID = RowConfig(ThreadGroup.GRID, 128, 2, 1, segments=3)
+MANY = RowConfig(ThreadGroup.GRID, 128, 1, 1, segments=40)
+KEPT = RowConfig(ThreadGroup.BLOCK, 128, 8, 1, kept=True)
+SHARES = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
 def row_kernel(
@@ -148,17 +148,17 @@ def test_rows_known_at_launch_alone() -> None:
 
 
 def test_the_cut_follows_the_shape() -> None:
-    def team(name: str, rows: int, length: int) -> Team:
+    def thread_group(name: str, rows: int, length: int) -> ThreadGroup:
         config = row_kernel(PROGRAMS[name](rows=rows, length=length)).config
         assert isinstance(config, RowConfig)
-        return config.team
+        return config.thread_group
 
-    assert team("variance", 4096, 1024) is Team.WARP
-    assert team("variance", 4096, 32768) is Team.BLOCK
-    assert team("variance", 1, 2**22) is Team.GRID
-    assert team("variance", 1, 2**17) is Team.CLUSTER
-    assert team("softmax", 1, 2**17) is Team.CLUSTER
-    assert team("softmax", 4096, 2**20) is Team.BLOCK
+    assert thread_group("variance", 4096, 1024) is ThreadGroup.WARP
+    assert thread_group("variance", 4096, 32768) is ThreadGroup.BLOCK
+    assert thread_group("variance", 1, 2**22) is ThreadGroup.GRID
+    assert thread_group("variance", 1, 2**17) is ThreadGroup.CLUSTER
+    assert thread_group("softmax", 1, 2**17) is ThreadGroup.CLUSTER
+    assert thread_group("softmax", 4096, 2**20) is ThreadGroup.BLOCK
 
 
 def test_without_clusters_blocks_are_those_of_the_grid() -> None:

@@ -13,7 +13,7 @@ from functools import cache
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, Settled, conditions_that_keep
+from tvm_cascade.algebra.cascade import GuardedProduct, Reduction, conditions_that_keep
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle, exponents
 from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, second
@@ -71,4 +71,4 @@ def extremum_of_products(
     whole = best_product(reducer)
     lifts = [derivation.masked(whole.of(part), lift) for part, lift in enumerate((weight, still))]
     factor, power = derivation.tuple_of(whole, [reduction] * 2, lifts)
-    return Settled(factor, sp.exp(moving + power))
+    return GuardedProduct(factor, sp.exp(moving + power))

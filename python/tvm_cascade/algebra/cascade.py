@@ -133,8 +133,8 @@ class LogRatio(InRange):
         return mpmath.log(abs(above) / abs(below))  # for lambdify
 
 
-class Settled(InRange):
-    """`Settled(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
+class GuardedProduct(InRange):
+    """`GuardedProduct(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
 
     A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
     infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
@@ -155,8 +155,8 @@ class Settled(InRange):
         return self.args[0] * self.args[1]
 
 
-class Lasting(InRange):
-    """`Lasting(T, moved, Δ…)`: sticky infinities: T where it is infinite and every Δ finite, else the rescaled T.
+class StickyInfinity(InRange):
+    """`StickyInfinity(T, moved, Δ…)`: T where it is infinite and every Δ finite, else the rescaled T.
 
     Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Lasting, Reduction
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, StickyInfinity
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, tracking_gauge
@@ -119,7 +119,7 @@ class MovedState:
             moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
             written = terms_of_exponentials(moved) if moved.has(sp.exp) else moved
             if lasts(self.functions[k]):
-                written = Lasting(self.derivation.unused(self.reduction), written)
+                written = StickyInfinity(self.derivation.unused(self.reduction), written)
             self.derivation.add(self.reduction, SUM, lifts[k], self._written(written))
 
     def _lasts(self, function: sp.Expr) -> bool:
@@ -145,7 +145,7 @@ class MovedState:
         """
         pairs = zip(shift.row(0), self.components, strict=True)
         terms = [(entry, component.subs(COUNT, LENGTH)) for entry, component in pairs]
-        lasting: list[sp.Expr] = []
+        sticky: list[sp.Expr] = []
         final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
         for reference, handle in zip(self.references, self.handles, strict=True):
             if isinstance(reference, LogReference):
@@ -153,11 +153,11 @@ class MovedState:
             elif reference.free or reference.gauge is Gauge.DEFERRED:
                 step = unit * (handle.value - reference.symbol)
                 final = final.xreplace({reference.step: step, reference.moved: handle.value})
-                lasting = [step] if self._lasts(self.functions[0]) else []
+                sticky = [step] if self._lasts(self.functions[0]) else []
             else:
                 final = final.subs({reference.moved: reference.symbol, reference.step: 0})
         final = final.xreplace(self._fixed)
-        return Lasting(self.components[0], final, *lasting) if lasting else final
+        return StickyInfinity(self.components[0], final, *sticky) if sticky else final
 
 
 def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]) -> sp.Expr:

@@ -20,7 +20,7 @@ from itertools import product
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, Condition, Reduction, Settled, indicator, masks_that_keep
+from tvm_cascade.algebra.cascade import Cascade, Condition, GuardedProduct, Reduction, indicator, masks_that_keep
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, PROD, SUM
 from tvm_cascade.algebra.separate import strip_rounding
@@ -136,7 +136,7 @@ def _finished(
             finish = finish.xreplace({**bounds, result: _bounded(result, start)})
             undefined.append(sp.And(infinite, _somewhere(reduction, where, steps)))
             continue
-        product_as_such = finish.replace(Settled, lambda component, factor, *_: component * factor)
+        product_as_such = finish.replace(GuardedProduct, lambda component, factor, *_: component * factor)
         if product_as_such != finish:
             kept = indicator(masks_that_keep(strip_rounding(reduction.element), fold.cascade.elements))
             at_start = sp.And(infinite, _somewhere(reduction, kept, steps))

@@ -10,9 +10,9 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import (
     LENGTH,
+    GuardedProduct,
     Reduction,
     Round,
-    Settled,
     conditions_that_keep,
     indicator,
     masks_in,
@@ -176,7 +176,11 @@ def _at_references(derivation: Derivation, reduction: Reduction, summand: Summan
     if powers is not None:
         return powers.rest * state.final_in_units(powers)
     final = state.final()
-    return _settled(derivation, summand, state.components, final) if len(functions) == 1 else summand.factor * final
+    return (
+        _guarded_product(derivation, summand, state.components, final)
+        if len(functions) == 1
+        else summand.factor * final
+    )
 
 
 def _powers(derivation: Derivation, summand: Summand) -> Powers | None:
@@ -453,7 +457,7 @@ def _is_bare(term: sp.Expr, summand: Summand, elements: Sequence[sp.Symbol]) -> 
     return bool(came_with) and any(e.has(*elements) and not e.has(*came_with) for e in term.atoms(sp.exp))
 
 
-def _settled(derivation: Derivation, summand: Summand, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
+def _guarded_product(derivation: Derivation, summand: Summand, state: list[sp.Expr], final: sp.Expr) -> sp.Expr:
     """T·exp(c − u) with a c that need not end at u, guarded against a u that is out of range.
 
     Exponentials among the deferred factors join it: apart, one may overflow where the other is zero.
@@ -473,4 +477,4 @@ def _settled(derivation: Derivation, summand: Summand, state: list[sp.Expr], fin
     joined = [f for f in (*sp.Mul.make_args(factor), *deferred) if isinstance(f, sp.exp)]
     others = [f for f in sp.Mul.make_args(factor) if f not in joined]
     scale = sp.Mul(*others) * sp.exp(sp.Add(*(f.args[0] for f in joined)))
-    return sp.Mul(*(f for f in deferred if f not in joined)) * Settled(component, scale, *infinite)
+    return sp.Mul(*(f for f in deferred if f not in joined)) * GuardedProduct(component, scale, *infinite)

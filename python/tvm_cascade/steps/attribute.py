@@ -107,8 +107,8 @@ class _Writer:
 
     def fields(self, thing: Any) -> dict[str, Any]:
         """What a step holds, by name of the field; what is None is left out."""
-        held = [(field, getattr(thing, field.name)) for field in fields(thing)]
-        return {f.name: _CODECS[str(f.type)].write(value, self) for f, value in held if value is not None}
+        given = [(field, getattr(thing, field.name)) for field in fields(thing)]
+        return {f.name: _CODECS[str(f.type)].write(value, self) for f, value in given if value is not None}
 
     def text(self, expression: sp.Basic) -> str:
         """An expression."""

@@ -16,7 +16,15 @@ from typing import Any
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Lasting, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
+from tvm_cascade.algebra.cascade import (
+    GuardedProduct,
+    LogRatio,
+    PowerOfTwo,
+    Rescaled,
+    Round,
+    StickyInfinity,
+    WholePower,
+)
 from tvm_cascade.errors import InputError
 
 FUNCTIONS: dict[str, type[sp.Basic]] = {
@@ -25,7 +33,7 @@ FUNCTIONS: dict[str, type[sp.Basic]] = {
         *(sp.Add, sp.Mul, sp.Pow, sp.Max, sp.Min, sp.Abs, sp.sign, sp.floor, sp.ceiling, sp.exp, sp.log),
         *(sp.sin, sp.cos, sp.tan, sp.atan, sp.sinh, sp.cosh, sp.tanh, sp.factorial, sp.binomial),
         *(sp.Piecewise, sp.ITE, sp.And, sp.Or, sp.Not),
-        *(Round, PowerOfTwo, WholePower, LogRatio, Settled, Lasting, Rescaled),
+        *(Round, PowerOfTwo, WholePower, LogRatio, GuardedProduct, StickyInfinity, Rescaled),
     )
 }
 """What a call may name."""

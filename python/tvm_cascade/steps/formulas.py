@@ -46,8 +46,8 @@ def formulas(program: StepProgram, gauges: Sequence[str]) -> list[Row]:
 
 def _of(expression: sp.Expr, program: StepProgram, side: int) -> sp.Expr:
     """The expression over the first or the second of two states."""
-    held = [*program.shifts, *(s for move in program.moves for s in (move.reference, move.step)), COUNT]
-    return expression.xreplace({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in held})
+    of_a_side = [*program.shifts, *(s for move in program.moves for s in (move.reference, move.step)), COUNT]
+    return expression.xreplace({s: sp.Symbol(f"{s}_{side}", **s.assumptions0) for s in of_a_side})
 
 
 def _tuple(program: StepProgram, step: Tuple) -> list[tuple[sp.Expr, sp.Expr]]:

@@ -13,7 +13,16 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import LN2, Lasting, LogRatio, PowerOfTwo, Rescaled, Round, Settled, WholePower
+from tvm_cascade.algebra.cascade import (
+    LN2,
+    GuardedProduct,
+    LogRatio,
+    PowerOfTwo,
+    Rescaled,
+    Round,
+    StickyInfinity,
+    WholePower,
+)
 from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of
@@ -123,10 +132,10 @@ class Printer:
             return self(expression.args[0])
         if isinstance(expression, Round):
             return cast(cast(self(expression.args[0]), str(expression.args[1])), self.dtype)
-        if isinstance(expression, Settled):
-            return self._settled(*expression.args)
-        if isinstance(expression, Lasting):
-            return self._lasting(*expression.args)
+        if isinstance(expression, GuardedProduct):
+            return self._guarded_product(*expression.args)
+        if isinstance(expression, StickyInfinity):
+            return self._sticky_infinity(*expression.args)
         if isinstance(expression, LogRatio):
             return self._log_ratio(*(self(a) for a in expression.args))
         if isinstance(expression, Rescaled):
@@ -191,16 +200,16 @@ class Printer:
             total = combine(total, term)
         return total
 
-    def _settled(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
+    def _guarded_product(self, component: sp.Expr, factor: sp.Expr, *results: sp.Expr) -> ir.Expr:
         value, largest = self(component), tirx.max_value(self.dtype)
         at_the_end = tirx.Or(tirx.EQ(value, self._constant(0)), tirx.GT(tirx.abs(value), largest))
-        settled = select(at_the_end, value, prim.Mul(value, self(factor)))
+        guarded = select(at_the_end, value, prim.Mul(value, self(factor)))
         for result in results:
             finite = tirx.LE(tirx.abs(self(result)), largest)
-            settled = select(finite, settled, tirx.const(float("nan"), self.dtype))
-        return settled
+            guarded = select(finite, guarded, tirx.const(float("nan"), self.dtype))
+        return guarded
 
-    def _lasting(self, component: sp.Expr, moved: sp.Expr, *steps: sp.Expr) -> ir.Expr:
+    def _sticky_infinity(self, component: sp.Expr, moved: sp.Expr, *steps: sp.Expr) -> ir.Expr:
         largest, value = tirx.max_value(self.dtype), self(component)
         moves = tirx.LE(tirx.abs(value), largest)
         for step in steps:

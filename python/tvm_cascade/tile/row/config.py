@@ -14,7 +14,7 @@ IN_FLIGHT_BYTES = 128
 """Of a thread, under way at once: more hides no more of the memory's latency, and takes registers from other blocks."""
 
 
-class Team(Enum):
+class ThreadGroup(Enum):
     """The threads that share a row."""
 
     WARP = "warp"
@@ -29,7 +29,7 @@ class RowConfig:
 
     Attributes
     ----------
-    team : who shares a row: a warp, a block, or several blocks, of a cluster or of the grid, each with a segment.
+    thread_group : the threads of a row: a warp, a block, or several blocks of a cluster or the grid, a segment each.
     threads : of a block.
     vector : neighbouring positions that a thread reads at once.
     vectors : how many of those it has in flight.
@@ -42,7 +42,7 @@ class RowConfig:
     why : it was chosen, in words; empty where a caller did.
     """
 
-    team: Team
+    thread_group: ThreadGroup
     threads: int
     vector: int
     vectors: int
@@ -57,7 +57,7 @@ class RowConfig:
     @property
     def sharing(self) -> int:
         """Threads of one block that share a row, or a segment of it."""
-        return WARP if self.team is Team.WARP else self.threads
+        return WARP if self.thread_group is ThreadGroup.WARP else self.threads
 
     @property
     def positions(self) -> int:
@@ -71,16 +71,16 @@ class RowConfig:
 
     def __str__(self) -> str:
         who = {
-            Team.WARP: "a warp a row",
-            Team.BLOCK: "a block a row",
-            Team.CLUSTER: f"a cluster of {self.segments} blocks a row",
-            Team.GRID: f"{self.segments} blocks a row",
+            ThreadGroup.WARP: "a warp a row",
+            ThreadGroup.BLOCK: "a block a row",
+            ThreadGroup.CLUSTER: f"a cluster of {self.segments} blocks a row",
+            ThreadGroup.GRID: f"{self.segments} blocks a row",
         }
         levels = {
-            Team.WARP: "lanes",
-            Team.BLOCK: "lanes and warps",
-            Team.CLUSTER: "lanes, warps and the blocks of a cluster",
-            Team.GRID: "lanes, warps and blocks",
+            ThreadGroup.WARP: "lanes",
+            ThreadGroup.BLOCK: "lanes and warps",
+            ThreadGroup.CLUSTER: "lanes, warps and the blocks of a cluster",
+            ThreadGroup.GRID: "lanes, warps and blocks",
         }
         kept = ", kept in registers" if self.kept else ""
         if self.ahead:
@@ -91,7 +91,7 @@ class RowConfig:
             kept += ", with the ends of rows apart from aligned loads"
         because = f": {self.why}" if self.why else ""
         return (
-            f"{who[self.team]} of {self.threads} threads, merged over {levels[self.team]}, "
+            f"{who[self.thread_group]} of {self.threads} threads, merged over {levels[self.thread_group]}, "
             f"{self.vectors} loads of {self.vector} positions in flight{kept}{because}"
         )
 

@@ -94,7 +94,7 @@ class Peel:
 
 
 def share_of(positions: int, parts: int, vector: int) -> int:
-    """Positions of the largest share, of vectors that are dealt out to some blocks."""
+    """Positions of the largest share, of vectors that are distributed over some blocks."""
     return -(-positions // (parts * vector)) * vector
 
 

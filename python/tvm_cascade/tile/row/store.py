@@ -56,7 +56,7 @@ class Store:
         T.buffer_store(self.tensors.own_of(output.buffer), self.tensors.place(value, at), indices)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
-        """An output with loops of its own: its elements are dealt out to the row's threads."""
+        """An output with loops of its own: its elements are distributed over the row's threads."""
         sharing, loops = self.sharing, Axis(output.loops, output.extents)
         count = whole(product(output.extents))
         with T.serial((count + (sharing - 1)) // sharing) as step:

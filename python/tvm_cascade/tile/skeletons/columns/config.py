@@ -18,7 +18,7 @@ from tvm_cascade.tile.state import COUNTER
 LEAST_IN_FLIGHT_BYTES, _WRITTEN_IN_FLIGHT_BYTES = 64 * 1024, 128 * 1024
 """Of a multiprocessor, under way at once; twice as much where it writes as much as it reads."""
 
-_TEAMS = ((32, 8), (16, 16), (8, 32))
+_BLOCK_SHAPES = ((32, 8), (16, 16), (8, 32))
 """(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
 
 _SHORT = (32, 4)
@@ -137,7 +137,7 @@ def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
     """
     length = row.length
     vector = _vector(row, gpu)
-    lanes, groups = _team(row, vector, gpu)
+    lanes, groups = _block_shape(row, vector, gpu)
     most_segments = WARP
     if row.whole_rows:
         most_segments = min(gpu.largest_cluster, groups)
@@ -160,7 +160,7 @@ def _vector(row: Row, gpu: Gpu) -> int:
     """Rows of a thread, so that their states fit its registers and those of a block its shared memory."""
     registers = _state_registers(row)
     vector = widest_vector(row)
-    threads = max(lanes * groups for lanes, groups in _TEAMS)
+    threads = max(lanes * groups for lanes, groups in _BLOCK_SHAPES)
     narrowest = _narrowest(row)
     narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.whole_rows else _NARROW_BYTES
     shared = min(_STATE_BYTES, gpu.block_shared_bytes)
@@ -190,9 +190,9 @@ def _resident(row: Row, vector: int) -> int:
     return _RESIDENT_OF_WIDE_STATES if wide else _RESIDENT
 
 
-def _team(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
-    enough = [team for team in _TEAMS if (_blocks(row, team[0] * vector) or gpu.processors) >= gpu.processors]
-    lanes, groups = enough[0] if enough else _TEAMS[-1]
+def _block_shape(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
+    enough = [s for s in _BLOCK_SHAPES if (_blocks(row, s[0] * vector) or gpu.processors) >= gpu.processors]
+    lanes, groups = enough[0] if enough else _BLOCK_SHAPES[-1]
     if isinstance(row.length, int) and row.length < groups:
         lanes, groups = _SHORT
     return lanes, groups

@@ -11,7 +11,7 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.config import (
     IN_FLIGHT_BYTES,
     RowConfig,
-    Team,
+    ThreadGroup,
     own_bytes,
     widest_vector,
 )
@@ -93,7 +93,7 @@ def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
     """
     length, vector = row.length, widest_vector(row)
     if not isinstance(length, int):
-        chosen = RowConfig(Team.BLOCK, 256, vector, _in_flight(row, vector, 256))
+        chosen = RowConfig(ThreadGroup.BLOCK, 256, vector, _in_flight(row, vector, 256))
         return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
     peel = chosen_peel(row, length, vector)
     vector = vector if peel is None else peel.vector
@@ -142,7 +142,7 @@ def _of_whole_rows(row: Row, length: int, vector: int, few: bool, gpu: Gpu, peel
     block has room for several, where they share nothing that is read twice. Others do where a block cannot keep them.
     """
     if peel is not None and not few and peel.shifted(row) > 1:
-        soon = _kept(row, vector, peel.most // vector, Team.BLOCK, SHIFTED_KEPT_BYTES)
+        soon = _kept(row, vector, peel.most // vector, ThreadGroup.BLOCK, SHIFTED_KEPT_BYTES)
         if soon is not None:
             return soon
     staged = staged_config(row, length, vector, gpu, peel) if gpu.has_clusters else None
@@ -166,13 +166,13 @@ def _why(row: Row, length: int, chosen: RowConfig, gpu: Gpu) -> str:
         return f"{size} waits in shared memory, of {chosen.resident} blocks a multiprocessor"
     if chosen.segments > 1 and _is_few(rows, gpu):
         return f"{rows} rows would leave most of {gpu.processors} multiprocessors idle"
-    if chosen.team is Team.CLUSTER:
+    if chosen.thread_group is ThreadGroup.CLUSTER:
         return f"{size} is more than the registers of one block keep"
     if chosen.kept:
-        return f"{size} stays in the registers of {'a warp' if chosen.team is Team.WARP else 'a block'}"
+        return f"{size} stays in the registers of {'a warp' if chosen.thread_group is ThreadGroup.WARP else 'a block'}"
     if row.whole_rows:
         return f"{size} does not stay in registers, and is read again for what is written"
-    return f"{size} is {'short' if chosen.team is Team.WARP else 'long enough for a block'}"
+    return f"{size} is {'short' if chosen.thread_group is ThreadGroup.WARP else 'long enough for a block'}"
 
 
 def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | None:
@@ -181,13 +181,13 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
         return None
     each = -(-vectors // WARP)
     if not row.whole_rows:
-        return RowConfig(Team.WARP, 128, vector, _in_flight(row, vector, each))
+        return RowConfig(ThreadGroup.WARP, 128, vector, _in_flight(row, vector, each))
     kept = each * vector * own_bytes(row) <= _WARP_KEPT_BYTES
     if each <= _WARP_KEPT_VECTORS:
-        return RowConfig(Team.WARP, 128, vector, each if kept else _in_flight(row, vector, each), kept=kept)
+        return RowConfig(ThreadGroup.WARP, 128, vector, each if kept else _in_flight(row, vector, each), kept=kept)
     if not kept or (row.is_narrow and each * vector > _WARP_NARROW_POSITIONS):
         return None
-    return RowConfig(Team.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
+    return RowConfig(ThreadGroup.WARP, 128, vector, each, kept=True, resident=_RESIDENT_OF_WARPS)
 
 
 def _of_several_blocks(row: Row, length: int, rows: int, vector: int, gpu: Gpu, peel: Peel | None) -> RowConfig | None:
@@ -203,17 +203,19 @@ def _of_several_blocks(row: Row, length: int, rows: int, vector: int, gpu: Gpu, 
         return _kept_by_a_cluster(row, length, vector, segments, _FEW_SHARE_KEPT_BYTES, gpu, peel)
     most = gpu.largest_cluster if clusters else _SHARING_BLOCKS
     if spread >= _LEAST_SEGMENTS * most and nbytes >= _LEAST_SEGMENTS * most * _GRID_BYTES:
-        return _shared(row, length, vector, Team.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
+        return _shared(row, length, vector, ThreadGroup.GRID, min(spread * 2, nbytes // _GRID_BYTES, 128))
     segments = min(most, spread, nbytes // (_CLUSTER_BYTES if clusters else _GRID_BYTES))
     if segments < _LEAST_SEGMENTS:
         return None
-    return _shared(row, length, vector, Team.CLUSTER if clusters else Team.GRID, 1 << (segments.bit_length() - 1))
+    return _shared(
+        row, length, vector, ThreadGroup.CLUSTER if clusters else ThreadGroup.GRID, 1 << (segments.bit_length() - 1)
+    )
 
 
-def _shared(row: Row, length: int, vector: int, team: Team, segments: int) -> RowConfig:
+def _shared(row: Row, length: int, vector: int, thread_group: ThreadGroup, segments: int) -> RowConfig:
     share = -(-length // (vector * segments))
     threads = 128 if share <= 256 else 256
-    return RowConfig(team, threads, vector, _in_flight(row, vector, -(-share // threads), few=True), segments)
+    return RowConfig(thread_group, threads, vector, _in_flight(row, vector, -(-share // threads), few=True), segments)
 
 
 def _kept_by_a_cluster(
@@ -223,17 +225,17 @@ def _kept_by_a_cluster(
     share = even_share(length, segments, vector, peel)
     if share is None or not 1 < segments <= gpu.largest_cluster:
         return None
-    return _kept(row, vector, share // vector, Team.CLUSTER, most, segments)
+    return _kept(row, vector, share // vector, ThreadGroup.CLUSTER, most, segments)
 
 
 def _kept_by_a_block(row: Row, length: int, vector: int, few: bool) -> RowConfig | None:
     several = sum(not stream.is_shared for stream in row.folded) > 1
     most = _SEVERAL_KEPT_BYTES if several else _FEW_KEPT_BYTES if few else _KEPT_BYTES
-    return _kept(row, vector, -(-length // vector), Team.BLOCK, most)
+    return _kept(row, vector, -(-length // vector), ThreadGroup.BLOCK, most)
 
 
 def _kept(
-    row: Row, vector: int, vectors: int, team: Team, most: Mapping[int, int], segments: int = 1
+    row: Row, vector: int, vectors: int, thread_group: ThreadGroup, most: Mapping[int, int], segments: int = 1
 ) -> RowConfig | None:
     """The fewest threads that can keep so many vectors: fewer wait for each other less.
 
@@ -246,7 +248,7 @@ def _kept(
         # What all rows share is in registers too, and halves next to what they are widened to.
         cached = own if row.is_narrow else own * 3 // 2
         if each * vector * own_bytes(row) <= own and each * vector * _bytes_per_position(row) <= cached:
-            return RowConfig(team, threads, vector, each, segments, kept=True)
+            return RowConfig(thread_group, threads, vector, each, segments, kept=True)
     return None
 
 
@@ -257,7 +259,7 @@ def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
         threads = next((t for t in (128, 256) if vectors <= 8 * t), 512)
     else:
         threads = 128 if vectors <= 512 else 256
-    return RowConfig(Team.BLOCK, threads, vector, _in_flight(row, vector, -(-vectors // threads), few))
+    return RowConfig(ThreadGroup.BLOCK, threads, vector, _in_flight(row, vector, -(-vectors // threads), few))
 
 
 def _in_flight(row: Row, vector: int, share: int, few: bool = False) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.peel import Peel, peel_of, share_of
 from tvm_cascade.tile.row.segment import check_segments
 from tvm_cascade.tile.row.shape import Row
@@ -20,7 +20,7 @@ def check_row_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
         Where the extents that segments are cut from are not known, rows have no vectors to start at, or bulk copies
         cannot bring the shares of blocks.
     """
-    check_segments(row, config.segments, row.count if config.team is Team.GRID else 0)
+    check_segments(row, config.segments, row.count if config.thread_group is ThreadGroup.GRID else 0)
     peel = peel_of(row, config.vector) if config.peeled else None
     if config.peeled and peel is None:
         raise Unfit(f"rows of {row.length} positions have no vectors of {config.vector} to be peeled to")

@@ -20,7 +20,7 @@ from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates
-from tvm_cascade.tile.row.config import RowConfig, Team
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.peel import peel_of
 from tvm_cascade.tile.row.rim import Rim
@@ -39,9 +39,9 @@ class RowKernel(MemoryKernel[RowConfig]):
         config = self.config
         self.peel = peel_of(self.row, config.vector) if config.peeled else None
         rows = whole(self.row.count)
-        per_block = config.threads // WARP if config.team is Team.WARP else 1
+        per_block = config.threads // WARP if config.thread_group is ThreadGroup.WARP else 1
         self.block = named("block", T.cta_id([(rows + (per_block - 1)) // per_block * config.segments]))
-        if config.team is Team.CLUSTER:
+        if config.thread_group is ThreadGroup.CLUSTER:
             self.part = named("part", T.cta_id_in_cluster([config.segments]))
         self.warp = named("warp", T.warp_id([config.threads // WARP]))
         self.lane = named("lane", T.lane_id([WARP]))
@@ -55,7 +55,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         config, state = self.config, self._state()
         if self.peel is None:
             self.segment = self._segment()
-        if config.team is Team.WARP:
+        if config.thread_group is ThreadGroup.WARP:
             index = bind("row_index", self.block * self.per_block + self.warp)
             with when(index < self.rows):
                 self._find_body(index)
@@ -63,9 +63,9 @@ class RowKernel(MemoryKernel[RowConfig]):
             return
         pool = T.SMEMPool()
         self.shared = SharedStates(pool, state, config.threads // WARP)
-        if config.team is Team.GRID:
+        if config.thread_group is ThreadGroup.GRID:
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
-        if config.team is Team.CLUSTER:
+        if config.thread_group is ThreadGroup.CLUSTER:
             self.cluster = ClusterStates(pool, state, config.segments)
         self.staging = self._staging(pool)
         pool.commit()
@@ -112,7 +112,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         self._merge(state, Lanes(self.lane), point)
         if self.shared is not None:
             self._merge(state, self.shared.exchange(state, self.warp, self.lane), point)
-        if config.team is Team.GRID:
+        if config.thread_group is ThreadGroup.GRID:
             assert self.shared is not None
             self._over_blocks(state, self.shared, index, point)
             return
@@ -122,7 +122,7 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _member(self) -> ir.Expr:
         """The thread's number among those that share the row."""
-        return self.lane if self.config.team is Team.WARP else self.thread
+        return self.lane if self.config.thread_group is ThreadGroup.WARP else self.thread
 
     def _over_blocks(self, state: State, shared: SharedStates, index: ir.Expr, point: Point) -> None:
         """The last block of a row to arrive merges the states of all."""
@@ -143,7 +143,7 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _store(self, state: State, point: Point) -> None:
         member = self._member()
-        if self.config.team is Team.CLUSTER:
+        if self.config.thread_group is ThreadGroup.CLUSTER:
             member = self.part * self.config.threads + member
         store = Store(self.program, self.tensors, point, self.config.sharing)
         store.emit(state, member)

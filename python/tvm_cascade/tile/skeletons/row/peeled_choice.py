@@ -6,7 +6,7 @@ import dataclasses
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.config import RowConfig, Team, vector_of_memory
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup, vector_of_memory
 from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.peel import Peel, peel_of
 from tvm_cascade.tile.row.shape import Row
@@ -48,7 +48,7 @@ def filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:
     ----------
     most : vectors of a thread that may be under way at once, where a row has several chunks.
     """
-    if config.team is not Team.BLOCK or config.kept or config.staged:
+    if config.thread_group is not ThreadGroup.BLOCK or config.kept or config.staged:
         return config
     vectors, longest = peel.most // peel.vector, _ONE_CHUNK_POSITIONS // config.vector
     sizes = {config.threads, 128}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.row.config import RowConfig, Team, own_bytes
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup, own_bytes
 from tvm_cascade.tile.row.elements import registers_of
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
@@ -62,8 +62,8 @@ def staged_config(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | Non
     while threads > _THREADS and blocks_of(gpu, registers, threads) < room:
         threads //= 2
     resident = max(1, min(room, blocks_of(gpu, registers, threads)))
-    team = Team.CLUSTER if segments > 1 else Team.BLOCK
-    chosen = RowConfig(team, threads, vector, vectors, segments, staged=True, resident=resident)
+    thread_group = ThreadGroup.CLUSTER if segments > 1 else ThreadGroup.BLOCK
+    chosen = RowConfig(thread_group, threads, vector, vectors, segments, staged=True, resident=resident)
     return None if why_not_staged(row, positions, chosen.chunk, gpu, peel) else chosen
 
 

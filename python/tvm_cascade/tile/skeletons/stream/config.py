@@ -9,11 +9,11 @@ import numpy as np
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.deal import Deal, deal, visited_tiles
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
 
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
@@ -157,8 +157,8 @@ def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
     return min(usual or fitting, key=lambda config: _cost(config, program))
 
 
-def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
-    """How the tiles of rows are shared out, in positions × warp groups; None where extents are symbolic."""
+def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | None:
+    """The static schedule of the tiles of rows, costs in positions × warp groups; None where extents are symbolic."""
     stream = program.stream
     own = visited_tiles(program, GROUP_ROWS, config.columns)
     places = product(stream.extent(var) for var in stream.batch)
@@ -166,7 +166,7 @@ def dealt(config: StreamConfig, program: TileProgram) -> Deal | None:
         return None
     visited = np.pad(own, (0, -len(own) % config.row_groups), mode="edge").reshape(-1, config.row_groups).mean(axis=1)
     costs = visited * _tile_cost(config, stream) + config.consumers * _row_tile_overhead(config)
-    return deal(costs, places, config.blocks, program.uneven)
+    return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
@@ -200,7 +200,7 @@ def _tile_cost(config: StreamConfig, stream: Stream) -> float:
 
 def _cost(config: StreamConfig, program: TileProgram) -> float:
     """What the busiest block takes, in positions × warp groups; of symbolic extents, what one position takes."""
-    stream, shared_out = program.stream, dealt(config, program)
+    stream, shared_out = program.stream, tile_schedule(config, program)
     if shared_out is None:
         return _tile_cost(config, stream) / (config.columns * config.rows)
     return shared_out.span * (_STARVED if _is_starved(config, stream) else 1.0)

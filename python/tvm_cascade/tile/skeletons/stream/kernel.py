@@ -28,7 +28,7 @@ from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, dealt
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.feed import Feed, Feeds, staged_tiles
@@ -85,7 +85,7 @@ class StreamKernel:
         stream, config = self.stream, self.config
         row_tiles = whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = whole(product(stream.extent(var) for var in stream.batch))
-        shared_out = dealt(config, self.program)
+        shared_out = tile_schedule(config, self.program)
         items = None if shared_out is None else shared_out.items
         self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven, items, self.name)
         self.threads = Threads(

@@ -1,4 +1,4 @@
-"""Emits the loop of a persistent block over its tiles of rows, in the order that `tile.deal` describes.
+"""The tile scheduler: the loop of a persistent block over its tiles of rows, in the order of `tile.tile_schedule`.
 
 Work runs over tiles of rows and over *places* (points of the batch), tiles of rows fastest: blocks that run together
 then share the right operands in the L2 cache. Where masks make tiles uneven, a block reads its list, or where that is
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.deal import NOTHING
 from tvm_cascade.tile.emit import bind, put, registers, when
+from tvm_cascade.tile.tile_schedule import NOTHING
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Scheduler:
-    """Deals tiles of rows to blocks.
+    """Assigns tiles of rows to blocks.
 
     Attributes
     ----------
     row_tiles, places : how many there are of each.
     blocks : that are launched, at most.
     uneven : tiles of rows take longer the further down they are.
-    items : a list for each block, see `Deal`; None for the order by formulas.
+    items : a list for each block, see `TileSchedule`; None for the order by formulas.
     name : of the kernel, which the list's is made of.
     """
 

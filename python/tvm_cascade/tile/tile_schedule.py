@@ -1,12 +1,12 @@
-"""Which block does which tiles of rows: dealt ahead where all extents are known, by formulas where they are not.
+"""The static tile schedule of persistent blocks: longest first (LPT) where extents are known, by formulas elsewhere.
 
 Work runs over tiles of rows and over *places* (points of the batch). Where masks make tiles of rows uneven, they go in
 pairs, the p-th from the end and the p-th from the start of a place: (n−1, 0), (n−2, 1), … Pairs take alike, and a light
-tile follows a heavy one, so that loads from memory are spread over time. But the last turn of pairs may be that of a
-few blocks alone, and an odd number of tiles leaves one without its pair. So a list is made where it takes less time:
-who is free takes the next pair, and of the last places the next tile, the longest first.
+tile follows a heavy one, so that loads from memory are spread over time. But the last wave of pairs may be
+partial, and an odd number of tiles leaves one without its pair. So a list is made where it takes less time: the next
+free block takes the next pair, and of the last places the next tile, the longest first.
 
-Source of dealing the longest first: Graham, "Bounds on multiprocessing timing anomalies" (1969).
+Longest processing time first: Graham, "Bounds on multiprocessing timing anomalies" (1969).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.tile.live import Rows, live_tiles
 from tvm_cascade.tile.program import TileProgram
 
-MOST_DEALT = 32768
+MOST_SCHEDULED = 32768
 """Tiles of rows that a list may have; it is part of the kernel."""
 
 _WORTH = 0.995
 """A list is taken where it takes at most this share of the other's time."""
 
-_LAST_TURNS = 4
+_LAST_ITEMS = 4
 """Tiles of rows that each block has on its own, or half as many, so that all end together."""
 
 NOTHING = -1
@@ -37,13 +37,13 @@ NOTHING = -1
 
 
 @dataclass(frozen=True)
-class Deal:
-    """Who does what.
+class TileSchedule:
+    """The tiles of rows of each block.
 
     Attributes
     ----------
     span : the cost of the busiest block.
-    items : [block, turn], place · (tiles of rows) + tile of rows, or `NOTHING`; None where pairs are as good.
+    items : [block, step], place · (tiles of rows) + tile of rows, or `NOTHING`; None where pairs are as good.
     """
 
     span: float
@@ -71,24 +71,24 @@ def visited_tiles(program: TileProgram, rows: int, columns: int) -> NDArray[np.i
     return np.array(found)
 
 
-def deal(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> Deal:
-    """The better of the formula's order and of a list.
+def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:
+    """The better of the order by formula and a list, longest first.
 
     Parameters
     ----------
     costs : of each tile of rows.
     places, blocks : how many there are of each.
-    uneven : what the formula takes the tiles of rows for.
+    uneven : whether the formula pairs tiles of rows.
     """
     shares = _pairs(len(costs)) if uneven else [[row_tile] for row_tile in range(len(costs))]
-    best = Deal(_busiest(np.array([costs[share].sum() for share in shares]), places, blocks), None)
-    if not uneven or len(costs) * places > MOST_DEALT:
+    best = TileSchedule(_busiest(np.array([costs[share].sum() for share in shares]), places, blocks), None)
+    if not uneven or len(costs) * places > MOST_SCHEDULED:
         return best
-    enough = -(-_LAST_TURNS * blocks // len(costs))
+    enough = -(-_LAST_ITEMS * blocks // len(costs))
     for unpaired in {min(enough, places), min(-(-enough // 2), places)}:
         span, items = _greedily(costs, _order(costs, places, unpaired), blocks)
         if span < _WORTH * best.span:
-            best = Deal(span, items)
+            best = TileSchedule(span, items)
     return best
 
 
@@ -98,9 +98,9 @@ def _pairs(row_tiles: int) -> list[list[int]]:
 
 
 def _busiest(shares: NDArray[np.float64], places: int, blocks: int) -> float:
-    """The cost of the busiest block, if shares are dealt in turn."""
-    turns = np.arange(len(shares) * places)
-    return float(np.bincount(turns % blocks, weights=np.tile(shares, places)).max())
+    """The cost of the busiest block, if shares are assigned round-robin."""
+    numbers = np.arange(len(shares) * places)
+    return float(np.bincount(numbers % blocks, weights=np.tile(shares, places)).max())
 
 
 def _order(costs: NDArray[np.float64], places: int, unpaired: int) -> list[list[int]]:
@@ -112,15 +112,15 @@ def _order(costs: NDArray[np.float64], places: int, unpaired: int) -> list[list[
 
 
 def _greedily(costs: NDArray[np.float64], order: list[list[int]], blocks: int) -> tuple[float, NDArray[np.int32]]:
-    """When the last block ends if whoever is free takes the next share, and what each takes."""
-    turns: list[list[int]] = [[] for _ in range(blocks)]
+    """List scheduling: when the last block ends if the next free block takes the next share, and what each takes."""
+    taken: list[list[int]] = [[] for _ in range(blocks)]
     taking = costs.tolist()
     free = [(0.0, block) for block in range(blocks)]
     for share in order:
         ends, block = free[0]
-        turns[block] += share
+        taken[block] += share
         heapq.heapreplace(free, (ends + sum(taking[item % len(taking)] for item in share), block))
-    table = np.full((blocks, max(map(len, turns))), NOTHING, np.int32)
-    for block, own in enumerate(turns):
+    table = np.full((blocks, max(map(len, taken))), NOTHING, np.int32)
+    for block, own in enumerate(taken):
         table[block, : len(own)] = own
     return max(ends for ends, _ in free), table

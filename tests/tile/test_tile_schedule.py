@@ -1,11 +1,11 @@
-"""Tiles of rows dealt to blocks: each once, and no block much longer at work than the others."""
+"""Static tile schedules: each tile of rows once, and balanced blocks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tvm_cascade.tile.deal import NOTHING, deal, visited_tiles
+from tvm_cascade.tile.tile_schedule import NOTHING, schedule_tiles, visited_tiles
 
 from .test_masks import program_of
 from .test_tile_program import attention_of, tile_program
@@ -20,8 +20,8 @@ def _triangle(row_tiles: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("row_tiles", "places"), [(3, 1024), (4, 512), (11, 256), (16, 64), (64, 32), (86, 32), (256, 4)]
 )
-def test_every_tile_is_dealt_once(row_tiles: int, places: int) -> None:
-    items = deal(_triangle(row_tiles), places, BLOCKS, uneven=True).items
+def test_every_tile_is_scheduled_once(row_tiles: int, places: int) -> None:
+    items = schedule_tiles(_triangle(row_tiles), places, BLOCKS, uneven=True).items
     assert items is not None
     assert sorted(items[items != NOTHING]) == list(range(row_tiles * places))
     ended = items == NOTHING
@@ -31,16 +31,16 @@ def test_every_tile_is_dealt_once(row_tiles: int, places: int) -> None:
 @pytest.mark.parametrize(("row_tiles", "places"), [(3, 1024), (11, 256), (64, 32), (86, 32), (256, 32)])
 def test_all_blocks_end_together(row_tiles: int, places: int) -> None:
     costs = _triangle(row_tiles)
-    found = deal(costs, places, BLOCKS, uneven=True)
+    found = schedule_tiles(costs, places, BLOCKS, uneven=True)
     assert found.span < 1.02 * costs.sum() * places / BLOCKS
     assert found.items is not None
     work = np.where(found.items == NOTHING, 0, costs[found.items % row_tiles]).sum(axis=1)
     assert work.max() == found.span  # halves, which add up exactly
 
 
-def test_what_the_formula_deals_as_well_needs_no_list() -> None:
-    assert deal(_triangle(8), BLOCKS, BLOCKS, uneven=True).items is None  # four pairs for each block
-    assert deal(np.ones(7), 60, BLOCKS, uneven=False).items is None
+def test_what_the_formula_balances_as_well_needs_no_list() -> None:
+    assert schedule_tiles(_triangle(8), BLOCKS, BLOCKS, uneven=True).items is None  # four pairs for each block
+    assert schedule_tiles(np.ones(7), 60, BLOCKS, uneven=False).items is None
 
 
 @pytest.mark.parametrize(
