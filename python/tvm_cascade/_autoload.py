@@ -1,4 +1,4 @@
-"""What a bare `import tvm` gains once this package is installed.
+"""Registers the pass under `tvm.tir.transform` when `import tvm` loads this package as a plug-in.
 
 TVM calls every entry point of the group `tvm.backends` at the end of its own import; ours is `autoload`. It adds
 

@@ -1,4 +1,4 @@
-"""Builders of programs in TE that TVM lacks: top-k as an ordinary reduction, which fuses like any other.
+"""TE operators that TVM lacks: top-k as an ordinary reduction.
 
 TVM's own `topi.topk` is an opaque packed call. This one is a `te.comm_reducer`, compiles with stock TVM, and is
 recognised by what it does: order-preserving maps on its keys, such as a softmax before it, are applied to the k values

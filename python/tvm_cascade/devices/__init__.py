@@ -1,1 +1,1 @@
-"""The machines that programs are cut for, as values: what a CPU or a GPU has, a row for each card."""
+"""Devices as values: the properties of CPUs and GPUs that programs are cut for, a row for each card."""

@@ -1,4 +1,4 @@
-"""GPUs, a row each: what schedules and kernels are cut for. To add a card is to add its row to `CARDS`."""
+"""The table of GPUs, a row each; a card is added by adding its row to `CARDS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program is cut for: processors, threads, registers, memories and instructions of one machine, as a value.
+"""A device as a value: processors, threads, registers, memories and instructions of one machine.
 
 A device is handed down from where the target is known; nothing that chooses tiles, threads or kernels looks for one.
 """

@@ -1,4 +1,4 @@
-"""The device that a target describes: a CPU from its features, a GPU from the row of its card."""
+"""Reads the device of a target: a CPU from its features, a GPU from the row of its card."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a program to machine code: what is built for which target, and how."""
+"""From a program to machine code: targets, backends, compiling, calling and explaining."""

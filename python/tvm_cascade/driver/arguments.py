@@ -1,4 +1,4 @@
-"""Arguments of compiled functions: arrays of any library that speaks DLPack, as tensors that generated code can take.
+"""Arguments of compiled functions: arrays of any DLPack library, as TVM tensors.
 
 TVM's code takes for granted, without looking, that a tensor is aligned, and refuses one that is not compact. What
 cannot be shared as it is, is copied, and an output is copied back.

@@ -1,4 +1,4 @@
-"""What a backend is: how programs become code for the targets of one kind. The table of them is in `backends`."""
+"""A backend: how programs for one kind of target are scheduled, lowered, compiled and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backends, a row for each kind of target; to add one is to add its row."""
+"""The table of backends, a row for each kind of target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tvm_cascade.compile`: from an unfused program to one that runs. Named so that it does not hide the built-in."""
+"""`tvm_cascade.compile`: from an unfused program to a runnable one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that runs, with what was done to it."""
+"""A compiled program, with a report of what was done to it."""
 
 from __future__ import annotations
 

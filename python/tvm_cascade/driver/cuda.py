@@ -1,4 +1,4 @@
-"""The backend of CUDA: kernels of skeletons and S-TIR schedules, compiled for the architecture of a card."""
+"""The CUDA backend: kernels of skeletons and S-TIR schedules, compiled for the architecture of a card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TVM is told to compile CUDA."""
+"""Chooses the CUDA compiler that TVM calls."""
 
 from __future__ import annotations
 

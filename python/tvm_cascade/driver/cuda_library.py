@@ -1,4 +1,4 @@
-"""A library with kernels for CUDA as machine code, GPU or no GPU.
+"""Libraries with CUDA kernels as machine code, built with or without a GPU.
 
 TVM loads its CUDA runtime only where there is a driver; without it, it keeps kernels as text that whoever loads the
 file must compile. To embed machine code all the same, the file is then made by a process of its own, in which a library

@@ -1,4 +1,4 @@
-"""`tvm_cascade.explain`: what `compile` makes of a program, all but the machine code, in words and formulas."""
+"""`tvm_cascade.explain`: what `compile` does with a program short of machine code, as text and formulas."""
 
 from __future__ import annotations
 

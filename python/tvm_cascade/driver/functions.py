@@ -1,4 +1,4 @@
-"""The functions of what users hand in: a module, or one PrimFunc."""
+"""The functions of a user's argument: a module, or one PrimFunc."""
 
 from __future__ import annotations
 

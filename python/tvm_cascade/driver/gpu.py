@@ -1,4 +1,4 @@
-"""A function for a GPU: a kernel of a skeleton where its fold has the shape, an S-TIR schedule elsewhere."""
+"""Lowers a function for a GPU: by a skeleton's kernel where its fold fits one, else by an S-TIR schedule."""
 
 from __future__ import annotations
 

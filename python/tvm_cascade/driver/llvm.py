@@ -1,4 +1,4 @@
-"""The backend of CPUs: S-TIR schedules for LLVM, or tuned ones, with arithmetic that vectorises."""
+"""The LLVM backend for CPUs: S-TIR schedules, ours or tuned, with arithmetic that vectorises."""
 
 from __future__ import annotations
 

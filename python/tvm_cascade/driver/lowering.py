@@ -1,4 +1,4 @@
-"""What `compile` and `explain` share: functions are fused for a goal, then lowered by its backend."""
+"""The common path of `compile` and `explain`: fuse functions for a target, then lower by its backend."""
 
 from __future__ import annotations
 

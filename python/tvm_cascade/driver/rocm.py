@@ -1,4 +1,4 @@
-"""The backend of ROCm: S-TIR schedules for waves of 64 lanes, as a code object for the architecture of a card."""
+"""The ROCm backend: S-TIR schedules for waves of 64 lanes, as a code object for the architecture of a card."""
 
 from __future__ import annotations
 

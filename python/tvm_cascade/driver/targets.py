@@ -1,4 +1,4 @@
-"""The target that the user means: what this machine offers, or what is asked for."""
+"""Resolves the user's target: this machine's devices for "auto", or what is asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that MetaSchedule finds by measuring candidates, and keeps in a database."""
+"""Tuned schedules: MetaSchedule measures candidates and keeps the best in a database."""
 
 from __future__ import annotations
 

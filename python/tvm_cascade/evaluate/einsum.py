@@ -1,4 +1,4 @@
-"""Sums of products over a grid: exactly by matrix multiplication, without building the grid, or as a loop rounds them.
+"""Sums of products over a grid: exact by matrix multiplication, or rounded as a loop accumulates.
 
 A factor is an array of the grid's rank with extent 1 along every axis it does not depend on. Distributivity would
 let a factor leave a sum, but inf * (1 - 1) is not inf - inf: here factors are only ever multiplied element by

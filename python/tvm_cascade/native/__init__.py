@@ -1,4 +1,4 @@
-"""The optional native library (`src_cuda/runtime`): what a GPU is, and what honest measurements on it need.
+"""The optional native library (`src_cuda/runtime`): GPU properties and measurement helpers.
 
 Nothing else in this package needs it. `python -m tvm_cascade build-native` builds it once, where nvcc and CMake are.
 """

@@ -1,4 +1,4 @@
-"""Building the native library on demand, by CMake, into the user's cache folder."""
+"""Builds the native library on demand, by CMake, into the user's cache folder."""
 
 from __future__ import annotations
 

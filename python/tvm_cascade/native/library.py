@@ -1,4 +1,4 @@
-"""Where the native library and its sources are, and loading it into this process."""
+"""Finds the native library and its sources, and loads it into this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLVM's linker, which makes a code object of what is generated for an AMD GPU."""
+"""LLVM's linker, which makes code objects of generated AMD GPU code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CUDA toolkit of this machine, and running its compilers and others: their last words go into the error."""
+"""The CUDA toolkit of this machine, and running compilers, with their last output in errors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Checked derivations: a fold against the definition of its cascade, on numbers at as many digits as that takes."""
+"""Checked derivations: a fold against its cascade's definition, at as many digits as needed."""

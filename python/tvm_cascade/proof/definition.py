@@ -1,4 +1,4 @@
-"""The results of a cascade as it is written, in an arithmetic of choice: one pass over the rows for each reduction."""
+"""The results of a cascade as it is written, one pass over the rows per reduction, in a given arithmetic."""
 
 from __future__ import annotations
 

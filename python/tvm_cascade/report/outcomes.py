@@ -1,4 +1,4 @@
-"""What was made of functions, in words: per group the verdict, the reason, the fold as formulas, and what it saves."""
+"""Outcomes as text and formulas: per group the verdict, the reason, the fold, and the passes it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule of a function for CUDA GPUs, without tensor cores: any fused function, and any plain one.
+"""The S-TIR schedule of a function for GPUs, without tensor cores: fused loops and plain nests.
 
 blockIdx.x for block of rows:
     for tile: every nest over all threads of the block; state in registers or shared memory

@@ -1,4 +1,4 @@
-"""A nest by itself as a kernel: products in rectangles, folds of rows by whole warps, the rest element by element."""
+"""A single nest as a GPU kernel: register tiles for products, warps for row reductions, else one element a thread."""
 
 from __future__ import annotations
 

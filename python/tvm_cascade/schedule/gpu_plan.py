@@ -1,4 +1,4 @@
-"""How a fused loop becomes one kernel: rows of a block, shape of its threads, where every buffer lives.
+"""The plan of a fused loop as one GPU kernel: rows per block, thread shape, and the memory of every buffer.
 
 Rows go over threadIdx.y, in every nest alike. Nests over the same axes besides the rows are a *family*:
 

@@ -1,4 +1,4 @@
-"""Reductions with many results: each thread sums a small rectangle of them in registers.
+"""Contractions on CUDA cores: each thread accumulates a register tile.
 
 for k, chunk by chunk:                           (chunks of operands that threads share go to shared memory first)
 for row, column of the thread's rectangle:   result += left[row, k] * right[k, column]

@@ -1,4 +1,4 @@
-"""Nests that no threads may share, on a GPU: one thread runs each, as it stands.
+"""Nests that may not run in parallel, on a GPU: one thread runs each serially.
 
 nest   ->   for blockIdx.x in 1: for threadIdx.x in 1: nest
 

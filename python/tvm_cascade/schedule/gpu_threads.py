@@ -1,4 +1,4 @@
-"""Loops to the threads of a block."""
+"""Binds loops to the threads of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fused loops of a function, read from what its blocks say of themselves: a role, and the axis of each iterator.
+"""Reads the fused loops of a function from block annotations: roles, and the axis of each iterator.
 
 Iterators of one axis have one name in all blocks of a loop (`transform.nest.AXES`). Of the nests after a loop, which
 may be any of the program's own, an iterator is of the axis whose dimension of the loop's buffers it indexes.

@@ -1,4 +1,4 @@
-"""Which rows of a fused loop are cut into blocks, how long these are, and where rows lie side by side.
+"""The row tiling of a fused loop: which rows are tiled, by how much, and which are vectorised.
 
 Where a tile's temporaries are folded along the cascade axis, rows are put in the lanes of a vector: producers and
 elements then leave `panel` rows side by side, and folding needs no arithmetic across a vector.

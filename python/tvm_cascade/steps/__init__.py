@@ -1,1 +1,1 @@
-"""The step program of a fold: what folding positions in, merging states and finishing do, step by step, as data."""
+"""The step program: folding positions in, merging states and finishing, as data."""

@@ -1,4 +1,4 @@
-"""Arithmetics in which a step program is computed: mpmath at some digits, float64, or arrays of a NumPy dtype.
+"""Arithmetics for step programs: mpmath at some digits, float64, or arrays of a NumPy dtype.
 
 An arithmetic evaluates expressions, each compiled once; it says what ⊕ and ∘ are on its numbers; and it is a `Kind` of
 value for the moves of references.

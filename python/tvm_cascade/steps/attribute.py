@@ -1,4 +1,4 @@
-r"""A step program as an attribute: strings, truth values and numbers, in lists and dictionaries that TVM and JSON keep.
+r"""A step program as a structured attribute: values that survive TVM's printing, parsing and JSON.
 
     StepProgram  ->  {"steps": [{"kind": "reduce", "component": "t_0", "reducer": "sum", "lift": "exp(x - c_m)"}, …],
                       "finish": [{"result": "t", "expression": "t_0"}], "remembered": [],

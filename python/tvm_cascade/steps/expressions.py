@@ -1,4 +1,4 @@
-"""Expressions as text that parses back to the very same expression; nothing is evaluated on the way.
+"""SymPy expressions as text that parses back to the same expression, without evaluation.
 
     Add(Mul(-1, c), x)             <->   -c + x
     Mul(Rational(1, 3), exp(x))    <->   1/3*exp(x)

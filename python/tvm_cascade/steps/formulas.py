@@ -1,4 +1,4 @@
-"""A step program as the formulas of its fold: what is lifted, where references go, how states merge and finish."""
+"""A step program as formulas: lifts, moves of references, merge and finish."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a reference goes, for every kind of value: high precision, arrays, TIR.
+"""The one rule of a reference's move, for every kind of value: high precision, arrays, TIR.
 
     c′ = value          of the components combined so far
        | stay           where the move is guarded and the value unusable: not finite, or a scale without a reciprocal

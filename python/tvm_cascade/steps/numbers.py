@@ -1,4 +1,4 @@
-"""The step program on numbers: folding positions in, merging states, finishing, in an arithmetic of choice.
+"""Interprets a step program on numbers: fold positions in, merge states, finish, in a given arithmetic.
 
 Positions are what the arithmetic takes: rows of numbers, or arrays with a value per position.
 """

@@ -1,4 +1,4 @@
-"""What moving a reference needs besides the references themselves: coefficients per row, and values before the move."""
+"""The inputs of a shift besides references: loop-invariant coefficients, and values before the move."""
 
 from __future__ import annotations
 

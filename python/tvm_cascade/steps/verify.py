@@ -1,4 +1,4 @@
-"""The verifier of step programs: what is read is defined, references move once, components are combined once.
+"""The verifier of step programs: reads are defined, references move once, components are combined once.
 
 Checked wherever a program was transformed, or read from text; a program that fails is a defect of this package.
 """

@@ -1,1 +1,1 @@
-"""Kernels for tensor cores, generated from folds: a tile program as data, and skeletons that fix the data movement."""
+"""GPU kernels generated from folds: tile and row programs as data, and skeletons for the data movement."""

@@ -1,4 +1,4 @@
-"""Exponentials in base 2, with everything that a row knows taken out: exp(k·r − c) = 2^((k·log₂e)·r + h), h once a row.
+"""Exponentials in base 2 with loop-invariants hoisted: exp(k·r − c) = 2^((k·log₂e)·r + h), h once a row.
 
 The hardware has 2^x, and one fused multiply-add in front of it is all that an element then costs.
 """

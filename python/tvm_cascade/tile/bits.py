@@ -1,4 +1,4 @@
-"""Masks as bits: what of its registers a thread keeps, worked out for a row at once and tested a register at a time.
+"""Masks as bit fields: the unmasked registers of a thread, computed once a row and tested per register.
 
 A thread's registers of a row lie at offsets 8·j + e from its first column. Conditions on the position that are linear
 in it become bounds on the offset; registers up to a bound b are the first n(b) = 2·⌊b/8⌋ + min(b mod 8, 1) + 1:

@@ -1,4 +1,4 @@
-"""Whether weights stay within the range of a narrow dtype, whatever the data: what their operands need."""
+"""Bounds on weights: whether they fit a narrow operand dtype for all data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an accumulator register holds once its score has been mapped: r, and the fold's elements in terms of it.
+"""Elements over accumulator registers: the mapped score r, and the fold's elements in terms of it.
 
     select(j ≤ i, s·k, −inf)            r = s, gain k; masked registers are set to −inf/k
     50·tanh(s·k)                        r = tanh(s·k), gain 50

@@ -1,4 +1,4 @@
-"""Statements of a TIRx function, written from Python: thin names over TVM's own builder."""
+"""Emits statements of a TIRx function: thin wrappers over TVM's builder."""
 
 from __future__ import annotations
 

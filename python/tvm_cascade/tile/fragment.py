@@ -1,4 +1,4 @@
-"""The steps of a tile program over the registers of a warp group: symbols as TIR, per row and per register.
+"""Emits steps over accumulator fragments of a warp group: symbols as TIR, per row and per register.
 
 A thread has two rows of every accumulator and, in every eight columns, two neighbours (`tile.hopper.wgmma`).
 """

@@ -1,4 +1,4 @@
-"""Numbers of float64 in CUDA text: by their bits, since TVM writes fifteen digits after the point, 1e-32 as 0."""
+"""Float64 literals in CUDA text by their bits, since TVM prints fifteen decimals, 1e-32 as 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tiles of the cascade axis a tile of rows has to visit, and which of those need no mask.
+"""Live tiles: the tiles of the cascade axis that a tile of rows visits, and those that need no mask.
 
 An integer that must not be negative at a live position (`slack`), c·l + g(row), gives by its sign and the extremes of
 g over the rows a first or a last tile:

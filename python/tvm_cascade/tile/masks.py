@@ -1,4 +1,4 @@
-"""Masks over the registers of a tile, together where they drop to one value, and as bits where they can be."""
+"""Masks over the registers of a tile, merged where they give one value, and as bit fields where possible."""
 
 from __future__ import annotations
 

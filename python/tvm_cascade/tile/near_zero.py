@@ -1,4 +1,4 @@
-"""Odd functions of scores by polynomials where a warp's scores are small: special functions take the longest of all.
+"""Odd functions of scores as polynomials where a warp's scores are small, to save special functions.
 
     tanh(k·s)  =  s·p(s²)       |k·s| ≤ X,  p of three coefficients, to a relative error of 2⁻¹⁵
 

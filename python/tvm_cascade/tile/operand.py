@@ -1,4 +1,4 @@
-"""Matrix operands of a tile program: two dimensions of a tensor that a tile runs over, the others at fixed places."""
+"""Matrix operands of a tile program: two dimensions of a tensor are tiled, the others are indexed."""
 
 from __future__ import annotations
 

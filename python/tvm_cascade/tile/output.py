@@ -1,4 +1,4 @@
-"""What a kernel writes: the caller's tensors, as maps of a group's results."""
+"""The outputs of a kernel: the caller's tensors, as maps of a group's results."""
 
 from __future__ import annotations
 

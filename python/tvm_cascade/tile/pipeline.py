@@ -1,4 +1,4 @@
-"""TVM's lowering of a module that holds both kinds of functions, each by the passes of its own kind."""
+"""TVM's lowering of modules with S-TIR and TIRx functions, each by its own passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2^x by multiply-adds, for a share of the elements: special functions take as long as an eighth of all arithmetic.
+"""2^x by a polynomial for some elements: the special-function unit has an eighth of the FMA rate.
 
     x = n + f,  |f| ≤ ½        n by adding 1.5·2²³ + 127, whose last bits then are n + 127: the exponent of 2^n
     2^x = p(f)·2^n             p(0) = 1; infinite from 128 on, 0 up to −127, NaN of NaN

@@ -1,4 +1,4 @@
-"""The tile program: what one tile of the cascade axis does to the state of its rows, as data.
+"""The tile program: the step program over a tile of a matrix product, as data.
 
 A tile program says what is computed, in which order and at which level (per register, per row, per accumulator); it
 does not say how data moves or who computes it: that is a skeleton's (`tile.skeletons`). It prints as text:

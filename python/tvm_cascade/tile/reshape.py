@@ -1,4 +1,4 @@
-"""Reshapes and transpositions: where an element goes that a later stage reads at other indices, and views of tensors.
+"""Reshapes and transpositions: index maps between stages, and tensor views.
 
 out[b, i, h, c] = o[b·4 + h, i, c]   at o[n, i, c]             ->   out[n // 4, i, n % 4, c]
 t[b, i, h·64 + c] of [B, S, 4·64], along c below 64            ->   t[b, i, h, c] of [B, S, 4, 64]

@@ -1,4 +1,4 @@
-"""A warp group's share of a tile program: the state of its rows in registers, and the steps that fold a tile in."""
+"""A warp group's part of a tile program: row states in registers, and the steps that fold a tile."""
 
 from __future__ import annotations
 

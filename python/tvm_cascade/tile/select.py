@@ -1,4 +1,4 @@
-"""Which functions get a kernel of a skeleton, and why the others do not."""
+"""Selects a skeleton for each function, and tells why the others do not fit."""
 
 from __future__ import annotations
 

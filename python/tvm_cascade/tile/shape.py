@@ -1,4 +1,4 @@
-"""The stream shape: a product of two matrices, folded along its columns, with components that are products again.
+"""Reads the stream shape: a matrix product folded along its columns, with products as components.
 
     score[i, l] = Σ_d A[i, d]·B[l, d]
     T = ⊕ over l of lift(score[i, l], …)              a row component, one value a row

@@ -1,4 +1,4 @@
-"""What a skeleton is: it reads a shape off a group, plans, configures, and emits a kernel of everything that fits.
+"""A skeleton: reads a shape from a group, plans, configures, and emits a kernel.
 
     group → read → shape → plan → program → configure → configuration → emit → TIRx function
 

@@ -1,4 +1,4 @@
-"""The state of a fold for one row, as a thread holds it: components, references, and how many positions it has.
+"""The state of a fold for one row in a thread: components, references, and the count of positions.
 
     scalar      one register: every thread that shares the row has the value, or a state of its own positions
     fragment    several registers: the thread's elements of a vector along an axis of outputs, as an accumulator of

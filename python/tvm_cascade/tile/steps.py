@@ -1,4 +1,4 @@
-"""Steps as tiles in registers take them: those of the step program, with what only tiles need.
+"""Steps over tiles in registers: those of the step program, and those that only tiles need.
 
     reduce    row_max_0: max over r, across lanes, then p/8
     shift     row_max_0: row_max_0

@@ -1,1 +1,1 @@
-"""Folds back to S-TIR: one loop over tiles of the cascade axis, with its compensation terms."""
+"""From folds to S-TIR: one loop over tiles of the cascade axis, with its rescaling."""

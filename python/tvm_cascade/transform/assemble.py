@@ -1,4 +1,4 @@
-"""The new function: stages that are still needed, in dependency order, each group's as its loop."""
+"""Assembles the new function: live stages in dependency order, each group as its fused loop."""
 
 from __future__ import annotations
 

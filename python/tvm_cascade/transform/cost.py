@@ -1,4 +1,4 @@
-"""The cost model for CPUs: time of everything along a cascade's axis on one core, unfused against fused.
+"""The CPU cost model: time of everything along a cascade's axis on one core, unfused and fused.
 
 Unfused, every stage is a nest of its own. Fused, the loop is priced as it will be written: its producers, temporaries
 and components tile by tile, the moves of its state, and its results; a pass that remains after the loop (the division

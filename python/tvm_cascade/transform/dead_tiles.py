@@ -1,4 +1,4 @@
-"""Positions that a mask takes out of a fold, as conditions on a tile and a row: what is needed to pass tiles over.
+"""Masked tiles: conditions on a tile and a row under which no position takes part, so that it is skipped.
 
 A comparison of indices in the elements' masks (j ≤ i, |i − j| < w, j < n, i // b == j // b, j < lengths[b]) makes a
 position *dead* where it fails, if every state then absorbs the element under conditions that the algebra gives. Tiles

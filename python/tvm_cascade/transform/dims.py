@@ -1,4 +1,4 @@
-"""Which rows and free axes each symbol of a fold depends on."""
+"""The rows and free axes that each symbol of a fold depends on."""
 
 from __future__ import annotations
 

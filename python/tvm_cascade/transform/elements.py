@@ -1,4 +1,4 @@
-"""Which parts of the lifts are computed once per tile and kept: the temporaries of one tile.
+"""Temporaries of a tile: subexpressions of the lifts that are computed once and stored.
 
 A part is kept where recomputing it costs more than a load:
 

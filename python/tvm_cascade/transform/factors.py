@@ -1,4 +1,4 @@
-"""Atoms that are products over different axes, taken apart: what a contraction multiplies stands by itself.
+"""Splits atoms that are products over different axes, so that contractions see their factors.
 
 An element that reads no result is one atom, whatever it is a product of. Σ x[i, l]·gain[l]·weight[l, f] is a
 contraction of x·gain with weight; as one atom it would look like data with all axes, along which nothing is reused.

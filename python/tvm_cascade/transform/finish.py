@@ -1,4 +1,4 @@
-"""Finishing: the results that the rest of the program reads, from the final state."""
+"""Emits the finish: results that the rest of the program reads, from the final state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rewrite on an open schedule, for people who drive schedules by hand."""
+"""`fuse_cascade`: the rewrite on an open schedule, for manual scheduling."""
 
 from __future__ import annotations
 

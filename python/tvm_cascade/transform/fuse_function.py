@@ -1,4 +1,4 @@
-"""One function through the pipeline: read, find, decide, rewrite, annotate. Never raises on a PrimFunc."""
+"""The pipeline on one function: read, find, decide, rewrite, annotate; it never raises on a PrimFunc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand-off to MetaSchedule: one anchor block asks for our schedule rule, every other block for none.
+"""Hand-off to MetaSchedule: one anchor block names our schedule rule, every other block none.
 
 Default rules split and inline blocks of the fused loop one by one, which breaks it; with the root annotated as well,
 even a plain `meta_schedule.tune_tir` samples our space alone. The anchor tells of the fold, too: Relax's FuseTIR drops

@@ -1,4 +1,4 @@
-"""What one group's loop will contain: its producers, the temporaries of its tiles, and how the axis is cut."""
+"""The contents of a group's loop: producers, temporaries of tiles, and the tiling of the axis."""
 
 from __future__ import annotations
 

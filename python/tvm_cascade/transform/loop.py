@@ -1,4 +1,4 @@
-"""The fused loop: for every tile of the cascade axis, one sibling nest per producer, temporary, partial and update.
+"""Emits the fused loop: one sibling nest per producer, temporary, partial and update, under a loop over tiles.
 
     for segment: for tile:
         producer   the tile's share of inner reductions

@@ -1,4 +1,4 @@
-"""The time of a fused loop on a CPU core, part by part as it will be written and scheduled.
+"""The cost of a fused loop on a CPU core, part by part.
 
 Rows are cut into blocks. Where a producer feeds folds of enough rows, these lie side by side and the producer's other
 operand is packed once for each block; where rows are few, the operand that all of them share is packed for each block.

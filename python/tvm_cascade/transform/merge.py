@@ -1,4 +1,4 @@
-"""Merging segments: the fold's own merge over the partial states of all segments, with its final reference at once."""
+"""Emits the merge of segments: the fold's own merge over all partial states, at their final reference."""
 
 from __future__ import annotations
 

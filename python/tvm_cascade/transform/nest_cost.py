@@ -1,4 +1,4 @@
-"""The time of one nest on a CPU core under our schedules: products, folds and maps, packing, and the start of rows.
+"""The cost of one nest on a CPU core: contractions, reductions and maps, packing, and loop overhead.
 
 A product runs in register tiles, fast where each operand is read for several rows; an operand that is not contiguous
 along the lanes is packed first. Everything else runs in vectors along contiguous data, element by element where there

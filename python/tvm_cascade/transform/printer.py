@@ -1,4 +1,4 @@
-"""SymPy expressions as TIR: each symbol is bound to a TIR expression, everything else is written out."""
+"""Prints SymPy expressions as TIR, with each symbol bound to a TIR expression."""
 
 from __future__ import annotations
 

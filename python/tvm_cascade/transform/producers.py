@@ -1,4 +1,4 @@
-"""Producers: inner reductions whose values are elements of a cascade (the scores Q·Kᵀ), computed tile by tile."""
+"""Producers: inner reductions that are elements of a cascade (the scores Q·Kᵀ), computed tile by tile."""
 
 from __future__ import annotations
 

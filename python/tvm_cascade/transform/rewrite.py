@@ -1,4 +1,4 @@
-"""Program and groups in, fused function out."""
+"""The rewrite: program and groups in, fused function out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the cascade axis is cut: tiles, segments of tiles, lanes within a tile; and what a position is in those terms.
+"""Tiling of the cascade axis: segments of tiles, lanes within a tile, and positions in those terms.
 
     segment  S segments, each of `tiles` tiles          (spatial, outermost)
     tile     one step of the fused loop                 (the loop-carried axis)

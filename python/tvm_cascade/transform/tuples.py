@@ -1,4 +1,4 @@
-"""Tuples combined in place: one block, one store a part, each part stored when nothing needs its old value any more."""
+"""In-place combination of tuples: one block with one store a component, ordered by anti-dependences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TIR as a kind of value for the moves of references, in one dtype."""
+"""TIR as a kind of value for the move of references, in one dtype."""
 
 from __future__ import annotations
 

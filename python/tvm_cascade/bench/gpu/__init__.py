@@ -1,1 +1,1 @@
-"""Attention on a GPU beside the kernels that a user would pick instead: checked first, then timed in turns."""
+"""GPU benchmarks: attention and row reductions next to the kernels that users pick instead."""

@@ -1,4 +1,4 @@
-"""Is a row right? Parts of its output against float64, and ours on a small shape against the oracle.
+"""Checks a row of a GPU table: parts of its output against float64, ours on a small shape against the oracle.
 
 Outputs hold NaN before each run. What passes is the rule of `evaluate.tolerance`, whose baseline is the exact value
 rounded to the output's dtype: an unfused program cannot do better.

@@ -1,4 +1,4 @@
-"""What the GPU suites are meant to reach, as data, and whether they did."""
+"""Goals of the GPU suites as data, and whether they are reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kind of problem a workload of the GPU suites is."""
+"""The kind of problem of a workload: attention or row reduction."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What Hopper has for tiles: bulk tensor copies, barriers in shared memory, and products by warp groups."""
+"""Hopper instructions for tiles: TMA copies, mbarriers and WGMMA."""

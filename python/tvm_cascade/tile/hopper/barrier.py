@@ -1,4 +1,4 @@
-"""Barriers in shared memory (mbarrier), in rings: a stage is full when its copies have come, empty when it is read."""
+"""Shared-memory barriers (mbarrier) of a ring of pipeline stages: full after the copies, empty after the reads."""
 
 from __future__ import annotations
 

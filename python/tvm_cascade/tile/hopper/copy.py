@@ -1,4 +1,4 @@
-"""Bulk tensor copies (TMA) between tensors and shared memory: boxes of 128 bytes a row, swizzled for products."""
+"""TMA copies between tensors and shared memory: boxes of 128 bytes a row, swizzled for WGMMA."""
 
 from __future__ import annotations
 

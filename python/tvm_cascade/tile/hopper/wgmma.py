@@ -1,4 +1,4 @@
-"""Products by warp groups (wgmma): accumulators of 64 rows in registers, right operands in swizzled shared memory.
+"""WGMMA: accumulators of 64 rows in registers, right operands in swizzled shared memory.
 
 A thread of lane q in warp w holds, of a 64×N accumulator, rows 16·w + q/4 and 8 below it, and in every eight columns
 the two from 2·(q mod 4) on: register 4·(column/8) + 2·(lower row) + (second column).

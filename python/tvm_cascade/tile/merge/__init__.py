@@ -1,1 +1,1 @@
-"""One merge, at every level at which a machine can split a row: lanes of a warp, warps of a block, blocks of a grid."""
+"""One merge at every level that splits a row: lanes of a warp, warps of a block, blocks of a cluster or grid."""

@@ -1,4 +1,4 @@
-"""The grid level: each block leaves its state in global memory; the one that arrives last merges all, in their order.
+"""The grid-level merge: states in global memory; the last block to arrive merges all, in a fixed order.
 
 States and counters are the module's own, one set for each of several launches in flight. Counters come back to zero
 with the last arrival, so that no launch has to clear them. Parameters would not do: TVM declares them __restrict__,

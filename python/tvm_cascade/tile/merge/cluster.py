@@ -1,4 +1,4 @@
-"""The cluster level: each block leaves its state in the shared memory of all blocks of its cluster, and all merge it.
+"""The cluster-level merge: each block's state in distributed shared memory; every block merges all.
 
 Blocks of a cluster run at the same time and reach each other's shared memory (distributed shared memory). Nobody's may
 be written before its block has started, nor be left before all have written: two barriers of the cluster.

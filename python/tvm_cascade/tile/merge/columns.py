@@ -1,4 +1,4 @@
-"""The block level of columns: states change hands in shared memory, so that the lanes of a warp have those of a row.
+"""The block-level merge of columns: states are transposed through shared memory, so that a warp has one row's.
 
     before     thread (group, lane) has one state for each row of its vector
     after      neighbouring lanes have the states that all groups have of one row

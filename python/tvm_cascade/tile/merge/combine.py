@@ -1,4 +1,4 @@
-"""The merge of any fold: every holder of a state shifts its own to the common reference, then all combine by ⊕.
+"""The merge of any fold: each state is shifted to the common reference, then all are combined by ⊕.
 
     c′ = value(⊕ of the components so far, n)        the same for all holders
     T′ = ⊕ over holders of shift(T; c → c′)           one exchange a component

@@ -1,4 +1,4 @@
-"""The warp level: lanes exchange values by shuffles, in a butterfly, so that all get the same bits."""
+"""The warp-level merge: a butterfly of shuffles, after which all lanes have the same bits."""
 
 from __future__ import annotations
 

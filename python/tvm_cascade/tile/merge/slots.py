@@ -1,4 +1,4 @@
-"""Places for states in a memory that holders of states share, or in registers: part by part, one slot a state."""
+"""Storage for states, in shared memory or registers: one slot a state, component by component."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block level: each warp leaves its state in shared memory; every warp merges all of them, and has the whole."""
+"""The block-level merge: each warp's state in shared memory; every warp merges all of them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The row shape: folds over what memory holds along rows."""
+"""Row programs: folds over contiguous or strided rows in memory, without matrix products."""

@@ -1,4 +1,4 @@
-"""A thread's share of a row program: the steps that fold a chunk of positions into its state."""
+"""A thread's part of a row program: folds a chunk of positions into its state."""
 
 from __future__ import annotations
 

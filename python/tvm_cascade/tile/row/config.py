@@ -1,4 +1,4 @@
-"""How a row kernel is cut: which threads share a row, and how much of it each has in flight."""
+"""The configuration of a row kernel: the thread group of a row, and bytes in flight per thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors from memory to registers and back; those that start anywhere in it, by shifts of the ones that cover them."""
+"""Vector copies between memory and registers; unaligned ones by funnel shifts of aligned vectors."""
 
 from __future__ import annotations
 

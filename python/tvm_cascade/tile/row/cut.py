@@ -1,4 +1,4 @@
-"""What every cut of rows over threads says, whether neighbours in memory are positions or rows."""
+"""What every partition of rows over threads states, for contiguous and for strided reduction axes."""
 
 from __future__ import annotations
 

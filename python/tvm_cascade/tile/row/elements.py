@@ -1,4 +1,4 @@
-"""What a thread holds of the tensors: vectors of neighbours in registers, positions or rows, as they lie in memory."""
+"""Row data in a thread's registers: vectors of neighbouring positions or rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels of row programs share: the launch over the unfused function's parameters, rows, segments, the merge."""
+"""The common part of row kernels: launch over the function's parameters, rows, segments, merge."""
 
 from __future__ import annotations
 

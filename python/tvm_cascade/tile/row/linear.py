@@ -1,4 +1,4 @@
-"""Accesses along an axis as one offset into memory: tensor[base(row) + stride·position + lane].
+"""Accesses along an axis as one linear offset: tensor[base(row) + stride·position + lane].
 
 x[i, l]          base i·L, stride 1               a thread reads neighbours at once
 points[i, l, 2]  base i·3L, stride 3, lane 2      neighbours are triples

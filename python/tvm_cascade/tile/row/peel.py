@@ -1,4 +1,4 @@
-"""Rows that start at any element: vectors of memory for their middle, and the few positions at either end apart.
+"""Peeling of unaligned rows: aligned vectors for the body, scalars for the head and tail.
 
     |·····xxx|xxxxxxxx|xxxxxxxx|xxxx····|      memory, in vectors; a row is x
           head        body      tail

@@ -1,4 +1,4 @@
-"""The row program: what a chunk of positions does to the state of its row, as data."""
+"""The row program: the step program over a chunk of positions of a row, as data."""
 
 from __future__ import annotations
 

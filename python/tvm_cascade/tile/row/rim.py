@@ -1,4 +1,4 @@
-"""The positions of a row before and after its vectors: one for each of the first threads that share the row."""
+"""The head and tail of an unaligned row: one position for each of the first threads of the row."""
 
 from __future__ import annotations
 

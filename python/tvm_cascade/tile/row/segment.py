@@ -1,4 +1,4 @@
-"""The part of a row that one block folds."""
+"""The segment of a row that one block folds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row shape: a fold along an axis that memory holds, with no product of matrices in it.
+"""Reads the row shape: a fold along an axis in memory, without a matrix product.
 
     T[row] = ⊕ over l of lift(x[row, l], …)       every component has one value a row
     out[row], out[row, l]                         outputs are maps of results, a row or a position each

@@ -1,4 +1,4 @@
-"""What the memory-bound skeletons share: row programs, which read every element of their rows from memory once."""
+"""The common part of the memory-bound skeletons: row programs, which read every element of their rows once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A block's share of a row in shared memory: bulk copies bring it, all of it under way at once, piece after piece.
+"""A block's part of a row staged in shared memory by bulk copies, all in flight at once.
 
 What waits there takes no registers: several blocks of a multiprocessor each have a whole share under way or at hand, so
 that some read memory while others merge their states or write.

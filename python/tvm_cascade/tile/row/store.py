@@ -1,4 +1,4 @@
-"""The end of a row: results from the merged state, and the stores of what has one value a row."""
+"""The epilogue of a row: results from the merged state, and stores of one value a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What neighbours in memory run along, read off the loads of a program: positions of the axis, or rows.
+"""Memory order of a row program's loads: whether neighbours are positions of the axis or rows.
 
 x[row, l]        the axis: threads that share a row read neighbouring positions
 x[l, row]        rows: threads read neighbouring rows, and each folds its own

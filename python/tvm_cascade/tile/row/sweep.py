@@ -1,4 +1,4 @@
-"""A thread's way along its row: vector after vector, several in flight, each chunk folded as it comes."""
+"""A thread's loop over its row: vectors in flight, each chunk folded as it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second pass over a row: outputs with an element for every position, from registers or read again."""
+"""The second pass over a row: outputs along the axis, from resident registers or read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Skeletons: how the data of a kernel move, with what is computed left to the fold.
+"""Skeletons: data movement and division of labour of a kernel, one folder each; the fold says what is computed.
 
 Each is a folder with a `Skeleton` (`tile.skeleton`), and a row of the table (`table.SKELETONS`). Nothing else names it.
 """

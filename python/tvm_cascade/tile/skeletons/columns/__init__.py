@@ -1,1 +1,1 @@
-"""The column skeleton: lanes hold neighbouring rows, groups of threads split the positions and merge their states."""
+"""The column skeleton: lanes have neighbouring rows, groups of threads split the reduction axis."""

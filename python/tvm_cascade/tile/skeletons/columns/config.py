@@ -1,4 +1,4 @@
-"""How a kernel over columns of memory is cut: lanes hold neighbouring rows, groups of threads split the positions."""
+"""The configuration of a column kernel: lanes over neighbouring rows, groups of threads over the axis."""
 
 from __future__ import annotations
 

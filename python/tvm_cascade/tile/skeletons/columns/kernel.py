@@ -1,4 +1,4 @@
-"""The row skeleton over columns of memory: lanes hold neighbouring rows, groups of threads split the positions.
+"""Emits the column kernel: lanes over neighbouring rows, groups of threads over the axis, then the merge.
 
     for chunk of positions: load a vector of rows at each; fold it, row by row      every thread by itself
     leave the states; take those of one row from all groups; merge them             block

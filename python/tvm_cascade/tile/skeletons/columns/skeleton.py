@@ -1,4 +1,4 @@
-"""The row of the table: row programs whose neighbours in memory are rows."""
+"""The column skeleton's table row: row programs whose neighbours in memory are rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread's way along neighbouring rows: at each position a vector of them, each folded into its own state."""
+"""A thread's loop along neighbouring rows: at each position a vector of rows, each with its own state."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The row skeleton: threads that share a contiguous row fold vectors of its positions, and merge their states."""
+"""The row skeleton: a thread group folds vectors of a contiguous row, and merges its states."""

@@ -1,4 +1,4 @@
-"""Which cut a row gets, from its length, its dtypes and how many rows there are; a table by shape."""
+"""Chooses a row kernel's configuration from row length, dtypes and number of rows; a table by shape."""
 
 from __future__ import annotations
 

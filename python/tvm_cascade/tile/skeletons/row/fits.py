@@ -1,4 +1,4 @@
-"""Whether rows can be cut as a configuration says: decided before a kernel is emitted."""
+"""Checks whether a configuration fits the rows, before a kernel is emitted."""
 
 from __future__ import annotations
 

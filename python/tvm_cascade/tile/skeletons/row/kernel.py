@@ -1,4 +1,4 @@
-"""The row skeleton: threads that share a row each fold their own positions; their states are merged, level by level.
+"""Emits the row kernel: each thread folds its part of a row; states are merged level by level.
 
     for chunk of the row: load vectors; fold them                  every thread by itself
     merge over lanes; over warps; over the blocks of a cluster, or of the grid by the last of them

@@ -1,4 +1,4 @@
-"""Which cut rows get that start at any element: whether they are peeled, and how much of them a block has at once."""
+"""Chooses the configuration of unaligned rows: whether they are peeled, and how much of them is resident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row of the table: row programs whose neighbours in memory are positions."""
+"""The row skeleton's table row: row programs whose neighbours in memory are positions."""
 
 from __future__ import annotations
 

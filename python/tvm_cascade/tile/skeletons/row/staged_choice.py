@@ -1,4 +1,4 @@
-"""Which shares of a row bulk copies bring: small enough that several blocks of a multiprocessor have one each."""
+"""Chooses how much of a row is staged by bulk copies, at several blocks per multiprocessor."""
 
 from __future__ import annotations
 

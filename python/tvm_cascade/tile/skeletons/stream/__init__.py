@@ -1,1 +1,1 @@
-"""The stream skeleton: right operands flow through a ring of stages while warp groups fold their products."""
+"""The stream skeleton: warp-specialised attention kernels, by TMA, WGMMA and a ring of pipeline stages."""

@@ -1,4 +1,4 @@
-"""How a stream kernel is cut and staged: chosen from the shape, within what the hardware has."""
+"""The configuration of a stream kernel: tile sizes and pipeline stages within the device's limits."""
 
 from __future__ import annotations
 

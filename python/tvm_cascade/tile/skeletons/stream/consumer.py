@@ -1,4 +1,4 @@
-"""The consumers of the stream skeleton: products, the fold of their tiles, and what overlaps with what."""
+"""The consumer warp groups of the stream skeleton: products, folding of tiles, and their overlap."""
 
 from __future__ import annotations
 

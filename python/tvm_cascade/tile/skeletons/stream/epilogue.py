@@ -1,4 +1,4 @@
-"""The end of a kernel: results from the final state, maps of them, and their stores."""
+"""The epilogue of a stream kernel: results from the final state, maps of them, and stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands on their way through shared memory: a producer fills the stages of a ring, consumers read and empty them."""
+"""The pipeline of operand tiles in shared memory: producers fill the stages of a ring, consumers release them."""
 
 from __future__ import annotations
 

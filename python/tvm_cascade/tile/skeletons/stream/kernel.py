@@ -1,4 +1,4 @@
-"""The stream skeleton: a producer warp group copies tiles of the right operands; consumer warp groups fold them.
+"""Emits the stream kernel: a producer warp group issues TMA copies, consumer warp groups fold tiles.
 
     producer    for tile: wait until the stage is empty; copy B; copy each V
     consumer    scores = A @ B[last]ᵀ; fold

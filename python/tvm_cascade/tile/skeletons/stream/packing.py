@@ -1,4 +1,4 @@
-"""Weights in a thread's registers, as products read their left operand: narrow, and neighbours in k in one register.
+"""Packs weights in registers into WGMMA's left-operand fragments, in a narrow dtype.
 
 Of an accumulator a thread has two neighbours in every eight columns. Two elements of 16 bits are the register that a
 product wants. Of 8 bits it wants four: k = 4t … 4t + 3 of every sixteen for the t-th of the four lanes of a row. These

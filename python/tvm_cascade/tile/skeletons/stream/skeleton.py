@@ -1,4 +1,4 @@
-"""The row of the table: the stream shape, tile programs, and kernels for tensor cores."""
+"""The stream skeleton's table row: the stream shape, tile programs, tensor-core kernels."""
 
 from __future__ import annotations
 

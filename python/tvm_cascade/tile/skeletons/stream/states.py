@@ -1,4 +1,4 @@
-"""The states of a warp group's rows as merge levels take them: a thread has two rows, and a share of their products.
+"""Row states of a warp group for the merge levels: two rows a thread, and a fragment of their products.
 
 Threads of two groups that have the same place in their groups have the same rows and the same elements of fragments.
 """

@@ -1,4 +1,4 @@
-"""Where the tiles of a stream kernel lie: rows, positions and places of the batch in the kernel's own integers."""
+"""Tile coordinates of a stream kernel: rows, positions and batch indices in kernel integers."""
 
 from __future__ import annotations
 

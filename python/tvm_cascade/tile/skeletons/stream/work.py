@@ -1,4 +1,4 @@
-"""What a block does at a time: one tile of rows."""
+"""A work item of a block: one tile of rows."""
 
 from __future__ import annotations
 
