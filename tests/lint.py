@@ -8,6 +8,7 @@ function and under TYPE_CHECKING too.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
@@ -77,6 +78,16 @@ ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 # Where skeletons of kernels are, and what a module imports that writes statements of kernels.
 SKELETONS = f"{NAME}.tile.skeletons"
 WRITES_KERNELS = ("tvm.tirx.script", f"{NAME}.tile.emit")
+
+# What modules open with, and how things are called: in the words of docs/glossary.md, not in these.
+MAX_FIRST_LINE = 120
+PRIVATE_WORDS = {
+    "held": "at a reference, stored, resident or in registers",
+    "lasting": "sticky",
+    "deal": "schedule",
+    "dealt": "scheduled",
+    "team": "thread group",
+}
 
 # Where results of programs are compared there is one rule, `evaluate.tolerance`; the oracle and the algebra, which it
 # rests on, are compared with float64 to its last digits, and clocks with clocks.
@@ -301,6 +312,37 @@ def _told(module: Module) -> bool:
     return bool(ast.get_docstring(module.tree))
 
 
+def modules_open_with_a_sentence(tree: Tree) -> Iterator[Violation]:
+    for module in (m for m in tree.modules if _told(m)):
+        first = _first_line(module)
+        if len(first) > MAX_FIRST_LINE or not first.endswith("."):
+            yield module.breaks(f"its first line is no sentence of at most {MAX_FIRST_LINE} characters")
+
+
+def words_are_those_of_the_glossary(tree: Tree) -> Iterator[Violation]:
+    """First lines of modules, and the names that they define; a name's words are set apart by capitals and `_`."""
+    for module in tree.modules:
+        named = [(1, _first_line(module)), (1, module.parts[-1])]
+        named += [(getattr(node, "lineno", 1), name) for node in module.nodes if (name := _defined(node))]
+        for line, text in named:
+            words = re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", text.replace("_", " ")).lower())
+            for word in sorted(PRIVATE_WORDS.keys() & words):
+                yield module.breaks(f"`{word}` in `{text}`: say {PRIVATE_WORDS[word]}", line)
+
+
+def _first_line(module: Module) -> str:
+    return (ast.get_docstring(module.tree) or "").partition("\n")[0]
+
+
+def _defined(node: ast.AST) -> str:
+    """The name that a node defines; empty for any other."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return node.name
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else ""
+
+
 def tests_have_no_tolerance_of_their_own(tree: Tree) -> Iterator[Violation]:
     for source in tree.sources:
         if source.name.startswith("tests/") and not source.name.startswith(FREE_TO_SAY):
@@ -321,6 +363,8 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     files_are_short,
     functions_fit_a_screen,
     folders_say_what_they_are,
+    modules_open_with_a_sentence,
+    words_are_those_of_the_glossary,
     tests_have_no_tolerance_of_their_own,
 )
 

@@ -96,6 +96,22 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         {"te/__init__.py": "x = 1"},
         "te/__init__.py:1: its folder has no __init__.py with a docstring",
     ),
+    "a first line without an end": (
+        {"errors.py": '"""Errors, and"""'},
+        "errors.py:1: its first line is no sentence of at most 120 characters",
+    ),
+    "a long first line": (
+        {"errors.py": f'"""{"x" * 120}."""'},
+        "errors.py:1: its first line is no sentence of at most 120 characters",
+    ),
+    "a private word in a first line": (
+        {"errors.py": '"""How work is dealt."""'},
+        "errors.py:1: `dealt` in `How work is dealt.`: say scheduled",
+    ),
+    "a private word in a name": (
+        {"errors.py": "\ndef f(newTeam_2):\n    pass"},
+        "errors.py:2: `team` in `newTeam_2`: say thread group",
+    ),
     "a tolerance of its own": (
         {"../../tests/test_a.py": "np.testing.assert_allclose(a, b)"},
         "tests/test_a.py:1: assert_allclose: compare by evaluate.tolerance",
