@@ -44,7 +44,7 @@ class Effort:
 
 
 KINKED, SMOOTH = Effort(40, 30, 60), Effort(12, 20, 30)
-"""Kinks have to be met, by chance. A smooth function is of full rank nearly anywhere, but only many digits show it."""
+"""Non-smooth points need random search; smooth functions have full rank nearly everywhere, which many digits show."""
 
 ENOUGH = (3, 4, 5, 5)
 """Pivots with which an attempt goes on after each round but the last."""

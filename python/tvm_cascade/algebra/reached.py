@@ -26,7 +26,7 @@ from tvm_cascade.algebra.sampling import IN_RANGE, as_function
 from tvm_cascade.algebra.separate import strip_rounding
 
 REST = 3
-"""Positions that complete a segment; the last one is repeated until there are N."""
+"""Positions appended to a segment to reach given results; the last one is repeated up to N."""
 
 SHORTEST, LONGEST = 10, 48
 """N where it is not known; and most positions where each has to be written out, for its index is read."""

@@ -441,7 +441,7 @@ def _apart(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp
         if any(_is_bare(term, summand, derivation.elements) for term in terms):
             raise derivation.refuse(reduction, "separation_unknown", summand.function)
         return sp.Add(*(_term(derivation, reduction, term, summand.tracked) for term in terms))
-    # One product: what may vanish of H(u) is no reference's business, exponentials are.
+    # One product: factors of H(u) that may vanish cannot be divided out; only exponentials get references.
     weight = sp.Mul(*(products or {}).values())
     applied = sp.Mul(*(f for f in sp.Mul.make_args(sp.factor_terms(weight)) if not f.has(sp.exp)))
     if applied.is_number:

@@ -194,7 +194,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "overwritten": (
         Verdict.UNKNOWN,
-        "a block writes over what is read, so its buffer stands for several values in turn",
+        "a write-after-read hazard: a block writes over what is read, so its buffer has several values in turn",
         "write to a buffer of its own",
     ),
     "extern": (Verdict.UNKNOWN, "a block calls code that cannot be read", "write the computation in TE or TVMScript"),

@@ -25,7 +25,7 @@ def given_device(func: tirx.PrimFunc) -> Device:
 
 
 def given_target(func: tirx.PrimFunc) -> Target | None:
-    """What a function is for where nobody says so: its own attribute `target`, else TVM's current target, else None.
+    """A function's target where none is passed: its attribute `target`, else TVM's current target, else None.
 
     For the entries that TVM or its users call without a target: passes, schedule primitives and schedule rules. Nothing
     below them asks again.

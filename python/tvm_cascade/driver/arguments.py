@@ -22,7 +22,7 @@ _ALIGNMENT = 64  # bytes
 
 @dataclass(frozen=True)
 class Parameter:
-    """What a function takes in one place.
+    """One parameter of a function.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 
 @dataclass(frozen=True)
 class Goal:
-    """What the functions of one program are lowered for.
+    """The target, device and options that functions are lowered for.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A function as it goes into code generation.
+    """A function that is ready for code generation.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Lowered:
 
 @dataclass(frozen=True)
 class Backend:
-    """How programs become code for the targets of one kind.
+    """The backend of one kind of target: schedules, lowering, code generation and runtime.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Backend:
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:
-    """Whether somebody has scheduled a function: some loop of it is more than a serial one."""
+    """Whether a function is scheduled already: some loop of it is not serial."""
     marked: list[tirx.For] = []
 
     def note(loop: tirx.For) -> None:

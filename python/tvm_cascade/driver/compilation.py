@@ -80,7 +80,7 @@ def compile(
 def compile_unfused(
     mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target = "auto", **options: object
 ) -> Compiled:
-    """As `compile`, but without fusing: what is gained by fusing alone is measured against this.
+    """As `compile`, but without fusing: the baseline for what fusing alone gains.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from tvm_cascade.report.explanation import Explanation
 
 @dataclass(frozen=True)
 class Compiled:
-    """A program that runs; calling it calls its only function, or `main`, on tensors: inputs, then outputs to fill.
+    """A compiled program; calling it runs its only function, or `main`, on tensors: inputs, then outputs to fill.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Compiled:
 
     @cached_property
     def report(self) -> Explanation:
-        """What was fused, and why the rest was not; worked out when it is first asked for."""
+        """The explanation of what was fused and why the rest was not; computed lazily."""
         return self.explained()
 
     def export_library(self, path: str | Path) -> None:

@@ -20,7 +20,7 @@ from tvm_cascade.report.outcomes import explain_outcomes
 def explain(
     mod_or_func: tvm.IRModule | tirx.PrimFunc, target: str | dict[str, Any] | Target | None = None, **options: object
 ) -> Explanation:
-    """What `FuseCascadedReductions` makes of a program, and why. The program is not changed.
+    """Explains what `FuseCascadedReductions` does with a program, and why, without changing it.
 
     Parameters
     ----------

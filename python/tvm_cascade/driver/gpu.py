@@ -31,7 +31,7 @@ def gpu_options(options: FuseOptions) -> FuseOptions:
 
 
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
-    """A function for a GPU as it goes into code generation; and its kernel, or why it has none."""
+    """Lowers a function for a GPU: the function, and its kernel or the reason why it has none."""
     func, options = outcome.func, goal.options
     readable = outcome.program is not None or is_fused(func)
     if not options.schedule or is_scheduled(outcome.readable) or not readable:
@@ -60,5 +60,5 @@ def _lowered(outcome: Outcome, name: str, goal: Goal) -> Lowered:
 
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function as it was written, with the thread that a GPU needs for it."""
+    """A function as written, in one thread of a GPU."""
     return launch_serial(func if outcome.program is None else outcome.program.func)

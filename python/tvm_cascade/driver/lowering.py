@@ -26,14 +26,14 @@ def goal_of(
 
 
 def fused(functions: Mapping[str, tirx.PrimFunc], goal: Goal) -> dict[str, Outcome]:
-    """What the pass makes of each function; where fusing is not asked for, the function as it is."""
+    """The outcome of the pass for each function; where fusing is off, the function unchanged."""
     if not goal.fuse:
         return {name: _as_it_is(func) for name, func in functions.items()}
     return {name: fuse_function(func, goal.options, goal.device) for name, func in functions.items()}
 
 
 def lowered(outcomes: Mapping[str, Outcome], goal: Goal) -> dict[str, Lowered]:
-    """Each function as it goes into code generation."""
+    """Each function, ready for code generation."""
     backend = backend_of(goal.target)
     return {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
 

@@ -48,7 +48,7 @@ def rocm_target(target: Target, stated: Mapping[str, Any]) -> Target:
 
 
 def lower_rocm(outcome: Outcome, name: str, goal: Goal) -> Lowered:
-    """A function for an AMD GPU as it goes into code generation, and why it has no kernel of a skeleton.
+    """Lowers a function for an AMD GPU, with the reason why it has no kernel of a skeleton.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def lower_rocm(outcome: Outcome, name: str, goal: Goal) -> Lowered:
 
 
 def plain_rocm(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function as it was written, with one thread, in arithmetic that the GPU has."""
+    """A function as written, in one thread, in arithmetic that the GPU supports."""
     return _without_libraries(round_float8(plain_gpu(outcome, func)), str(func.attrs["global_symbol"]))[0]
 
 

@@ -23,7 +23,7 @@ _TRIALS_PER_ITERATION = 32
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is asked of the tuner.
+    """The settings of the tuner.
 
     Attributes
     ----------
@@ -50,11 +50,11 @@ class Tuning:
 
     @property
     def wanted(self) -> bool:
-        """Whether schedules are looked up or looked for at all."""
+        """Whether schedules are tuned or read from a database at all."""
         return self.trials > 0 or self.database is not None
 
     def best(self, func: tirx.PrimFunc, target: Target, vector_math: bool) -> tirx.PrimFunc | None:
-        """The function under the best schedule that is known or found; None where there is none."""
+        """The function under the best known or tuned schedule; None where there is none."""
         from tvm.s_tir import meta_schedule  # loads the tuner's needs
 
         mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

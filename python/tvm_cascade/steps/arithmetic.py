@@ -96,7 +96,7 @@ class Arithmetic(ABC):
         return reduce(lambda left, right: self.combine(reducer, left, right), values)
 
     def usable(self, value: Number, scale: bool) -> bool:
-        """Whether a reference may stand there: finite, and a scale has a reciprocal."""
+        """Whether a value is usable as a reference: finite, and for a scale with a reciprocal."""
         return self.finite(value) and not (scale and value == 0)
 
     def near(self, value: Number, other: Number, distance: int) -> bool:
@@ -137,7 +137,7 @@ class Digits(Arithmetic):
         return symbols, as_function(symbols, bare, IN_RANGE)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
-        """The value of an expression; an OverflowError where that would take for ever."""
+        """The value of an expression; an OverflowError where that would take too long."""
         symbols, function = self.function(expression)
         value = mpmath.mpf(function(*(at[s] for s in symbols)))
         if value and mpmath.isfinite(value):

@@ -106,7 +106,7 @@ class _Writer:
         self.names = _Names()
 
     def fields(self, thing: Any) -> dict[str, Any]:
-        """What a step holds, by name of the field; what is None is left out."""
+        """The fields of a step by name, without those that are None."""
         given = [(field, getattr(thing, field.name)) for field in fields(thing)]
         return {f.name: _CODECS[str(f.type)].write(value, self) for f, value in given if value is not None}
 
@@ -119,7 +119,7 @@ class _Writer:
         return self.names[symbol]
 
     def told(self) -> dict[str, Any]:
-        """The symbols that are not what their names say."""
+        """The symbols whose assumptions do not follow from their names."""
         return {name: entry for symbol, name in self.names.items() if (entry := _entry(symbol, name))}
 
 

@@ -22,10 +22,10 @@ Value = TypeVar("Value")
 
 
 class Kind(Protocol[Value]):
-    """What the rule asks of a kind of value; conditions are of a type of its own."""
+    """The operations that the rule needs of a kind of value; conditions have a type of their own."""
 
     def usable(self, value: Value, scale: bool) -> Any:
-        """Whether a reference may stand there: finite, and a scale has a finite reciprocal."""
+        """Whether a value is usable as a reference: finite, and for a scale with a finite reciprocal."""
 
     def near(self, value: Value, other: Value, distance: int) -> Any:
         """Whether |value − other| ≤ distance."""
@@ -41,12 +41,12 @@ class Kind(Protocol[Value]):
 
 
 def may_stay(move: Move) -> bool:
-    """Whether where the state stands has a say in where the reference goes."""
+    """Whether the current reference takes part in the choice of the new one."""
     return move.guarded or move.rule is Rule.LAZY
 
 
 def destination(move: Move, value: Value, stay: Value, empty: Any, kind: Kind[Value]) -> Value:
-    """c′: where a reference goes that would move to `value` and stands at `stay`.
+    """c′, the new reference: `value` where it is usable and a move is due, else `stay`, the current one.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def destination(move: Move, value: Value, stay: Value, empty: Any, kind: Kind[Va
 
 
 def departure(new: Value, stay: Value, empty: Any, kind: Kind[Value]) -> Value:
-    """c: where a reference moves from; an empty state stands wherever it moves to."""
+    """c, the old reference; that of an empty state is the new one."""
     return kind.choose(empty, new, stay)
 
 

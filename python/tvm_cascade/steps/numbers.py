@@ -20,7 +20,7 @@ from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Shi
 
 @dataclass(frozen=True)
 class State:
-    """A state with numbers in it.
+    """A state of numbers.
 
     Attributes
     ----------
@@ -48,11 +48,11 @@ class NumericSteps:
         self.program, self.arithmetic, self.known = program, arithmetic, dict(known)
 
     def fold_in(self, state: State, positions: Any) -> State:
-        """The state with some positions folded in, as one tile of a loop does it."""
+        """The state after folding some positions, as one tile of a loop does."""
         return _Run(self, self.program.steps, [state], positions).state()
 
     def merge(self, *states: State) -> State:
-        """All states as one, as one level of a merge does it."""
+        """The merge of all states, as one level of a machine does it."""
         return _Run(self, self.program.merge, states, None).state()
 
     def finish(self, state: State) -> Numbers:
@@ -64,7 +64,7 @@ class NumericSteps:
         return results
 
     def over(self, steps: Sequence[Step], positions: Any, references: Mapping[sp.Symbol, Number]) -> Numbers:
-        """The positions' shares of the components that some steps compute, at references that are given."""
+        """The partial components of the positions, as some steps compute them, at given references."""
         shares: Numbers = {}
         for step in steps:
             scope = {**self.known, **references}
@@ -103,7 +103,7 @@ class _Run:
             self._step(step)
 
     def state(self) -> State:
-        """What was computed."""
+        """The values of components and references."""
         return State(self.count, self.values)
 
     def _step(self, step: Step) -> None:

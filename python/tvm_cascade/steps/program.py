@@ -30,7 +30,7 @@ from tvm_cascade.steps.shifts import plan_shifts, update_order
 
 @dataclass(frozen=True)
 class Element:
-    """A value per position that lifts share.
+    """An element: a value per position that lifts share.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Element:
 
     @property
     def lifts(self) -> tuple[sp.Expr, ...]:
-        """What is computed at every position."""
+        """The expressions that are evaluated at every position."""
         return (self.expression,)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Reduce:
-    """The positions' share of a component: ⊕ of its lift over them, at the references that have moved."""
+    """A reduction: ⊕ of a component's lift over the positions, at the new references."""
 
     component: sp.Symbol
     reducer: Reducer
@@ -65,7 +65,7 @@ class Reduce:
 
     @property
     def lifts(self) -> tuple[sp.Expr, ...]:
-        """What is computed at every position."""
+        """The expressions that are evaluated at every position."""
         return (self.lift,)
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Tuple:
 
 @dataclass(frozen=True)
 class Move:
-    """A reference moves: see `steps.move` for where it goes.
+    """The move of a reference; `steps.move` has the rule.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Move:
 
     @property
     def start(self) -> int:
-        """Where the reference of an empty state stands."""
+        """The reference of an empty state."""
         return int(self.scale)
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Shift:
-    """A component of a state at the references that have moved; of an empty state, the identity."""
+    """The rescaling of a component to the new references; of an empty state, the identity."""
 
     component: sp.Symbol
     expression: sp.Expr
@@ -163,7 +163,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Combine:
-    """component = ⊕ of its shifted values and the positions' share; mutual readers at once."""
+    """component = ⊕ of the rescaled value and the positions' partial value; components that read each other at once."""
 
     components: tuple[sp.Symbol, ...]
     reducers: tuple[Reducer, ...]
@@ -274,7 +274,7 @@ class _Placed:
         self.waiting, self.lifts = list(shared), lifts
 
     def read_by(self, expression: sp.Expr) -> Iterator[Element]:
-        """Those that an expression reads and that have no place yet, each after what it reads itself."""
+        """The unplaced definitions that an expression reads, in dependency order."""
         for element in list(self.waiting):
             if element in self.waiting and element.symbol in expression.free_symbols:
                 yield from self.read_by(element.expression)

@@ -29,7 +29,7 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class ShiftPlan:
-    """Shifts over coefficients, and what must be remembered from before a move.
+    """Shifts over coefficients, and the values that are saved before a move.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ShiftPlan:
 
 
 def plan_shifts(fold: Fold) -> ShiftPlan:
-    """Takes the coefficients out of a fold's shifts."""
+    """Hoists the loop-invariant coefficients out of a fold's shifts."""
     shifts = {c.symbol: c.shift for c in fold.components}
     of_references = {s for r in fold.references for s in (r.symbol, r.moved, r.step)}
     coefficients: list[Coefficient] = []
@@ -100,7 +100,7 @@ def _remembered(fold: Fold, shifts: dict[sp.Symbol, sp.Expr], coefficients: list
 
 
 def update_order(components: list[Component], shifts: dict[sp.Symbol, sp.Expr]) -> list[list[Component]]:
-    """Components in the order of update: those whose old values others read first, mutual readers together."""
+    """Components in update order: each after those whose old values it reads; cyclic ones together."""
     symbols = {c.symbol for c in components}
     reads = {c.symbol: (shifts[c.symbol].free_symbols & symbols) - {c.symbol} for c in components}
     remaining, order = list(components), []

@@ -62,7 +62,7 @@ def live_stages(program: Program, groups: list[Group], reads: list[list[tirx.Var
 
 
 def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> list[Stage]:
-    """Elementwise stages that exactly one kept elementwise stage reads, and no loop: they are computed in place there.
+    """Elementwise stages with one elementwise reader and no loop that reads them: they are inlined there.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def absorbed(program: Program, stages: list[Stage], reads: list[tirx.Var]) -> li
 
 
 def stage_piece(program: Program, stage: Stage, inlined: list[Stage], order: int) -> Piece:
-    """A kept stage, with the stages absorbed by it written out."""
+    """A kept stage, with the stages that it absorbs inlined."""
     value = stage.value
     if any(reads_buffer(value, other.buffer) for other in inlined):
         value = Inliner(Program(program.func, program.root, tuple(inlined)))(value, stage.extents)
@@ -107,7 +107,7 @@ def at(buffers: Iterable[tirx.Var], position: int) -> tuple[Use, ...]:
 
 
 def opaque_piece(program: Program, one: Opaque, order: int) -> Piece:
-    """A nest that cannot be read, in its place, marked so that schedules leave it alone."""
+    """An opaque nest at its place, annotated so that schedules leave it alone."""
 
     def mark(block: s_tir.SBlock) -> s_tir.SBlock:
         fields = (block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init)
@@ -131,7 +131,7 @@ def _with_value(stage: Stage, value: ir.Expr) -> tirx.Stmt:
 
 
 def in_dependency_order(pieces: list[Piece]) -> list[Piece]:
-    """Each piece after those that write what it reads, before those that write over it; else as they were."""
+    """The pieces in dependency order (RAW, WAR); otherwise in their original order."""
     remaining, placed = sorted(pieces, key=lambda p: p.order), []
     while remaining:
         free = (piece for piece in remaining if not any(_before(p, piece) for p in remaining if p is not piece))

@@ -49,7 +49,7 @@ class Estimate:
 
     @property
     def slower(self) -> bool:
-        """Whether the fused form is predicted to be slower by more than is worth speaking of."""
+        """Whether the fused form is predicted to be significantly slower."""
         return self.ns_after - self.ns_before > LEAST_LOSS_NS
 
     def __str__(self) -> str:

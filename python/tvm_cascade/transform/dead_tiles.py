@@ -33,7 +33,7 @@ _COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ)
 
 @dataclass(frozen=True)
 class DeadPositions:
-    """What makes a position of a group dead, over the frame's variables.
+    """The conditions under which a position of a group is dead, over the frame's variables.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class DeadPositions:
 
 
 def dead_positions(group: Group) -> DeadPositions | None:
-    """The positions of a group that its masks make dead; None where there are none, or states do not absorb them."""
+    """The dead positions of a group by its masks; None where there are none, or states do not absorb them."""
     atoms = list(group.atoms.atoms.values())
     slacks: list[ir.Expr] = []
     absorbed: list[Absorbing] = []
@@ -81,7 +81,7 @@ def greatest(value: ir.Expr, ranges: dict[tirx.Var, tuple[ir.Expr, ir.Expr]]) ->
 
 
 def unsettled(conditions: tuple[Absorbing, ...], write: Callable[[sp.Expr], ir.Expr], vanishing: float) -> ir.Expr:
-    """The condition that a state does not absorb dead elements; so it is, too, wherever the state is NaN.
+    """The condition that a state does not absorb dead elements; true for a NaN state.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _decide(condition: ir.Expr, fails: ir.Expr) -> bool | None:
 
 
 def slacks_of(comparison: ir.Expr) -> list[ir.Expr]:
-    """Integers that are all at least 0 exactly where a comparison holds."""
+    """Slacks of a comparison: integers that are all at least 0 exactly where it holds."""
     less, more = comparison.a, comparison.b
     if isinstance(comparison, prim.EQ):
         return [more - less, less - more]

@@ -50,13 +50,13 @@ class Dims:
         return tuple(v for v in self.order if _in(v, found))
 
     def define_scales(self, program: StepProgram) -> None:
-        """Takes in the factors of shifts."""
+        """Records the dims of factors of shifts."""
         for step in program.steps:
             if isinstance(step, Scale):
                 self.define(step.symbol, self.of(step.expression), varies=False)
 
     def define(self, symbol: sp.Symbol, dims: tuple[tirx.Var, ...], varies: bool) -> None:
-        """Takes in a symbol of the rewrite."""
+        """Records the dims of a symbol of the rewrite."""
         self._known[symbol] = dims
         if varies:
             self._varying.add(symbol)

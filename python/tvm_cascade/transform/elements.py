@@ -86,7 +86,7 @@ class _Plan:
         return sorted(found, key=lambda f: (sp.count_ops(f), str(f)))
 
     def contracted_factors(self, symbol: sp.Symbol) -> list[sp.Expr]:
-        """Factors of a product over more axes than they have, that are not a plain value already."""
+        """Factors of a contraction that lack some of its axes and are not plain values already."""
         factors = [factor for factor in sp.Mul.make_args(self.lifts[symbol]) if self.dims.varies(factor)]
         # A condition selects what may be infinite where it does not hold: as a number beside that it would give NaN.
         conditions = [f for f in factors if f.free_symbols and all(isinstance(s, Condition) for s in f.free_symbols)]

@@ -25,7 +25,7 @@ Split = Callable[[Atom], Sequence[ir.Expr]]
 
 
 def with_factors_apart(group: Group, split: Split) -> Group:
-    """The group with atoms as products of atoms: Σ a with a = u·v as Σ u·v."""
+    """The group with atoms split into factors: Σ a with a = u·v as Σ u·v."""
     table = group.atoms.copy()
     apart: dict[sp.Symbol, sp.Expr] = {}
     for atom in group.atoms.atoms.values():

@@ -17,7 +17,7 @@ from tvm_cascade.transform.tiling import TILE
 
 
 class FinishEmitter:
-    """Emits a nest for each result that is asked for, into the result's own buffer."""
+    """Emits a nest for each live result, into the result's own buffer."""
 
     def __init__(self, slots: Slots, nests: NestBuilder, asked_for: set[sp.Symbol]) -> None:
         self.slots, self.nests, self.asked_for = slots, nests, asked_for
@@ -26,7 +26,7 @@ class FinishEmitter:
         self.written: list[tirx.Var] = []
 
     def run(self) -> list[tirx.Stmt]:
-        """The nests. A result that others are finished from, and that is more than a component, is written as well."""
+        """The nests; a result that others read, and that is more than a component, is stored as well."""
         for member in self.slots.group.members:
             expression = self.fold.finish.get(member.result)
             if expression is None:

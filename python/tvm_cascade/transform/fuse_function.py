@@ -23,7 +23,7 @@ from tvm_cascade.transform.rewrite import rewrite
 
 @dataclass(frozen=True)
 class Decision:
-    """A candidate with the cost model's word on it.
+    """A candidate with the cost model's estimate.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one function.
+    """The outcome of one function.
 
     Attributes
     ----------
@@ -59,13 +59,13 @@ class Outcome:
 
     @property
     def readable(self) -> tirx.PrimFunc:
-        """The function to schedule: where nothing was fused, as it was read."""
+        """The function to schedule: in canonical form where nothing was fused."""
         return self.func if self.fused or self.program is None else self.program.func
 
 
 @dataclass(frozen=True)
 class AsItIs:
-    """A function that runs as it was written, for no schedule of ours applies, and why."""
+    """A function that runs as written, since no schedule of ours applies, and the reason."""
 
     why: str
 
@@ -74,7 +74,7 @@ class AsItIs:
 
     @classmethod
     def after(cls, step: str, raised: Exception) -> AsItIs:
-        """After a step that raised something: an error of ours, or one of which the last line says what it is."""
+        """The outcome after a step raised: the message of our error, or the last line of another."""
         if isinstance(raised, CascadeError):
             return cls(f"{step}: expected {raised.expected}, found {raised.found}: {raised.where}"[:300])
         lines = [line.strip() for line in str(raised).splitlines() if line.strip()]
@@ -83,7 +83,7 @@ class AsItIs:
 
 @dataclass(frozen=True)
 class Unfused(AsItIs):
-    """A function that runs as it was before its cascades were fused, under the schedule of such, and why."""
+    """A function that is scheduled in its unfused form, and the reason."""
 
     def __str__(self) -> str:
         return f"the function before fusing: {self.why}"
@@ -125,7 +125,7 @@ def fuse_function(
 
 
 def read_function(func: tirx.PrimFunc) -> Program | Reason:
-    """The function as it is read, in canonical form; or why it cannot be. Never raises on a PrimFunc."""
+    """The function in canonical form, or the reason why it cannot be read; never raises on a PrimFunc."""
     try:
         return read_program(canonical(func))
     except Exception as defect:  # nor what anybody may write

@@ -31,7 +31,7 @@ from tvm_cascade.transform.tiling import Tiling, choose_tiling
 
 @dataclass(frozen=True)
 class Plan:
-    """What one group's loop will contain.
+    """The contents of one group's loop.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Layout:
-    """One group's loop before it is written.
+    """The layout of one group's loop.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def rows(self) -> tuple[tirx.Var, ...]:
-        """The variables that every component and every temporary depends on: those that may run in parallel."""
+        """The row variables, on which every component and temporary depends: parallel loops."""
         parts = [c.symbol if c.parts else c.lift for c in self.group.fold.components]
         parts += [temporary.symbol for temporary in self.elements.temporaries]
         own = [self.dims.of(part) for part in parts]
@@ -73,7 +73,7 @@ class Layout:
 
 
 def plan_loop(program: Program, group: Group, asked_for: set[str]) -> Plan:
-    """The producers and inputs of a group's loop; stages that are asked for by name stay outside."""
+    """The producers and inputs of a group's loop; named stages stay outside."""
     producers = find_producers(program, group, asked_for)
     elements = [member.element for member in group.members] + [producer.element for producer in producers]
     inside = [member.stage.buffer for member in group.members] + [producer.stage.buffer for producer in producers]

@@ -65,7 +65,7 @@ def traffic_ns(sizes: Sequence[int], cpu: Cpu) -> float:
 
 
 def overlapped_ns(arithmetic: float, traffic: float) -> float:
-    """Time of arithmetic and traffic that run beside each other."""
+    """Time of arithmetic and memory traffic that overlap."""
     return max(arithmetic, traffic) + OVERLAP * min(arithmetic, traffic)
 
 
@@ -102,13 +102,13 @@ class Product:
     beside: tuple[ir.TensorLoad, ...]
 
     def packed(self, extents: dict[tirx.Var, int]) -> int:
-        """Elements of operands whose neighbours along the lanes lie apart."""
+        """Elements of operands that are strided along the lanes."""
         apart = [load for load in self.beside if not is_contiguous(load, self.lanes)]
         return sum(math.prod(e for v, e in extents.items() if uses(load, [v])) for load in apart)
 
 
 def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | None:
-    """The product of operands that a reduction is, with an axis in lanes: Σ of factors of which none has all axes."""
+    """A reduction as a contraction with a vectorised axis: Σ of factors none of which has all axes."""
     if stage.reducer is not SUM:
         return None
     loads = [load for load in loads_of(value) if uses(load, stage.reduce)]
@@ -148,7 +148,7 @@ def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu) -> flo
 
 
 def gathered(loads: Iterable[ir.TensorLoad], lanes: tirx.Var | None) -> list[ir.TensorLoad]:
-    """The loads whose neighbours along the lanes lie apart in memory."""
+    """The loads that are strided along the lanes."""
     return [load for load in loads if lanes is not None and uses(load, [lanes]) and not is_contiguous(load, lanes)]
 
 
@@ -166,7 +166,7 @@ def _crosses_pages(loads: Sequence[ir.TensorLoad], stage: Stage) -> bool:
 
 
 def is_contiguous(load: ir.TensorLoad, var: tirx.Var) -> bool:
-    """Whether neighbours along a variable are neighbours in memory."""
+    """Whether a buffer is contiguous along a variable."""
     return bool(load.indices) and uses(load.indices[-1], [var]) and not any(uses(i, [var]) for i in load.indices[:-1])
 
 

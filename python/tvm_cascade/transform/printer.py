@@ -234,7 +234,7 @@ class Printer:
         return total
 
     def _sum(self, expression: sp.Add) -> ir.Expr:
-        """Plain symbols and added terms first; a common factor last, lest c·x − c·m cancel, and numbers after it.
+        """Plain symbols and added terms first; a common factor last (c·x − c·m cancels), and numbers after it.
 
         What moves with the same data comes together: (a − c) + (b − e) + log t; and d − |d|, of which nothing may be
         left, before all else.
@@ -382,7 +382,7 @@ def select(condition: ir.Expr, chosen: ir.Expr, other: ir.Expr, lazy: bool = Fal
 
 
 def eager_selects(expression: ir.Expr, in_bounds: Callable[[ir.TensorLoad], bool]) -> ir.Expr:
-    """if_then_else -> Select, which vectorises, wherever both branches read in range anyway."""
+    """if_then_else -> Select, which vectorises, wherever both branches are in bounds."""
 
     def rewrite(call: ir.Call) -> ir.Expr:
         if not (isinstance(call.op, ir.Op) and call.op.name.endswith("if_then_else")):

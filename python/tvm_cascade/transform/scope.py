@@ -32,7 +32,7 @@ def accumulator_dtype(dtype: str) -> str:
 
 
 def counting_dtype(dtype: str) -> str:
-    """The dtype in which positions are counted beside values of a dtype: integers of less than 32 bits do not reach."""
+    """The dtype of position counts for values of a dtype: integers of less than 32 bits may overflow."""
     return "int32" if dtype in _NARROW else accumulator_dtype(dtype)
 
 
@@ -100,7 +100,7 @@ class Slots:
         return self.table[key]
 
     def indices(self, slot: Slot, at: Values) -> list[ir.Expr]:
-        """Where a slot is read and written at a point of a block's domain."""
+        """The indices of a slot at a point of a block's domain."""
         indices: list[ir.Expr] = [at[SEGMENT]] if slot.per_segment else []
         indices += [at[TILE]] if slot.per_tile else []
         indices += [value_at(at, v) for v in slot.dims]

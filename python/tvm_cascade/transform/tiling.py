@@ -55,7 +55,7 @@ DEFAULT_LANES = 64
 
 @dataclass(frozen=True)
 class Tiling:
-    """The cut of one cascade axis.
+    """The tiling of one cascade axis.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Tiling:
 
     @property
     def per_row(self) -> Extent:
-        """Tiles in one run of the loop that is cut."""
+        """Tiles in one run of the tiled loop."""
         return ceil_div(self.extent, self.tile)
 
     @property
@@ -158,7 +158,7 @@ def choose_tiling(
     masked: bool = False,
     contracted_bytes: int = 0,
 ) -> Tiling:
-    """The cut for a frame under the options.
+    """The tiling of a frame's axis under the options.
 
     Parameters
     ----------

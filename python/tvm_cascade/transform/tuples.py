@@ -18,7 +18,7 @@ from tvm_cascade.transform.printer import Printer
 
 @dataclass(frozen=True)
 class Cell:
-    """Where a part is kept at a point of a block's domain."""
+    """The storage of a tuple's component at a point of a block's domain."""
 
     buffer: tirx.Var
     indices: Sequence[ir.Expr]

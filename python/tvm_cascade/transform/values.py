@@ -25,9 +25,9 @@ class TirValues:
         return tirx.const(value, self.dtype)
 
     def usable(self, value: ir.Expr, scale: bool) -> ir.Expr:
-        """Whether a reference may stand there: finite, and a scale has a finite reciprocal.
+        """Whether a value is usable as a reference: finite, and for a scale with a finite reciprocal.
 
-        The dtype's own lowest and highest number are not: they are what an extremum of no position is.
+        The dtype's lowest and highest number are not: they are the values of an empty max or min.
         """
         finite = tirx.LT(tirx.abs(value), tirx.max_value(self.dtype))
         smallest = self.constant(SMALLEST_SCALE[self.dtype])

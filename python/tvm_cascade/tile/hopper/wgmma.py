@@ -56,7 +56,7 @@ class SharedMatrix:
 
 
 def stage_offset(stage: ir.Expr, size: int) -> ir.Expr:
-    """How far on a stage of so many bytes lies, in the units of descriptors."""
+    """The offset of a pipeline stage of `size` bytes, in descriptor units."""
     return T.cast(stage, "uint64") * T.uint64(size // _UNIT)
 
 
@@ -71,7 +71,7 @@ def commit() -> None:
 
 
 def wait(pending: int) -> None:
-    """Wait until at most so many groups are under way."""
+    """Wait until at most so many groups are in flight."""
     ptx("wgmma.wait_group.sync.aligned", pending)
 
 

@@ -11,7 +11,7 @@ from tvm_cascade.tile.row.linear import VECTOR_BYTES, itemsize
 from tvm_cascade.tile.row.shape import Row
 
 IN_FLIGHT_BYTES = 128
-"""Of a thread, under way at once: more hides no more of the memory's latency, and takes registers from other blocks."""
+"""Bytes in flight per thread: more hides no more memory latency, and costs occupancy."""
 
 
 class ThreadGroup(Enum):

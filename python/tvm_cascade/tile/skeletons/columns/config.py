@@ -16,7 +16,7 @@ from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.state import COUNTER
 
 LEAST_IN_FLIGHT_BYTES, _WRITTEN_IN_FLIGHT_BYTES = 64 * 1024, 128 * 1024
-"""Of a multiprocessor, under way at once; twice as much where it writes as much as it reads."""
+"""Least bytes in flight per multiprocessor (Little's law); twice as many where writes equal reads."""
 
 _BLOCK_SHAPES = ((32, 8), (16, 16), (8, 32))
 """(lanes, groups) of a block: the widest whose blocks are enough; eight lanes of 16 bytes are a line of the cache."""
@@ -25,7 +25,7 @@ _SHORT = (32, 4)
 """The same for axes shorter than the groups of another."""
 
 _STATE_REGISTERS, _MOST_STATE_REGISTERS = 20, 64
-"""Of a thread's states: fewer rows a thread where a state has many parts, but for narrow loads up to so many."""
+"""Registers for a thread's states: large states mean fewer rows a thread, except for narrow loads."""
 
 _NARROW_BYTES, _NARROW_BYTES_OF_HALVES = 8, 16
 """Loads that are no wider take more of the memory's time than registers for more states do; those of halves bring twice
@@ -35,10 +35,10 @@ _HALF = 2
 """Bytes of a half-precision number."""
 
 _STATE_BYTES = 96 * 1024
-"""Of a block's shared memory at most, for the states of all its threads."""
+"""Most bytes of shared memory for the states of a block."""
 
 _KEPT_BYTES = 128
-"""Of a row's own elements that a thread keeps in registers until its outputs are written."""
+"""Most bytes of row data resident in a thread's registers."""
 
 _IN_FLIGHT_ELEMENTS, _MOST_VECTORS = 64, 32
 """Of a thread: what is computed from them takes registers too."""

@@ -27,22 +27,22 @@ from tvm_cascade.tile.skeletons.row.staged_choice import (
 )
 
 _IN_FLIGHT_POSITIONS = 32
-"""Of a thread, under way at once, besides `IN_FLIGHT_BYTES`."""
+"""Positions in flight per thread, as a further limit to `IN_FLIGHT_BYTES`."""
 
 _WIDE_IN_FLIGHT_BYTES = 64
-"""The same where a position has several elements, whose sums take registers too, and where rows are read again."""
+"""The same for several elements a position, whose sums take registers, and for rows that are read again."""
 
 _KEPT_BYTES = {128: 128, 256: 64, 512: 128, 1024: 128}
-"""Of a row's own elements that a thread keeps in registers until its outputs are written, by threads that share it."""
+"""Most bytes of row data resident in a thread's registers, by threads per row."""
 
 _SEVERAL_KEPT_BYTES = {128: 64, 256: 64, 512: 256, 1024: 128}
-"""The same of rows of several inputs: of a block of 512 threads, each has 128 registers."""
+"""The same for rows of several inputs; in a block of 512 threads, each has 128 registers."""
 
 _WARP_KEPT_BYTES = 128
-"""The same of the lanes of a warp."""
+"""The same for a warp per row."""
 
 _SHARE_KEPT_BYTES = {256: 128, 512: 256, 1024: 128}
-"""The same of the share of a cluster's block where rows are many: some blocks merge while others read."""
+"""The same for a block of a cluster, with many rows: some blocks merge while others read."""
 
 _WARP_VECTORS, _WARP_KEPT_VECTORS = 8, 4
 """Rows up to as many vectors a lane are a warp's; those that are kept for outputs are a block's sooner, if narrow."""
