@@ -249,7 +249,7 @@ def program_of(
     steps: list[Step] = []
     for run in _runs(fold.units):
         if isinstance(run, Reference):
-            steps.append(move_of(run, plan.decay.get(run.symbol)))
+            steps.append(_move(run, plan.decay.get(run.symbol)))
             steps += [Scale(c.symbol, c.expression, c.home) for c in plan.coefficients if c.home == run.symbol]
             continue
         components = [component for unit in run for component in unit if not component.parts]
@@ -295,8 +295,7 @@ def _runs(units: Iterable[Reference | tuple[Component, ...]]) -> list[Reference 
     return runs
 
 
-def move_of(reference: Reference, decay: float | None) -> Move:
-    """The move of a reference; `decay` as in `ShiftPlan`."""
+def _move(reference: Reference, decay: float | None) -> Move:
     r = reference
     return Move(r.symbol, r.moved, r.step, r.value, r.guarded, r.scale, r.move, decay)
 
