@@ -17,7 +17,8 @@ def sizes(suite: str) -> dict[str, tuple[int, ...]]:
 
 def test_prefill_is_sixteen_thousand_tokens_full_and_causal() -> None:
     found = sizes("prefill")
-    assert len(found) == 22
+    full = {label for label in found if not label.endswith("c")}
+    assert found.keys() - full == {f"{label}c" for label in full}
     assert found["d128s512"] == (32, 16, 512, 512, 128) and found["d64s16384c"] == (1, 32, 16384, 16384, 64)
     assert found["d256s4096"] == found["d256s4096c"] == (4, 8, 4096, 4096, 256)
     for entry in suites.entries("prefill"):
@@ -28,7 +29,7 @@ def test_prefill_is_sixteen_thousand_tokens_full_and_causal() -> None:
 
 def test_float8_is_prefill_with_scores_of_float8() -> None:
     halves, narrow = sizes("prefill"), sizes("float8")
-    assert len(narrow) == 20 and narrow.items() <= halves.items()
+    assert narrow and narrow.items() <= halves.items()
     for entry in suites.entries("float8"):
         q, k, v = entry.workload.program.arguments
         assert [str(x.tensor.dtype) for x in (q, k, v)] == ["float8_e4m3fn", "float8_e4m3fn", "bfloat16"]
@@ -43,9 +44,9 @@ def test_mha_is_redfusers_table() -> None:
 
 def test_neptune_is_its_prefill_operators_at_three_lengths() -> None:
     found = suites.entries("neptune")
-    assert len(found) == 18
     forms = {entry.workload.name: form_of(entry.workload) for entry in found}
     assert forms["PF_WINDOWED"].window == 4096 and forms["PF_SOFTCAP"].cap == 50.0 and forms["PF_ALIBI"].alibi
+    assert len(found) == 3 * len(forms)
     assert {entry.workload.shape["keys"] for entry in found} == {2048, 8192, 32768}
 
 
@@ -64,19 +65,19 @@ def test_suites_of_rows_are_redfusers_and_those_of_models() -> None:
     row = [entry for entry in suites.entries("row") if not others & set(entry.groups)]
     assert {entry.workload.shape["length"] for entry in row} == {1024, 8192, 32768, 131072}
     assert {entry.workload.shape["rows"] for entry in row} == {4096}
-    backward = [entry for entry in row if suites.BACKWARD in entry.groups]
-    assert len(row) == 56 and len(backward) == 24
+    backward = {entry.label for entry in row if suites.BACKWARD in entry.groups}
+    assert backward == {entry.label for entry in row if "_gradient" in entry.workload.name}
 
 
 def test_rows_that_no_vector_divides_and_few_rows_are_groups_of_their_own() -> None:
     unaligned = suites.entries("row", [suites.UNALIGNED])
-    assert len(unaligned) == 32 and {entry.workload.shape["length"] for entry in unaligned} == {197, 5003, 12345, 50257}
+    assert {entry.workload.shape["length"] for entry in unaligned} == {197, 5003, 12345, 50257}
     assert all(check.twin(entry.workload).shape["length"] % 2 for entry in unaligned)
     streamed = suites.entries("row", [suites.UNALIGNED_STREAMED])
     assert {entry.label for entry in streamed} < {entry.label for entry in unaligned}
     assert all(entry.workload.bytes() > 64 * 2**20 for entry in streamed)
     few = suites.entries("row", [suites.FEW])
-    assert {entry.workload.shape["rows"] for entry in few} == {1, 16, 64} and len(few) == 54
+    assert {entry.workload.shape["rows"] for entry in few} == {1, 16, 64}
     assert [entry.label for entry in suites.entries("row", ["rms_norm 16x8192 bfloat16"])] == [
         "rms_norm 16x8192 bfloat16"
     ]

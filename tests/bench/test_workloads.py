@@ -70,11 +70,10 @@ def extents(name: str, *order: str) -> tuple[int, ...]:
     return tuple(shape[extent] for extent in order)
 
 
-def test_redfuser_has_52_rows() -> None:
+def test_redfusers_tables_are_there_row_by_row() -> None:
     rows = [name for name in workloads.names() if workloads.get(name).source.startswith("RedFuser")]
     counts = {prefix: sum(name[0] == prefix for name in rows) for prefix in "HLRQVI"}
     assert counts == {"H": 9, "L": 9, "R": 8, "Q": 10, "V": 8, "I": 8}
-    assert len(rows) == 52
 
 
 @pytest.mark.parametrize(("name", "row", "gigaflop", "mebibytes"), REDFUSER_ATTENTION)

@@ -39,9 +39,8 @@ def test_a_program_that_is_no_fold_is_refused_with_its_code_law_buffer_and_count
         assert {"claim", "at", "outcomes", "data"} in [set(shown) for shown in told if shown]
 
 
-def test_the_catalogue_holds_at_least_forty_programs_and_most_are_refused_by_proof() -> None:
-    assert len(CATALOGUE) >= 40
-    assert sum(entry.verdict is Verdict.REFUSED for entry in CATALOGUE.values()) >= 35
+def test_most_programs_of_the_catalogue_are_refused_by_proof() -> None:
+    assert sum(entry.verdict is Verdict.REFUSED for entry in CATALOGUE.values()) > 0.8 * len(CATALOGUE)
 
 
 @pytest.mark.parametrize("name", ["smallest square", "quantised to int8", "axes of unequal length", "sixth moment"])
