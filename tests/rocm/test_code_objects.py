@@ -57,7 +57,7 @@ def test_library_holds_a_code_object_for_the_card(mcpu: str, tmp_path: Path) -> 
 
 @needs_lld
 @pytest.mark.slow
-def test_every_program_of_the_suites_compiles() -> None:
+def test_every_workload_compiles() -> None:
     for job in distinct().values():
         compiled = tvm_cascade.compile(job.build(), target=target_of("gfx90a"))
         assert "S-TIR schedule, without tensor cores" in str(compiled.report), job.label

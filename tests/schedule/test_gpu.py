@@ -118,7 +118,7 @@ def test_unusual_functions_compile_and_agree(build, segments: int) -> None:  # t
     _assert_right(func, inputs, run_in_turn(lowered, inputs))
 
 
-def _softmax_sum(rows: int | tirx.Var, length: int | tirx.Var) -> tirx.PrimFunc:
+def softmax_sum(rows: int | tirx.Var, length: int | tirx.Var) -> tirx.PrimFunc:
     x = te.placeholder((rows, length), "float32", name="x")
     row_max = fold("row_max", lambda i, j: x[i, j], maximum, length, (rows,))
     return program(x, fold("row_sum", lambda i, j: te.exp(x[i, j] - row_max[i]), length=length, rows=(rows,)))
@@ -126,11 +126,11 @@ def _softmax_sum(rows: int | tirx.Var, length: int | tirx.Var) -> tirx.PrimFunc:
 
 @pytest.mark.parametrize(("rows", "length"), [(3, 5), (70, 600)])
 def test_symbolic_extents(rows: int, length: int) -> None:
-    symbolic = _softmax_sum(tirx.Var("m", "int32"), tirx.Var("n", "int32"))
+    symbolic = softmax_sum(tirx.Var("m", "int32"), tirx.Var("n", "int32"))
     lowered = scheduled(fused(symbolic).func)
     assert len(kernels(cuda_source(lowered))) == 1
     x = np.random.default_rng(0).standard_normal((rows, length)).astype("float32")
-    _assert_right(_softmax_sum(rows, length), [x], run_in_turn(lowered, [x]))
+    _assert_right(softmax_sum(rows, length), [x], run_in_turn(lowered, [x]))
 
 
 def test_a_loop_that_has_no_room_on_a_block_runs_nest_by_nest() -> None:

@@ -40,7 +40,7 @@ def generate_rocm(mod: tvm.IRModule, target: Target, _fast_math: bool) -> tvm.ru
     CompilerError
         When there is no LLD, or it fails.
     InputError
-        When a kernel has more shared memory than a block may.
+        When a block of a kernel has more shared memory or threads than it may.
     RewriteError
         When TVM takes a pointer to one memory for one to another.
     """
