@@ -75,7 +75,7 @@ def with_waits(target: Target) -> Target:
 
 
 def register_rocm_pipeline(failures: list[CascadeError] | None = None) -> str:
-    """Registers TVM's lowering without views of shared memory with TVM, and gives its name; again is no harm.
+    """Registers TVM's lowering without views of shared memory, and returns its name; idempotent.
 
     Parameters
     ----------

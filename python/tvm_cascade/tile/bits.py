@@ -37,14 +37,14 @@ _ALL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Bounds:
-    """A row's offsets from `least` to `most`, where a mask keeps what lies between; None for no bound."""
+    """A mask as an interval of a row's offsets, from `least` to `most`; None for no bound."""
 
     least: tuple[ir.Expr, ...]
     most: tuple[ir.Expr, ...]
 
 
 class KeptBits:
-    """Which registers are kept, as words for each of a thread's rows, in the order of the registers.
+    """The unmasked registers as bit fields, words for each of a thread's rows, in register order.
 
     Parameters
     ----------
@@ -63,12 +63,12 @@ class KeptBits:
         return tirx.bitwise_and(self.words[row * self.per_row + tirx.floordiv(index, _BITS)], one)
 
     def keep_all(self) -> None:
-        """Starts with every register."""
+        """Sets every bit."""
         for k in range(len(ROWS) * self.per_row):
             put(self.words, k, T.uint32(_ALL))
 
     def within(self, bounds: Callable[[int], Bounds]) -> None:
-        """Drops what lies outside of each row's bounds."""
+        """Clears the bits outside of each row's bounds."""
         for r in ROWS:
             of_row = bounds(r)
             most = [bind("kept", _registers_up_to(b)) for b in of_row.most]
@@ -82,7 +82,7 @@ class KeptBits:
                 put(self.words, r * self.per_row + w, word)
 
     def intersect(self, loaded: LoadedBits) -> None:
-        """Drops what booleans do not keep."""
+        """Clears the bits that booleans mask."""
         for r in ROWS:
             put(self.words, r, tirx.bitwise_and(self.words[r], loaded.words[r]))
 
@@ -104,7 +104,7 @@ class LoadedBits:
         return columns % (QUAD * COLUMNS_PER_STEP) == 0 and columns <= QUAD * _BITS
 
     def read(self, address: Callable[[int, ir.Expr], ir.Expr], lane: ir.Expr) -> None:
-        """Reads a tile's words.
+        """Loads a tile's words.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ def _lowest(count: ir.Expr) -> ir.Expr:
 
 
 def boolean_load(condition: ir.Expr, position: tirx.Var) -> ir.TensorLoad | None:
-    """The load that a condition is, where four booleans in a row can be read as a word; None for any other."""
+    """A condition as a load whose booleans can be read four to a word; None for any other."""
     if not isinstance(condition, ir.TensorLoad) or dtype_of(condition) != "bool":
         return None
     *others, last = condition.indices

@@ -59,7 +59,7 @@ class Element:
 
     @property
     def masked_values(self) -> list[sp.Expr]:
-        """Every constant that an element has where a mask drops it, in numbers and parameters of the program."""
+        """Every constant that an element takes where it is masked, in numbers and parameters of the program."""
         return [value.subs(REGISTER, m.value) for m in self.masks for value in self.values.values()]
 
 
@@ -138,7 +138,7 @@ class _RoundingTable(AtomTable):
         return super().form(expression)
 
     def over(self, expression: ir.Expr, base: ir.Expr, value: sp.Expr) -> sp.Expr:
-        """An expression in terms of the value of one that it is computed from.
+        """An expression in terms of one of its subexpressions.
 
         Raises
         ------

@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 
 @contextmanager
 def when(condition: ir.Expr) -> Iterator[None]:
-    """`if condition:` around what is written within."""
+    """`if condition:` around the statements of the block."""
     with T.If(condition), T.Then():
         yield
 
@@ -26,7 +26,7 @@ def branches(condition: ir.Expr) -> Iterator[tuple[Any, Any]]:
 
 
 def named(name: str, value: Any) -> Any:
-    """The value, under a name in the function's text; c′ is called c_next, Δc is called step_c."""
+    """Names a value in the function's text; c′ becomes c_next, Δc becomes step_c."""
     plain = name.replace("'", "_next").replace("Δ", "step_")
     IRBuilder.name("".join(c if c.isalnum() and c.isascii() else "_" for c in plain), value)
     return value
@@ -43,12 +43,12 @@ def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
 
 
 def registers(name: str, count: int, dtype: str = "float32") -> Any:
-    """An array of a thread's own, which must be indexed by constants or unrolled loops alone."""
+    """A per-thread array, indexed by constants or unrolled loops only, so that it stays in registers."""
     return named(name, T.alloc_local((count,), dtype))
 
 
 def in_register(name: str, value: ir.Expr) -> ir.Expr:
-    """The value in a register: TVM's simplifier looks through bound variables, and takes long over nested choices."""
+    """Stores the value in a register, since TVM looks through bound variables, slowly for nested selections."""
     own = registers(name, 1, str(value.ty.dtype))
     put(own, 0, value)
     return own[0]

@@ -28,12 +28,12 @@ QUAD = 4
 
 
 def register_index(step: ir.Expr | int, row: int, neighbour: int) -> ir.Expr | int:
-    """Where an accumulator keeps a thread's element."""
+    """The accumulator register of a thread's element."""
     return step * 4 + 2 * row + neighbour
 
 
 class TilePrinter(Printer):
-    """Also writes what only tiles have; `exp2` writes 2^x."""
+    """A printer with the expressions that only tiles have; `exp2` writes 2^x."""
 
     exp2: Callable[[ir.Expr], ir.Expr] = staticmethod(tirx.exp2)
 
@@ -50,7 +50,7 @@ class TilePrinter(Printer):
 
 
 class Symbols(Mapping[sp.Symbol, ir.Expr]):
-    """Symbols by the first of several tables that knows them; entries are made when they are asked for."""
+    """Symbols by the first of several tables that has them; entries are computed lazily."""
 
     def __init__(self, *tables: Mapping[sp.Symbol, ir.Expr] | Mapping[sp.Symbol, Callable[[], ir.Expr]]) -> None:
         self.tables = tables
@@ -70,7 +70,7 @@ class Symbols(Mapping[sp.Symbol, ir.Expr]):
 
 
 def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Mapping[tirx.Var, Any]) -> ir.Expr:
-    """An expression over the frame at a place, with its loads from the kernel's own parameters.
+    """An expression over the frame at a tile's coordinates, with loads from the kernel's own parameters.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def placed(expression: ir.Expr, values: Mapping[tirx.Var, ir.Expr], buffers: Map
 
 
 def integer_line(expression: ir.Expr, position: tirx.Var) -> int | None:
-    """By how much an integer grows with the position; None where it is not linear in that, or reads memory."""
+    """The slope of an integer in the position; None where it is not linear, or reads memory."""
     if not dtype_of(expression).startswith("int") or loads_of(expression):
         return None
     analyzer = sym.Analyzer()

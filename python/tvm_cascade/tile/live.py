@@ -32,13 +32,13 @@ class TileRange:
     end: ir.Expr
 
     def within(self, other: TileRange) -> TileRange:
-        """The tiles that are in both."""
+        """The intersection."""
         return TileRange(tirx.max(self.first, other.first), tirx.min(self.end, other.end))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive rows: `first` and how many there are; `variable` is theirs in slacks."""
+    """Consecutive rows: `first`, their number, and the `variable` that slacks use for them."""
 
     variable: tirx.Var
     first: ir.Expr
@@ -46,7 +46,7 @@ class Rows:
 
 
 def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
-    """The integers none of which is negative where a mask keeps a position; None where it is no such condition."""
+    """The slacks of a mask: integers that are all non-negative where it keeps a position; None for other conditions."""
     if not mask.keeps:
         return None
     found: list[ir.Expr] = []
@@ -58,7 +58,7 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
 
 
 def conjuncts(condition: ir.Expr) -> list[ir.Expr]:
-    """The conditions all of which have to hold where one does."""
+    """The conjuncts of a condition."""
     pending, found = [condition], []
     while pending:
         one = pending.pop(0)

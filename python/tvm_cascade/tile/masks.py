@@ -17,7 +17,7 @@ from tvm_cascade.transform.printer import cast
 
 @dataclass(frozen=True)
 class Pass:
-    """What is applied to every register at once.
+    """A pass over all registers.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Masking:
         }
 
     def prepare(self, tile: ir.Expr) -> None:
-        """Reads what a tile's masks need of memory, before its scores are there."""
+        """Prefetches what a tile's masks read from memory, before its scores are computed."""
         for (k, n), loaded in self.loaded.items():
             loaded.read(partial(self._address, self.passes[k].loads[n], tile), self.lane)
 

@@ -71,7 +71,7 @@ def bits_of(value: ir.Expr) -> ir.Expr:
 
 
 def find_near_zero(element_map: sp.Expr) -> NearZero | None:
-    """How a map of scores may be taken where they are small; None where it holds no odd function of a scaled score."""
+    """The polynomial form of a map of small scores; None where it has no odd function of a scaled score."""
     for function in sorted(element_map.atoms(sp.Function), key=sp.default_sort_key):
         if len(function.args) != 1:
             continue

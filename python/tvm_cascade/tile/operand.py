@@ -140,13 +140,13 @@ def runs_along(index: ir.Expr, var: tirx.Var) -> bool:
 
 
 def is_copied(buffer: tirx.Var, width: int) -> bool:
-    """Whether bulk copies store rows of so many elements of a tensor, as registers leave them in shared memory."""
+    """Whether TMA can store rows of this many elements of a tensor from shared memory."""
     kind = MATRIX_DTYPES.get(dtype_of(buffer))
     return kind is not None and kind.size == STORED_BYTES and width * STORED_BYTES % COPY_ALIGNMENT == 0
 
 
 def check_matrix_input(operand: Operand) -> None:
-    """Whether the tensor cores take an operand, and bulk copies its rows.
+    """Checks that the tensor cores take an operand, and TMA its rows.
 
     Raises
     ------
@@ -160,7 +160,7 @@ def check_matrix_input(operand: Operand) -> None:
 
 
 def check_partners(one: Operand, other: Operand) -> None:
-    """Whether the tensor cores multiply one operand with another.
+    """Checks that the tensor cores multiply one operand with another.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def check_partners(one: Operand, other: Operand) -> None:
 
 
 def check_sums(operand: Operand) -> None:
-    """Whether the tensor cores add products of an operand as float32 would.
+    """Checks that the tensor cores accumulate products of an operand in full float32.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def dtypes_text(one: str, other: str) -> str:
 
 
 def plain_value(expression: ir.Expr) -> ir.TensorLoad | None:
-    """The load of which an expression is the plain value, whatever it is widened to."""
+    """The load whose value an expression is, up to widening."""
     while isinstance(expression, prim.Cast) and widens(expression):
         expression = expression.value
     return expression if isinstance(expression, ir.TensorLoad) else None

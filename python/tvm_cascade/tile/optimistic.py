@@ -37,7 +37,7 @@ _LARGEST_SUM = 2.0**14
 
 @dataclass(frozen=True)
 class Optimistic:
-    """How a tile is folded in at a reference that stays.
+    """How a tile is folded at the current reference.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ def free_extreme(stream: Stream, steps: Sequence[Step], accumulations: Sequence[
 def find_optimistic(
     extreme: sp.Symbol | None, steps: Sequence[Step], accumulations: Sequence[Accumulate]
 ) -> Optimistic | None:
-    """How tiles of a program may be folded in at a reference that stays; None where they may not.
+    """How tiles of a program may be folded optimistically, at the current reference; None where they may not.
 
     They may where the extreme that the reference follows is free, and no weight is larger than the sum of all.
     """

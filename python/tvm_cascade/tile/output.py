@@ -83,14 +83,14 @@ def stored_operand(output: Output, row: Line, column: Line) -> Operand:
 
 
 def member_at(group: Group, load: ir.TensorLoad) -> Member | None:
-    """The member whose result a load reads: the one that is indexed alike, where a fixed part of it is another."""
+    """The member whose result a load reads; of constant slices, the one with the same indices."""
     found = [m for m in group.members if m.stage.buffer.same_as(load.source)]
     alike = [m for m in found if reads_plainly(m, load)]
     return next((m for m in (*alike, *found) if m in alike or not m.is_slice), None)
 
 
 def reads_plainly(member: Member, load: ir.TensorLoad) -> bool:
-    """Whether a load over the frame reads a member's result at its own place; a unit dimension has one place."""
+    """Whether a load over the frame reads a member's result at the frame's own indices, unit dimensions aside."""
     extents = member.stage.buffer.ty.shape
     return all(
         same(index, dim) or not more_than_one(extent)

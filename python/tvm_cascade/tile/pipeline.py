@@ -14,7 +14,7 @@ MIXED = "tvm_cascade"
 
 
 def register_mixed_pipeline() -> str:
-    """Registers the pipeline with TVM and gives its name; again is no harm."""
+    """Registers the pipeline with TVM and returns its name; idempotent."""
     compilation_pipeline.register_tir_pipeline(MIXED, _mixed)
     return MIXED
 

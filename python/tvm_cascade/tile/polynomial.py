@@ -27,12 +27,12 @@ def exp2_by_polynomial(exponent: ir.Expr) -> ir.Expr:
 
 
 def is_chosen(share: int, register: int) -> bool:
-    """Whether the polynomial serves a register, so that a share of every eight is spread evenly."""
+    """Whether a register's exponential uses the polynomial: an even spread over every eight."""
     return register * share % EIGHTHS < share
 
 
 def shared_exp2(exponent: ir.Expr, share: int, step: ir.Expr, of_step: int) -> ir.Expr:
-    """2^x of a register of an accumulator: by the polynomial for a share of every eight.
+    """2^x of an accumulator register: by the polynomial for some of every eight.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ LARGEST_SCALED = 2.0e38
 
 @dataclass(frozen=True)
 class TileProgram:
-    """What happens to one tile.
+    """The program of one tile.
 
     Attributes
     ----------

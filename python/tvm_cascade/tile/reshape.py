@@ -19,7 +19,7 @@ from tvm_cascade.transform.printer import cast
 def inverted(
     indices: Sequence[ir.Expr], dims: Sequence[ir.Expr], extents: Mapping[tirx.Var, Extent]
 ) -> dict[tirx.Var, ir.Expr] | None:
-    """The variables of indices in terms of what the indices are; None where these do not name each element once.
+    """The inverse of an index map; None where it is no bijection.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def inverted(
 def taken_apart(
     shape: Sequence[ir.Expr], indices: Sequence[ir.Expr], var: tirx.Var, extent: Extent
 ) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
-    """The shape and indices of a view in which a variable has a dimension of its own; those given where none has.
+    """The shape and indices of a view with a separate dimension for a variable; those given where there is none.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ from tvm_cascade.transform.values import TirValues
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread's registers lie in the frame.
+    """The frame coordinates of a thread's registers.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class RowFold:
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
 
     def start(self) -> None:
-        """The identity, and what rows read of the inputs."""
+        """Initialises the state, and loads the inputs with one value a row."""
         for symbol, expression in self.program.row_inputs.items():
             for r in ROWS:
                 value = self._input(expression, {self.program.stream.row: self._row_in_bounds(r)})
@@ -116,7 +116,7 @@ class RowFold:
             self._map(tile, of_score)
 
     def all_near(self, near_zero: NearZero) -> ir.Expr:
-        """Whether every two neighbouring scores of the warp are small together."""
+        """Whether all pairs of neighbouring scores of the warp are small."""
         largest = registers("largest_bits", 2, "int32")
         for k in range(2):
             put(largest, k, T.int32(0))
@@ -193,7 +193,7 @@ class RowFold:
         return own.ptr_to([self._input(index, values) for index in load.indices])
 
     def step(self, tile: ir.Expr, first: bool, guarded: bool) -> None:
-        """Folds a tile of registers into the rows' state, but for the products.
+        """Folds a tile of registers into the rows' state, except for the accumulations.
 
         Parameters
         ----------
@@ -228,7 +228,7 @@ class RowFold:
             self._element(step, tile)
 
     def step_optimistic(self, tile: ir.Expr) -> None:
-        """Lifts a tile at the reference as it stands."""
+        """Lifts a tile at the current reference."""
         optimistic = self.program.optimistic
         assert optimistic is not None
         for step in self.program.body.steps:
@@ -255,7 +255,7 @@ class RowFold:
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
     def across_lanes(self) -> None:
-        """Every lane gets the whole of what each kept a part of."""
+        """Reduces per-lane partial sums across lanes; all lanes get the result."""
         for component in self.program.stream.row_components:
             if component.symbol not in self.program.across_lanes:
                 for r in ROWS:
@@ -410,7 +410,7 @@ class RowFold:
         return table[symbol]
 
     def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
-        """Gives a row's value a register."""
+        """Stores a row's value in its register."""
         put(self._array(symbol, len(ROWS)), row, value)
 
 

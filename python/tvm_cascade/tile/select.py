@@ -20,7 +20,7 @@ _JOINT = "all reductions as one"
 
 
 def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> Kernel | str:
-    """The kernel of a function, or a sentence that says why it has none, with the reason of every skeleton.
+    """The kernel of a function, or the reasons of every skeleton why it has none.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class _Search:
         self.refusals: list[Refusal] = []
 
     def available(self, skeletons: Iterable[Skeleton[Any, Any, Any]]) -> list[Skeleton[Any, Any, Any]]:
-        """Those that may give kernels in the setting."""
+        """The skeletons that are available in the setting."""
         return [skeleton for skeleton in skeletons if not skeleton.unavailable(self.setting)]
 
     def first(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:

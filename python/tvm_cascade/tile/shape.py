@@ -101,7 +101,7 @@ class Stream:
 
     @property
     def depth(self) -> int:
-        """How many products each score sums."""
+        """The inner extent of the score product."""
         return self.left.width
 
     @property

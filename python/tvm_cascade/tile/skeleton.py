@@ -28,7 +28,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Setting:
-    """What kernels are generated for.
+    """The device and options that kernels are generated for.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Setting:
 
 
 class Skeleton(ABC, Generic[S, P, C]):
-    """A way in which the data of a kernel move. S is its shape, P its program, C its configuration.
+    """A skeleton: data movement and division of labour, over a shape S, a program P and a configuration C.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     joint: ClassVar[bool] = False
 
     def unavailable(self, setting: Setting) -> str:
-        """Why it gives no kernel in a setting, whatever the function; empty where it may."""
+        """Why it is unavailable in a setting, for any function; empty where it is available."""
         if self.instructions not in setting.gpu.instructions:
             return f"its kernels are written in {self.instructions.value}, not for {setting.gpu.arch}"
         return self.switched_off(setting.options)
@@ -80,7 +80,7 @@ class Skeleton(ABC, Generic[S, P, C]):
 
     @abstractmethod
     def plan(self, shape: S) -> P:
-        """What a kernel does to one tile of the shape, as data.
+        """The program of one tile of the shape, as data.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Skeleton(ABC, Generic[S, P, C]):
 
     @abstractmethod
     def configure(self, program: P, setting: Setting) -> C:
-        """The tile sizes and stages that should take the least time.
+        """The configuration (tile sizes, pipeline stages) of the least estimated time.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Skeleton(ABC, Generic[S, P, C]):
 
     @abstractmethod
     def check(self, program: P, config: C, setting: Setting) -> None:
-        """Whether the program can be emitted in a configuration, whoever chose it.
+        """Checks that the program can be emitted in a configuration, ours or a user's.
 
         Raises
         ------
@@ -110,16 +110,16 @@ class Skeleton(ABC, Generic[S, P, C]):
 
     @abstractmethod
     def emit(self, program: P, config: C, name: str) -> tirx.PrimFunc:
-        """The kernel with its launch, over the parameters of the unfused function. It refuses nothing."""
+        """The kernel with its launch, over the parameters of the unfused function; never refuses."""
 
     @abstractmethod
     def fast_math(self, program: P) -> bool:
-        """Whether functions of the hardware, with errors of some ulp of float16, do."""
+        """Whether approximate hardware functions are exact enough."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a fold: all of it is known, and its text is emitted when it is asked for.
+    """A kernel of a fold, fully planned; its text is emitted lazily.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class Kernel:
 
     @property
     def fast_math(self) -> bool:
-        """Whether functions of the hardware, with errors of some ulp of float16, do."""
+        """Whether approximate hardware functions are exact enough."""
         return self.skeleton.fast_math(self.program)
 
     def __str__(self) -> str:

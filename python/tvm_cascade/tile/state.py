@@ -37,7 +37,7 @@ def _itself(number: Number) -> Number:
 
 @dataclass(frozen=True)
 class PartForm:
-    """What a thread holds of one component, reference or count.
+    """The registers of one component, reference or count in a thread.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class PartForm:
 
     @contextmanager
     def each(self) -> Iterator[Number]:
-        """What is written within is done for the number of every register."""
+        """A loop over register numbers around the statements of the block."""
         if self.width == 1:
             yield 0
             return
@@ -92,7 +92,7 @@ class Part:
         put(self.array, self.place(number), value)
 
     def each(self) -> AbstractContextManager[Number]:
-        """What is written within is done for the number of every register."""
+        """A loop over register numbers around the statements of the block."""
         return self.form.each()
 
 
@@ -119,7 +119,7 @@ class State:
         suffix: str = "",
         widths: Mapping[sp.Symbol, int] | None = None,
     ) -> State:
-        """A state in registers of its own.
+        """A state in new registers.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class State:
         return cls(fold, components, references, _counter(suffix))
 
     def another(self, suffix: str) -> State:
-        """Registers for a second state of the same row, without its fragments."""
+        """A second state of the same row in new registers, without fragments."""
         dtypes = {symbol: part.dtype for symbol, part in self.scalars.items()}
         components, references = _registers(self.fold, dtypes, self.reference_dtype, suffix, {})
         return State(self.fold, components, references, _counter(suffix))
@@ -169,12 +169,12 @@ class State:
 
     @property
     def count(self) -> ir.Expr:
-        """Positions that are folded in."""
+        """The number of folded positions."""
         return self.counter[0]
 
     @property
     def empty(self) -> ir.Expr:
-        """Whether nothing is folded in."""
+        """Whether the state is empty."""
         return tirx.EQ(self.counter[0], tirx.const(0, COUNTER))
 
     def clear(self) -> None:
@@ -192,7 +192,7 @@ class State:
         return identity_of(reducer, self.components[component].dtype)
 
     def copy(self, other: State) -> None:
-        """Takes the scalars of another state."""
+        """Copies the scalars of another state."""
         for symbol, part in other.scalars.items():
             self.components[symbol].put(part[0])
         for symbol, part in other.references.items():
@@ -200,7 +200,7 @@ class State:
         self.counter.put(other.count)
 
     def symbols(self, number: Number = 0) -> dict[sp.Symbol, Any]:
-        """Components, those that are fragments at one register, and references where they stand."""
+        """The values of components (fragments at one register) and current references."""
         known: dict[sp.Symbol, Any] = {s: (lambda p=p: p[0]) for s, p in self.scalars.items()}
         known |= {s: (lambda p=p: p[number]) for s, p in self.fragments.items()}
         for reference in self.fold.references:

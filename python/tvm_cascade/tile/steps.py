@@ -45,7 +45,7 @@ class TileReduce(Reduce):
 
 @dataclass(frozen=True)
 class RegisterElement(Element):
-    """A value per register; `in_place` where the register itself is not needed any more."""
+    """A value per register; `in_place` where it overwrites the register."""
 
     in_place: bool = False
 
@@ -55,7 +55,7 @@ class RegisterElement(Element):
 
 @dataclass(frozen=True)
 class Hoisted(Element):
-    """A value that is the same at all positions of a row: computed once a row and tile."""
+    """A loop-invariant value, computed once a row and tile."""
 
     def __str__(self) -> str:
         return f"hoisted   {self.symbol} = {formula(self.expression)}"

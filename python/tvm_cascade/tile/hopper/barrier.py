@@ -18,7 +18,7 @@ class Barriers:
         self.buffer = pool.alloc((count,), "uint64", align=8)
 
     def initialise(self) -> None:
-        """Said by one thread, before any other use and a barrier of the whole block."""
+        """Initialises the barriers; called by one thread, before a block-wide barrier and any other use."""
         for k in range(self.count):
             ptx("mbarrier.init.shared.b64", self.buffer.ptr_to([k]), T.uint32(self.arrivals))
 
@@ -27,7 +27,7 @@ class Barriers:
         return self.buffer.ptr_to([stage])
 
     def announce(self, stage: ir.Expr | int, size: int | ir.Expr) -> None:
-        """Arrive, and say how many bytes copies will bring before the phase completes."""
+        """Arrives, and announces the bytes of copies that complete the phase."""
         ptx("mbarrier.arrive.expect_tx.shared.b64", self.pointer(stage), T.uint32(size))
 
     def arrive(self, stage: ir.Expr | int) -> None:
@@ -40,7 +40,7 @@ class Barriers:
 
 
 class Ring:
-    """A position in a ring of stages: which stage is next, and in which phase."""
+    """A position in a ring of pipeline stages: the next stage, and its phase."""
 
     def __init__(self, name: str, stages: int, parity: int) -> None:
         self.stages = stages

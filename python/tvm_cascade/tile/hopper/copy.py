@@ -48,7 +48,7 @@ class TensorMap:
 
     @property
     def element(self) -> str:
-        """The dtype that copies and shared memory know the elements by: bytes are bytes."""
+        """The element dtype of copies and shared memory; 8-bit floats are bytes."""
         return self.operand.dtype if self.size > 1 else "uint8"
 
     @property

@@ -61,12 +61,12 @@ def stage_offset(stage: ir.Expr, size: int) -> ir.Expr:
 
 
 def fence() -> None:
-    """Registers written before are seen by the products after."""
+    """wgmma.fence: orders earlier register writes before later products."""
     ptx("wgmma.fence.sync.aligned")
 
 
 def commit() -> None:
-    """The products since the last commit are one group."""
+    """Commits the products since the last commit as one group."""
     ptx("wgmma.commit_group.sync.aligned")
 
 

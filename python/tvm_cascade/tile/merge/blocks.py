@@ -70,13 +70,13 @@ class GridStates:
     form: Sequence[PartForm]
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
-        """One thread leaves its state."""
+        """One thread stores its state."""
         for first, part in self._places(state):
             with part.each() as number:
                 self._call("put", _PUT, "void", self._index(segment, row, first + number), _word(part[number]))
 
     def get(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
-        """A thread takes the state of a segment; the identity where there is no such segment."""
+        """A thread loads the state of a segment; the identity where there is none."""
         state.clear()
         with when(segment < self.segments):
             for first, part in self._places(state):
@@ -85,7 +85,7 @@ class GridStates:
                     part.put(_value(word, part.dtype), number)
 
     def arrive(self, row: ir.Expr) -> ir.Expr:
-        """Whether all other segments of the row have arrived; said by one thread, after its puts."""
+        """Whether all other segments of the row have arrived; called by one thread, after its stores."""
         return self._call("arrive", _ARRIVE, "int32", row)
 
     @property

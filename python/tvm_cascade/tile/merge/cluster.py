@@ -35,7 +35,7 @@ _C_TYPES = {
 
 
 class ClusterStates:
-    """States of the blocks of a cluster in the shared memory of each, part by part.
+    """States of the blocks of a cluster in distributed shared memory, component by component.
 
     Parameters
     ----------
@@ -49,15 +49,15 @@ class ClusterStates:
         self.slots = shared_slots("blocks", pool, state.form, rows * blocks)
 
     def start(self) -> None:
-        """Says that the block has started."""
+        """Arrives at the cluster barrier of starts."""
         _call("cluster_arrive", _ARRIVE)
 
     def started(self) -> None:
-        """Waits until all blocks have."""
+        """Waits until all blocks of the cluster have started."""
         _call("cluster_wait", _WAIT)
 
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
-        """Every lane takes a block's state of the one row, each as many times as lanes there are; what merges them.
+        """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange.
 
         Parameters
         ----------
@@ -70,7 +70,7 @@ class ClusterStates:
         return self.take(state, lane, row)
 
     def leave(self, state: State, block: ir.Expr, other: ir.Expr, row: ir.Expr) -> None:
-        """Leaves the block's state of a row with another block, if there is one of that number."""
+        """Stores the block's state of a row in another block's shared memory, if there is one of that rank."""
         with when(other < self.blocks):
             for shared, part in zip(self.slots.arrays, state.parts, strict=True):
                 text = _LEAVE.format(dtype=part.dtype, c=_C_TYPES[part.dtype])
@@ -79,12 +79,12 @@ class ClusterStates:
                     _call(f"cluster_leave_{part.dtype}", text, shared.ptr_to([place]), other, part[number])
 
     def meet(self) -> None:
-        """Waits until all blocks have left what they leave."""
+        """Waits until all blocks have stored their states."""
         _call("cluster_arrive", _ARRIVE)
         _call("cluster_wait", _WAIT)
 
     def take(self, state: State, lane: ir.Expr, row: ir.Expr) -> Lanes:
-        """The lane takes a block's state of a row; the exchange that merges those of neighbouring lanes."""
+        """A lane loads a block's state of a row; returns the exchange of neighbouring lanes."""
         self.slots.take(state, row * self.blocks + lane % self.blocks)
         return Lanes(lane, self.blocks)
 

@@ -20,24 +20,24 @@ from tvm_cascade.tile.state import State
 
 
 class ThreadStates:
-    """States of several rows in the registers of a thread; one at a time is worked on."""
+    """States of several rows in a thread's registers, one of them current."""
 
     def __init__(self, state: State, rows: int) -> None:
         self.state, self.rows = state, rows
         self.slots = Slots(state.form, rows, lambda count, dtype: registers("states", count, dtype))
 
     def clear(self) -> None:
-        """All are the identity."""
+        """Initialises all of them to the identity."""
         self.state.clear()
         with T.unroll(self.rows) as row:
             self.leave(row)
 
     def take(self, row: ir.Expr) -> None:
-        """Makes the state of a row the one that is worked on."""
+        """Makes the state of a row the current one."""
         self.slots.take(self.state, row)
 
     def leave(self, row: ir.Expr) -> None:
-        """Puts it back."""
+        """Stores the current state back."""
         self.slots.leave(self.state, row)
 
 
@@ -57,12 +57,12 @@ class ColumnStates:
         self.slots = shared_slots("columns", pool, state.form, groups * self.pitch)
 
     def leave(self, states: ThreadStates, group: ir.Expr, lane: ir.Expr) -> None:
-        """A thread leaves its states; the block has to come together before they are taken."""
+        """A thread stores its states; a block barrier has to follow before they are loaded."""
         with T.unroll(states.rows) as row:
             self.slots.fill(group * self.pitch + row * self.lanes + lane, states.slots, row)
 
     def exchange(self, state: State, row: ir.Expr, lane: ir.Expr, member: ir.Expr) -> Lanes:
-        """Every lane takes the state that one group has of a row; the exchange that merges them.
+        """Every lane loads one group's state of a row; returns their exchange.
 
         Parameters
         ----------

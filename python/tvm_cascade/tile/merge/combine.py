@@ -36,17 +36,17 @@ Parts = dict[sp.Symbol, ir.Expr]
 
 
 class Exchange(Protocol):
-    """How the holders of states at one level come together."""
+    """An exchange: how the threads of one level reduce values with each other."""
 
     def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
-        """⊕ of every holder's value, in all of them; the same bits."""
+        """⊕ of all threads' values, in every thread, with the same bits."""
 
     def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
-        """As `whole`, for tuples; the first argument of `combine` is of the lower holder."""
+        """As `whole`, for tuples; the first argument of `combine` comes from the lower thread."""
 
 
 class Alone:
-    """The exchange of a thread that has all states of the row itself."""
+    """The exchange of a single thread."""
 
     def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """The value."""
@@ -65,7 +65,7 @@ def merge(
     offsets: Offsets | None = None,
     others: Sequence[State] = (),
 ) -> None:
-    """Every holder's state becomes the merged state of all.
+    """Every thread's state becomes the merged state of all.
 
     Parameters
     ----------

@@ -26,25 +26,25 @@ class Slots:
         self.arrays = [allocate(part.width * count, part.dtype) for part in form]
 
     def leave(self, state: State, slot: Number) -> None:
-        """Puts a state into a slot."""
+        """Stores a state in a slot."""
         for array, part in zip(self.arrays, state.parts, strict=True):
             with part.each() as number:
                 put(array, self.place(part.form, slot, number), part[number])
 
     def take(self, state: State, slot: Number) -> None:
-        """Makes a state that of a slot."""
+        """Loads a state from a slot."""
         for array, part in zip(self.arrays, state.parts, strict=True):
             with part.each() as number:
                 part.put(array[self.place(part.form, slot, number)], number)
 
     def fill(self, slot: Number, other: Slots, its: Number) -> None:
-        """Puts the state of another's slot into a slot."""
+        """Copies a state from another array's slot."""
         for mine, theirs, part in zip(self.arrays, other.arrays, self.form, strict=True):
             with part.each() as number:
                 put(mine, self.place(part, slot, number), theirs[other.place(part, its, number)])
 
     def place(self, part: PartForm, slot: Number, number: Number) -> ir.Expr | int:
-        """Where a register of a part is in its array."""
+        """The array index of a register of a part."""
         return slot if part.width == 1 else number * self.count + slot
 
 

@@ -27,7 +27,7 @@ class SharedStates:
         self.slots = shared_slots("states", pool, state.form, warps)
 
     def exchange(self, state: State, warp: ir.Expr, lane: ir.Expr) -> Lanes:
-        """Every lane takes a warp's state, each as many times as lanes there are; the exchange that merges them."""
+        """Every lane loads a warp's state, padded to the lanes of a warp; returns their exchange."""
         with when(tirx.EQ(lane, tirx.const(0, "int32"))):
             self.slots.leave(state, warp)
         T.evaluate(T.cuda.cta_sync())

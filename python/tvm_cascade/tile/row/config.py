@@ -102,12 +102,12 @@ def own_bytes(row: Row) -> int:
 
 
 def vector_of_memory(row: Row) -> int:
-    """Neighbours that make a widest load of the narrowest input."""
+    """Elements of a widest load of the narrowest input."""
     return VECTOR_BYTES // min((itemsize(s.dtype) for s in (*row.folded, *row.written)), default=4)
 
 
 def widest_vector(row: Row) -> int:
-    """Neighbours of a vector: as many as make a widest load of the narrowest input, where all lie on such bounds."""
+    """Elements of a vector: a widest load of the narrowest input, where all accesses are so aligned."""
     streams = [s for s in (*row.folded, *row.written) if s.stride == 1]
     neighbours = product(row.along.extents)
     if not isinstance(neighbours, int) or not row.folded:

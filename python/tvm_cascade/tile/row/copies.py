@@ -26,7 +26,7 @@ def copy_vector(target: Any, to: ir.Expr, source: Any, start: ir.Expr, width: in
 
 
 def as_multiple(place: ir.Expr, width: int) -> ir.Expr:
-    """A place that is a multiple of a width, written as one: vectors are made only of what is proved to be."""
+    """An index rewritten as a multiple of a width, since TVM vectorises only what it proves aligned."""
     return place if width == 1 else tirx.floordiv(place, width) * width
 
 

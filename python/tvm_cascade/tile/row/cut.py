@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Cut(Protocol):
-    """How a kernel is cut."""
+    """The partition of rows over blocks, threads and vectors."""
 
     @property
     def threads(self) -> int:
@@ -22,7 +22,7 @@ class Cut(Protocol):
 
     @property
     def vectors(self) -> int:
-        """That a thread has in flight."""
+        """Vectors in flight per thread."""
 
     @property
     def segments(self) -> int:
@@ -30,7 +30,7 @@ class Cut(Protocol):
 
     @property
     def resident(self) -> int:
-        """Blocks of a multiprocessor that registers have to do for."""
+        """Resident blocks per multiprocessor that the register budget allows for."""
 
     @property
     def sharing(self) -> int:
@@ -42,8 +42,8 @@ class Cut(Protocol):
 
     @property
     def kept(self) -> bool:
-        """A row's elements stay in registers until its outputs are written; otherwise they are read again."""
+        """Row data stay in registers for the second pass; otherwise they are read again."""
 
     @property
     def ahead(self) -> bool:
-        """What outputs alone read is read with the row."""
+        """Whether data that only outputs read are prefetched with the row."""

@@ -32,7 +32,7 @@ _REGISTER_BYTES = 4
 
 
 class Tensors:
-    """The kernel's parameters, as they are and as one dimension.
+    """The kernel's parameters, and flat views of them.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Tensors:
         self.flat: dict[tirx.Var, Any] = {}
 
     def declare(self) -> None:
-        """Views of one dimension, of what is accessed in vectors."""
+        """Declares flat views of what is accessed in vectors."""
         for param, buffer in self.own.items():
             size = as_index(product(_extent(n) for n in param.ty.shape), INDEX)
             dtype = moved_dtype(str(param.ty.dtype))
@@ -56,7 +56,7 @@ class Tensors:
         return next(view for param, view in self.flat.items() if param.same_as(buffer))
 
     def own_of(self, buffer: tirx.Var) -> Any:
-        """The kernel's parameter that a tensor of the program is."""
+        """The kernel's parameter of a program's tensor."""
         return next(own for param, own in self.own.items() if param.same_as(buffer))
 
     def place(self, expression: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
@@ -109,7 +109,7 @@ class Vectors:
             copy_vector(vectors, k * size + part, source, first + part, width)
 
     def source(self, stream: Access, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> tuple[Any, ir.Expr]:
-        """Where the elements of a stream are read from: a buffer of one dimension, and the place of the first."""
+        """The source of a stream's elements: a flat buffer, and the index of the first."""
         first = self.tensors.place(stream.base, at) + cast(start, INDEX) * stream.stride
         return self.tensors.flat_of(stream.buffer), first
 
@@ -135,7 +135,7 @@ class Vectors:
 
 
 def registers_of(streams: Iterable[Access], vector: int, peel: Peel | None) -> int:
-    """Registers that a vector of each stream takes, with what one at a time is shifted from.
+    """Registers for a vector of each stream, with those of an unaligned load.
 
     Parameters
     ----------

@@ -82,25 +82,25 @@ class Access:
         return isinstance(self.base, prim.IntImm) and int(self.base) == 0
 
     def beside(self, other: Access) -> bool:
-        """Whether both are parts of the same structures."""
+        """Whether both accesses read the same array of structures."""
         same = self.buffer.same_as(other.buffer) and self.stride == other.stride
         return same and bool(sym.Analyzer().can_prove_equal(self.base, other.base))
 
 
 def moved_dtype(dtype: str) -> str:
-    """CUDA has no vectors of truth values: they are bytes."""
+    """The dtype in which elements are copied; booleans are bytes, as CUDA has no boolean vectors."""
     return "uint8" if dtype == "bool" else dtype
 
 
 def is_shifted(access: Access, neighbours: int) -> bool:
-    """Whether neighbours that could be widest loads do not start where those do; those of 64 bits are read singly."""
+    """Whether vectors are not aligned to their widest load; those of 64-bit elements are read singly."""
     size = itemsize(access.dtype)
     whole = access.stride == 1 and neighbours * size % VECTOR_BYTES == 0
     return whole and size <= 4 and load_width(access, neighbours) * size < VECTOR_BYTES
 
 
 def load_width(access: Access, neighbours: int) -> int:
-    """Elements that one load may have, of those of some neighbours, which start on their own multiple."""
+    """Elements of one aligned load of a vector."""
     elements = neighbours * access.stride
     width = VECTOR_BYTES // itemsize(access.dtype)
     while width > 1 and (elements % width or access.alignment % width):
@@ -114,7 +114,7 @@ def itemsize(dtype: str) -> int:
 
 
 def access_of(load: ir.TensorLoad, axis: Axis) -> Access | None:
-    """The access that a load is; None where it is not affine in the position, or does not vary with it."""
+    """A load as an access; None where it is not affine in the position, or is loop-invariant."""
     shape = load.source.ty.shape
     strides = _strides([_extent(n) for n in shape])
     stride = _stride(load, strides, axis)

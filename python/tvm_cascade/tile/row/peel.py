@@ -25,7 +25,7 @@ from tvm_cascade.transform.printer import cast
 
 @dataclass(frozen=True)
 class Peel:
-    """Where the vectors of a row start.
+    """The peeling of a row: head, aligned body, tail.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ class Peel:
         return self.most - self.vector
 
     def aligned(self, stream: Access) -> Access:
-        """A stream with the alignment that it has where bodies start: that of a vector, in step with the origin."""
+        """A stream with its alignment at the start of bodies."""
         apart = sym.Analyzer().simplify(stream.base - self.origin.base * stream.stride)
         return dataclasses.replace(stream, alignment=1 if factor(apart) % self.vector else self.vector)
 
     def shifted(self, row: Row) -> int:
-        """Streams that outputs read and whose vectors have to be shifted: they start elsewhere than those of memory."""
+        """Streams of outputs whose vectors are unaligned in the body, and have to be shifted."""
         return sum(is_shifted(self.aligned(stream), self.vector) for stream in row.written)
 
     def is_inside(self, stream: Access) -> bool:
@@ -78,7 +78,7 @@ class Peel:
         return in_register("body_end", head + ((self.length - self.slack - head) & tirx.const(-self.vector, "int32")))
 
     def share(self, head: ir.Expr, end: ir.Expr, part: ir.Expr, parts: int) -> Segment:
-        """What of a body one of the blocks that share it folds.
+        """The part of a body that one block folds.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ def even_share(length: int, parts: int, vector: int, peel: Peel | None) -> int |
 
 
 def peel_of(row: Row, vector: int) -> Peel | None:
-    """How rows of any length are read in vectors; None where no input of theirs alone is that runs along positions.
+    """The peeling of rows of any length; None where no contiguous input belongs to a single row.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from tvm_cascade.transform.scope import accumulator_dtype, component_dtype
 
 @dataclass(frozen=True)
 class RowProgram:
-    """What happens to a chunk of positions.
+    """The program of a chunk of positions.
 
     Attributes
     ----------

@@ -45,7 +45,7 @@ class Rim(Sweep):
         self.vectors.load(tirx.const(0, "int32"), self.own, self.at, self.own < self.segment.end)
 
     def each_chunk(self, emit: Callable[[ir.Expr, bool, bool | None], None]) -> None:
-        """The one position, which most threads have not."""
+        """Emits the one position, which most threads do not have."""
         emit(self.own, True, None)
 
     def position(self, start: ir.Expr, _k: Any) -> ir.Expr:
@@ -53,6 +53,6 @@ class Rim(Sweep):
         return start
 
     def load(self, vectors: Vectors, start: ir.Expr, guarded: bool) -> None:
-        """What outputs alone read; what is folded is there."""
+        """Loads what only outputs read."""
         if vectors is not self.vectors:
             super().load(vectors, start, guarded)

@@ -22,6 +22,6 @@ class Segment:
 
 
 def check_segments(row: Row, segments: int, states: Extent) -> None:
-    """Segments are cut from a length, and their states are kept for a number of rows, that are known."""
+    """Checks that length and number of rows are static, which several segments need."""
     if segments > 1 and not (isinstance(row.length, int) and isinstance(states, int)):
         raise Unfit(f"{row.count} rows of {row.length} positions: {segments} segments need extents that are known")

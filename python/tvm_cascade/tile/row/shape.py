@@ -71,7 +71,7 @@ class Row:
 
     @property
     def along(self) -> Axis:
-        """What neighbours in memory run along."""
+        """Whether neighbours in memory are positions or rows."""
         return self.lanes if self.is_columns else self.axis
 
     @property

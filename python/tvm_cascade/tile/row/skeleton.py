@@ -14,7 +14,7 @@ C = TypeVar("C")
 
 
 class MemorySkeleton(Skeleton[Row, RowProgram, C]):
-    """Kernels of a row program; C is how they are cut."""
+    """The base of memory-bound skeletons: kernels of row programs, with configurations C."""
 
     kind, instructions, joint = "memory-bound kernel", Instructions.PTX, True
 

@@ -36,7 +36,7 @@ STAGED_REGISTERS = 32
 
 
 def staged_streams(row: Row) -> tuple[Access, ...]:
-    """What is brought to shared memory: all that a row alone reads along its axis."""
+    """The staged streams: all that a single row reads along its axis."""
     found: list[Access] = []
     for stream in (*row.folded, *row.written):
         if not stream.is_shared and not any(stream.beside(other) for other in found):
@@ -45,13 +45,13 @@ def staged_streams(row: Row) -> tuple[Access, ...]:
 
 
 def staged_bytes(row: Row, positions: int, gpu: Gpu) -> int:
-    """Of a processor's shared memory that a block takes with a share of so many positions."""
+    """Bytes of shared memory of a block that stages this many positions."""
     own = sum(s.stride * itemsize(s.dtype) for s in staged_streams(row))
     return positions * own + _STATE_BYTES + gpu.reserved_shared_bytes
 
 
 def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | None = None) -> str:
-    """Why bulk copies cannot bring shares of so many positions, piece by piece; empty where they can.
+    """Why bulk copies cannot stage this many positions; empty where they can.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def why_not_staged(row: Row, positions: int, piece: int, gpu: Gpu, peel: Peel | 
 
 
 class Staging:
-    """The shared memory of a share that `why_not_staged` allows, and a barrier for each of its pieces.
+    """The shared memory of staged positions, with a barrier for each copy.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Staging:
         self.barriers = Barriers(pool, -(-positions // piece), 1)
 
     def start(self, tensors: Tensors, at: Mapping[tirx.Var, ir.Expr], share: Segment, thread: ir.Expr) -> None:
-        """One thread starts all copies; every thread may wait for them after that.
+        """One thread issues all copies; every thread may wait for them afterwards.
 
         Parameters
         ----------
@@ -134,7 +134,7 @@ class Staging:
 
 
 class StagedVectors(Vectors):
-    """Registers for what a thread works on, from shared memory where it is there."""
+    """Registers of a thread's current vectors, loaded from shared memory where staged."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class Store:
 
 
 def result_dtype(row: Row, result: sp.Symbol) -> str:
-    """The dtype in which a result is worked out."""
+    """The dtype in which a result is computed."""
     return accumulator_dtype(dtype_of(row.group.member_of(result).stage.buffer))
 
 

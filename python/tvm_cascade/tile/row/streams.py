@@ -21,7 +21,7 @@ NO_LANES = Axis((), ())
 
 
 def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Extent]) -> Axis:
-    """The variables of rows that neighbours in memory run along, as many as do; none where positions are neighbours.
+    """The row variables along which memory is contiguous; none where the reduction axis is.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Sweep:
         return Vectors(self.tensors, streams, self.config.vector, count, self.peel)
 
     def fresh(self) -> tuple[Access, ...]:
-        """What outputs read and threads do not keep."""
+        """Streams that outputs read and that are not resident."""
         kept = self.vectors.streams if self.config.kept else ()
         return tuple(s for s in self.row.written if not any(s.beside(other) for other in kept))
 
@@ -122,7 +122,7 @@ class Sweep:
         emit(bind("chunk_start", segment.start + full * size), True, None)
 
     def position(self, start: ir.Expr, k: Any) -> ir.Expr:
-        """Where the k-th vector of a chunk starts."""
+        """The position of the k-th vector of a chunk."""
         return start + (k * self.config.sharing + self.member) * self.config.positions
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
@@ -130,7 +130,7 @@ class Sweep:
         return self.at, self.position(start, k)
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:
-        """Whether the k-th vector of a chunk is before the end."""
+        """Whether the k-th vector of a chunk exists."""
         before = self.position(start, k) < self.segment.end
         return tirx.any(k < self.sure, before) if self.sure else before
 
@@ -174,15 +174,15 @@ class Sweep:
         return Chunk(count, each, inputs, conditions, exists if guarded else None, existing, first)
 
     def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
-        """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
+        """An expression over the frame with registers in place of loads, at an element by its number."""
         return self.vectors.from_registers(expression, index)
 
     def once_a_row(self, value: ir.Expr) -> ir.Expr:
-        """A value with what it reads once a row read before the pass, where threads would read it again and again."""
+        """A value with its loop-invariant loads hoisted out of the pass."""
         return value
 
     def existing(self, start: ir.Expr, guarded: bool) -> ir.Expr:
-        """How many positions of a chunk there are: vectors are whole, or not there at all."""
+        """How many positions of a chunk exist; vectors are complete or absent."""
         if not guarded:
             return tirx.const(self.config.positions * self.config.vectors, "int32")
         count = registers("existing", 1, "int32")
@@ -208,7 +208,7 @@ class Sweep:
         return tirx.min(position, self.segment.end - 1) if beside else position
 
     def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> ir.Expr:
-        """A value of the thread's row, worked out once, as a variable that `place` knows.
+        """A per-row value, computed once, as a variable that `place` substitutes.
 
         Parameters
         ----------

@@ -40,7 +40,7 @@ class WholeRows:
             self.one_by_one = each * sweep.config.vectors > STAGED_REGISTERS
 
     def emit(self) -> None:
-        """Every position of the thread's share."""
+        """Emits every position of the thread's part."""
         outputs = [
             (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
             for o in self.row.whole_rows

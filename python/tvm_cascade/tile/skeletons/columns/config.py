@@ -58,7 +58,7 @@ _LEAST_CHUNKS = 2
 
 @dataclass(frozen=True)
 class ColumnConfig:
-    """The cut of columns.
+    """The partition of a column kernel.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class ColumnConfig:
 
 
 def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
-    """The cut of columns, by bytes in flight: enough on each processor, and blocks for all of them.
+    """Chooses the partition: enough bytes in flight per processor, and enough blocks for all processors.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _why(row: Row, config: ColumnConfig) -> str:
 
 
 def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
-    """Whether columns of memory can be cut so on a GPU.
+    """Checks that a GPU can run this configuration of a column kernel.
 
     Raises
     ------

@@ -16,7 +16,7 @@ from tvm_cascade.tile.skeletons.columns.kernel import ColumnKernel
 
 
 class ColumnSkeleton(MemorySkeleton[ColumnConfig]):
-    """Folds along an axis whose neighbours lie apart in memory, where those of rows do not."""
+    """The column skeleton: folds along a strided axis, with rows contiguous."""
 
     name, covers = "columns", "folds along columns of memory"
 

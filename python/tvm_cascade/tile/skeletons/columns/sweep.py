@@ -58,7 +58,7 @@ class ColumnSweep(Sweep):
                 put(self.inputs[symbol], row, self.tensors.place(expression, self.row_at(row)))
 
     def row_at(self, row: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The values of the variables of rows, and of what `per_row` has worked out."""
+        """The values of row variables, and of what `per_row` computed."""
         known = {var: values[row] for var, values in self.by_row.items()}
         return {**self.at, **self.row.lanes.at(self.first + row), **known}
 
@@ -107,7 +107,7 @@ class ColumnSweep(Sweep):
                 put(registers_of, k, cast(value, moved_dtype(dtype_of(load))))
 
     def from_registers(self, expression: ir.Expr, index: Any) -> ir.Expr:
-        """An expression over the frame with what the thread holds in place of loads, at an element by its number."""
+        """An expression over the frame with registers in place of loads, at an element by its number."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
             for known, registers_of in self.beside:
@@ -118,7 +118,7 @@ class ColumnSweep(Sweep):
         return super().from_registers(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)), index)
 
     def once_a_row(self, value: ir.Expr) -> ir.Expr:
-        """A value with what it reads once a row read before the pass, where threads would read it again and again."""
+        """A value with its loop-invariant loads hoisted out of the pass."""
 
         def replace(load: ir.TensorLoad) -> ir.Expr:
             if any(uses(i, self.row.axis.variables) for i in load.indices) or not self._is_whole(load):
@@ -138,7 +138,7 @@ class ColumnSweep(Sweep):
         return self.tensors.place(expression, {**self.row_at(index % vector), **self.row.axis.at(position)})
 
     def per_row(self, name: str, value: Callable[[Mapping[tirx.Var, ir.Expr]], ir.Expr]) -> ir.Expr:
-        """A value of each of the thread's rows, worked out once, as a variable that `place` knows."""
+        """A value of each of the thread's rows, computed once, as a variable that `place` substitutes."""
         return self.hold(name, lambda row: value(self.row_at(row)))
 
     def hold(self, name: str, value: Callable[[ir.Expr], ir.Expr]) -> tirx.Var:

@@ -85,7 +85,7 @@ _SHARING_BLOCKS = 8
 
 
 def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
-    """The cut of a row, from its length, its dtypes and how many rows there are.
+    """Chooses the partition of a row, from its length, its dtypes and the number of rows.
 
     Parameters
     ----------
@@ -263,7 +263,7 @@ def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
 
 
 def _in_flight(row: Row, vector: int, share: int, few: bool = False) -> int:
-    """Vectors of a thread that are under way at once, of those that it has to read."""
+    """Vectors in flight per thread, of those that it has to read."""
     wide = (len(row.folded) > 1 and not few) or bool(row.whole_rows)
     most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (vector * own_bytes(row))
     return max(1, min(most, _IN_FLIGHT_POSITIONS // vector, share))

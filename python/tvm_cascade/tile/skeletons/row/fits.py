@@ -12,7 +12,7 @@ from tvm_cascade.tile.row.staging import why_not_staged
 
 
 def check_row_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
-    """Whether contiguous rows can be cut so on a GPU.
+    """Checks that a GPU can run this configuration of a row kernel.
 
     Raises
     ------

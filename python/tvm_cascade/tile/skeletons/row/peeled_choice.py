@@ -26,13 +26,13 @@ _ONE_CHUNK_POSITIONS, _MOST_SLOTS = 40, 13 / 12
 
 
 def chosen_peel(row: Row, length: int, vector: int) -> Peel | None:
-    """How rows are read in wider vectors than all of them start with; short ones are not, for which a rim is much."""
+    """The peeling of unaligned rows, unless they are so short that head and tail cost more."""
     wide = vector_of_memory(row)
     return peel_of(row, wide) if vector < wide and length > WARP * _LANE_VECTORS * vector else None
 
 
 def resident_of(row: Row, config: RowConfig, peel: Peel, gpu: Gpu) -> int:
-    """Blocks of a multiprocessor that registers have to do for; compilers take what they like for rims and shifts."""
+    """Resident blocks per multiprocessor; the compiler needs spare registers for head, tail and shifts."""
     if config.staged or config.ahead or config.resident > 1:
         return config.resident
     cached = config.vectors * config.vector * len(row.folded)
@@ -42,7 +42,7 @@ def resident_of(row: Row, config: RowConfig, peel: Peel, gpu: Gpu) -> int:
 
 
 def filled(config: RowConfig, peel: Peel, most: int) -> RowConfig:
-    """The cut of a row that a block reads once, with few vectors in its last chunk that are not there.
+    """The partition of a row that a block reads once, with few absent vectors in its last chunk.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from tvm_cascade.tile.skeletons.row.kernel import RowKernel
 
 
 class RowSkeleton(MemorySkeleton[RowConfig]):
-    """Folds along an axis whose neighbours lie beside each other in memory."""
+    """The row skeleton: folds along a contiguous axis."""
 
     name, covers = "row", "folds along contiguous rows"
 

@@ -32,7 +32,7 @@ _STREAM_REGISTERS = 2
 
 
 def staged_config(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | None = None) -> RowConfig | None:
-    """The cut of rows that outputs are written from, on a GPU with bulk copies.
+    """The partition of rows with a second pass, on a GPU with bulk copies.
 
     None for such as these cannot bring, and for short ones.
 
@@ -74,7 +74,7 @@ def blocks_of(gpu: Gpu, registers: int, threads: int) -> int:
 
 
 def is_read_again(row: Row) -> bool:
-    """Whether what all rows share is read for the fold and again for outputs."""
+    """Whether data that all rows share are read in both passes."""
     return any(s.is_shared and any(s.beside(other) for other in row.written) for s in row.folded)
 
 

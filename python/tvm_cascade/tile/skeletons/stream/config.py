@@ -82,12 +82,12 @@ class StreamConfig:
 
     @property
     def producer_registers(self) -> int:
-        """Of a thread of the producer's warp group."""
+        """Registers of a thread of the producer's warp group."""
         return 24 if self.consumers < 3 else 32
 
     @property
     def consumer_registers(self) -> int:
-        """Of a consumer thread, with what 64 Ki leave beside the producer's."""
+        """Registers of a consumer thread: what the producer leaves of 64 Ki."""
         return REGISTERS if self.consumers < 3 else 160
 
     @property
@@ -128,7 +128,7 @@ class StreamConfig:
         return WARP_GROUP * (self.producer_registers + self.consumers * self.consumer_registers)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
-        """Whether the GPU has what it takes, and instructions sum over whole tiles."""
+        """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
         if self.registers(stream) > self.consumer_registers or self.block_registers > gpu.registers:
@@ -137,7 +137,7 @@ class StreamConfig:
 
 
 def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
-    """What should take the least time of what fits on a GPU.
+    """The fitting configuration of the least estimated time.
 
     Raises
     ------

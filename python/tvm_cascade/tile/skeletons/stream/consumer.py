@@ -32,7 +32,7 @@ _VOTE = 11
 
 
 class Consumer:
-    """Emits one consumer warp group; it is what the epilogue is told of a tile of rows (`epilogue.Folded`).
+    """Emits one consumer warp group; implements `epilogue.Folded`.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Consumer:
         return self.index * GROUP_ROWS
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
-        """Every tile of rows that the block has."""
+        """Emits the loop over the block's tiles of rows."""
         if self.config.ping_pong:
             with when(self.index == 0):
                 ptx("bar.arrive", T.uint32(_TURN), T.uint32(2 * WARP_GROUP))
@@ -128,7 +128,7 @@ class Consumer:
         self.left.advance()
 
     def hand_over(self) -> None:
-        """What becomes of the group's rows once every tile of theirs is folded in."""
+        """Hands the folded rows of the group to the epilogue or the merge."""
         self.epilogue.emit(self)
 
     @property
@@ -167,7 +167,7 @@ class Consumer:
             ptx("bar.arrive", T.cast(_TURN + following, "uint32"), T.uint32(2 * WARP_GROUP))
 
     def left_is_read(self) -> None:
-        """The left operand's memory may be written again; said by one thread of the group."""
+        """Releases the left operand's stage; called by one thread of the group."""
         self.feeds.left.empty.arrive(self.left.stage)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:

@@ -28,11 +28,11 @@ _CHUNK = 16
 
 
 class Folded(Protocol):
-    """A tile of rows with every position folded in, as a warp group hands it over."""
+    """A folded tile of rows: the protocol between a consumer warp group and the epilogue."""
 
     @property
     def threads(self) -> Threads:
-        """Where a thread is in the launch."""
+        """The coordinates of a thread in the launch."""
 
     @property
     def work(self) -> Work:
@@ -62,11 +62,11 @@ class Folded(Protocol):
         """An address in the left operand's own stage, where results may wait for their store."""
 
     def left_is_read(self) -> None:
-        """That stage may be filled again; said by one thread of the group."""
+        """Releases that stage; called by one thread of the group."""
 
 
 class Epilogue:
-    """Emits what becomes of the state once every tile is folded in."""
+    """Emits the epilogue."""
 
     def __init__(self, tiling: Tiling) -> None:
         self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
@@ -111,7 +111,7 @@ class Epilogue:
                 folded.left_is_read()
 
     def drain(self, threads: Threads) -> None:
-        """Before the block ends, its copies must have read what they store."""
+        """Waits for outstanding TMA stores before the block ends."""
         with when(tirx.And(threads.warp == 0, threads.lane == 0)):
             ptx("cp.async.bulk.wait_group", 0)
 

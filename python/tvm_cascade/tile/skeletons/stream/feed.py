@@ -42,7 +42,7 @@ class Feed:
         self.full.wait(ring.stage, ring.parity)
 
     def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
-        """Copies of the tile of each tensor from a row or position on into the next stage, as soon as that is empty.
+        """Issues TMA copies of a tile of each tensor into the next stage, once that is empty.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from tvm_cascade.tile.tile_schedule import NOTHING
 
 @dataclass(frozen=True)
 class Item:
-    """One tile of rows at one place."""
+    """One tile of rows at one batch index."""
 
     row_tile: ir.Expr
     place: ir.Expr
@@ -69,7 +69,7 @@ class Scheduler:
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
-        """What is written within is done for every tile of rows that a block has."""
+        """A loop over the block's tiles of rows around the statements of the block."""
         if self.items is not None:
             with self._listed(block, self.items) as item:
                 yield item

@@ -16,7 +16,7 @@ from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
 
 
 def state_form(stream: Stream) -> list[PartForm]:
-    """What a thread holds of one row: scalars, and of each product its share of the accumulator."""
+    """The registers of one row in a thread: scalars, and a fragment of each product's accumulator."""
     widths = {product.component.symbol: product.width // QUAD for product in stream.products}
     components = [PartForm(DTYPE, widths.get(component.symbol, 1)) for component in stream.fold.components]
     return [*components, *(PartForm(DTYPE) for _ in stream.fold.references), PartForm(COUNTER)]

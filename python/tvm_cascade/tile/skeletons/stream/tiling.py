@@ -39,7 +39,7 @@ class Tiling:
         return whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
-        """An expression over the frame at a place in the batch."""
+        """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)
 
     def fixed(self, operand: Operand, batch: dict[tirx.Var, ir.Expr]) -> dict[int, ir.Expr]:

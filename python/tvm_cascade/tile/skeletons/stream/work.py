@@ -33,7 +33,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Threads:
-    """Where a thread is in the launch.
+    """The coordinates of a thread in the launch.
 
     Attributes
     ----------
@@ -52,5 +52,5 @@ class Threads:
 
     @property
     def leads(self) -> ir.Expr:
-        """Whether it is the one thread of its group that says what all have done."""
+        """Whether it is the elected thread of its group, which arrives for all."""
         return tirx.And(self.lane == 0, self.warp == 0)
