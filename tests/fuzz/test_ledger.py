@@ -15,7 +15,7 @@ from tvm_cascade.testing.fuzz.ledger_trial import ledger_trial
 from .test_campaigns import FOUND, FOUND_IN_THE_ALGEBRA
 
 RECORDED = Path(__file__).parent / "ledger.txt"
-QUICK, LONG = 100, 300
+QUICK, LONG = 60, 300
 """Entries that are replayed: of those recorded a derivation takes a tenth of a second, a few take ten seconds."""
 
 

@@ -67,6 +67,7 @@ def test_half_precision(name: str) -> None:
     config_of(assert_right(COLUMNS[name](dtype="float16", length=6 if name == "batch_norm" else 37), HALVES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [ONE, FEW_LANES, GRID, MANY], ids=["one", "few lanes", "grid", "many blocks"])
 @pytest.mark.parametrize("name", ["variance", "argmax", "masked_sum_exp", "slope"])
 def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:

@@ -219,6 +219,7 @@ def drawn(name: str, abscissae: str, noise: float) -> Arrays:
     return [x, y, third][: len(unfused(name).func.params) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "abscissae", "noise"), CASES)
 def test_residues_keep_their_digits(name: str, abscissae: str, noise: str) -> None:
     for tile, segments in TILINGS:
