@@ -78,22 +78,22 @@ LAZY_DISTANCE = 8
 class Range(str, Enum):
     """The range argument for a reference c in place of u."""
 
-    BOUNDED = "exp(x − c) ≤ 1, for no element so far has a larger exponent than c gives"
-    LARGEST = "exp(x − c) ≤ 1, for c is the largest exponent so far; u itself does not bound it"
+    BOUNDED = "exp(x − c) ≤ 1, since no element so far has a larger exponent than at c"
+    LARGEST = "exp(x − c) ≤ 1, since c is the largest exponent so far; u itself does not bound it"
     LAZY = f"c moves once it is more than {LAZY_DISTANCE} away: exp(x − c) ≤ exp({LAZY_DISTANCE})"
     SCALE = "|x/c| ≤ 1"
     RATIO = "log(x/c) has the digits that log(x/u) has, where log x − log u need have none left"
     POWER_OF_TWO = "|x/c| ≤ 1, and c is a power of two, so c/c′ commutes with the rounding of any float"
-    LOCATION = "x − c is no larger than the spread of x about its centre, for c moves with the data"
-    MEAN = "x − c and u − c are no larger than x − u, for c is the mean of x; u need not be near the data"
+    LOCATION = "x − c is no larger than the spread of x about its centre, since c is a location of the data"
+    MEAN = "x − c and u − c are no larger than x − u, since c is the mean of x; u need not be near the data"
     EXTREME = "c is the extremum so far, and [x = c] is 0 or 1"
-    GEOMETRIC = "Π G(x)·2^c is near 1, for c is the mean of −log₂ |G(x)|"
-    NEAR = "x − c is no larger than the spread of x, for c is its mean, whatever the results are"
-    FITTED = "y − c·x is no larger than y, for c is the slope of least squares, whatever the results are"
+    GEOMETRIC = "Π G(x)·2^c is near 1, since c is the mean of −log₂ |G(x)|"
+    NEAR = "x − c is no larger than the spread of x, since c is its mean, for any results"
+    FITTED = "y − c·x is no larger than y, since c is the slope of least squares, for any results"
     WAVES = "sines and cosines are at most 1 at any c, so it stays at 0"
     APART = "p + q·u is summed as Σ p and u·Σ q, at c = 0: q·u is rounded unfused as well"
-    PREDICTED = "elements at c are as they are at u, as far as partial results tell u"
-    DEFERRED = "a factor of the whole: applied once, at the end, and no element is rescaled by it"
+    PREDICTED = "c predicts u from partial results, so elements have the range that they have at u"
+    DEFERRED = "a loop-invariant factor: applied once, at the end"
 
     def __str__(self) -> str:
         return self.value

@@ -71,7 +71,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "tuple_dependence": (
         Verdict.UNKNOWN,
-        "a reducer of tuples takes elements that read no earlier result, keys of a selection apart",
+        "elements of a tuple reducer may not read earlier results, except keys of a selection",
         "split the tuple into reductions of its own, or apply the earlier result afterwards",
     ),
     "rounding": (
@@ -91,7 +91,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "logical_dependence": (
         Verdict.REFUSED,
-        "a conjunction or disjunction that reads an earlier result is one of comparisons with it, by extrema",
+        "a conjunction or disjunction fuses only over order comparisons with an earlier result, by extrema",
         "compare one quantity at a time, by order",
     ),
     "prod_dependence": (
@@ -101,7 +101,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "reducer_dependence": (
         Verdict.UNKNOWN,
-        "no law is known by which this reducer takes elements that read an earlier result",
+        "no law covers this reducer over elements that read an earlier result",
         "reduce the part that does not depend on the earlier result, and apply the rest afterwards",
     ),
     "rank_limit": (Verdict.UNKNOWN, "the state would need more components than the limit", "split the reduction"),
@@ -149,23 +149,23 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "dependence_cycle": (
         Verdict.REFUSED,
-        "a value that the loop reads needs one of its results whole, so neither can come first",
+        "a dependence cycle: a value that the loop reads depends on one of its final results",
         "compute that value before or after the cascade",
     ),
     "scheduled": (
         Verdict.UNKNOWN,
-        "the function is scheduled: a loop says how it is to be run",
+        "the function is scheduled already: a loop is parallel, vectorised, unrolled or bound",
         "run the pass before any schedule",
     ),
     "binding": (
         Verdict.UNKNOWN,
-        "the loops around a block and its variables are not one to one",
+        "the loops around a block do not map one to one to its variables",
         "bind each variable to a loop, or to sums or digits of loops that count through its domain once",
     ),
     "carried": (
         Verdict.UNKNOWN,
-        "iterations of a loop share a buffer in which one may find what another wrote, as in a scan",
-        "keep what is carried along in a nest of its own, before the cascade or after it",
+        "a loop-carried dependence: an iteration may read what another wrote, as in a scan",
+        "move the carried computation into a separate nest, before or after the cascade",
     ),
     "tirx": (
         Verdict.UNKNOWN,
@@ -189,7 +189,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "predicate": (
         Verdict.UNKNOWN,
-        "where it does not run, a block leaves its buffer as the caller gave it, or does not start it",
+        "where its predicate is false, a block leaves its buffer unwritten, or a reduction without its init",
         "write the condition into the value, or fill the buffer in a block of its own before",
     ),
     "overwritten": (
