@@ -102,6 +102,7 @@ def test_an_empty_state_stands_wherever_it_moves_to() -> None:
     assert departure(5.0, 0.0, True, kind) == 5.0
     assert displacement(EXACT, 5.0, departure(5.0, 0.0, True, kind), kind) == 0.0
     assert displacement(EXACT, 5.0, departure(5.0, 2.0, False, kind), kind) == 3.0
+    assert displacement(EXACT, 5.0, 2.0, kind, empty=True) == 0.0
 
 
 def weighted_mean() -> NumericSteps:

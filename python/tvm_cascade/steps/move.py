@@ -24,6 +24,9 @@ Value = TypeVar("Value")
 class Kind(Protocol[Value]):
     """The operations that the rule needs of a kind of value; conditions have a type of their own."""
 
+    def number(self, value: float) -> Value:
+        """A constant."""
+
     def usable(self, value: Value, scale: bool) -> Any:
         """Whether a value is usable as a reference: finite, and for a scale with a finite reciprocal."""
 
@@ -65,6 +68,6 @@ def departure(new: Value, stay: Value, empty: Any, kind: Kind[Value]) -> Value:
     return kind.choose(empty, new, stay)
 
 
-def displacement(move: Move, new: Value, old: Value, kind: Kind[Value]) -> Value:
-    """Δ of the move from `old` to `new`."""
-    return kind.difference(new, old, move.decay)
+def displacement(move: Move, new: Value, old: Value, kind: Kind[Value], empty: Any = False) -> Value:
+    """Δ of the move from `old` to `new`; 0 of an empty state, also where `old` is not its departure."""
+    return kind.choose(empty, kind.number(0), kind.difference(new, old, move.decay))

@@ -20,7 +20,7 @@ class TirValues:
 
     dtype: str
 
-    def constant(self, value: float) -> ir.Expr:
+    def number(self, value: float) -> ir.Expr:
         """A number of the dtype."""
         return tirx.const(value, self.dtype)
 
@@ -30,12 +30,12 @@ class TirValues:
         The dtype's lowest and highest number are not: they are the values of an empty max or min.
         """
         finite = tirx.LT(tirx.abs(value), tirx.max_value(self.dtype))
-        smallest = self.constant(SMALLEST_SCALE[self.dtype])
+        smallest = self.number(SMALLEST_SCALE[self.dtype])
         return tirx.And(finite, tirx.GE(tirx.abs(value), smallest)) if scale else finite
 
     def near(self, value: ir.Expr, other: ir.Expr, distance: int) -> ir.Expr:
         """Whether |value − other| ≤ distance."""
-        return tirx.LE(tirx.abs(prim.Sub(value, other)), self.constant(distance))
+        return tirx.LE(tirx.abs(prim.Sub(value, other)), self.number(distance))
 
     def but_not(self, condition: ir.Expr, excluded: ir.Expr | bool) -> ir.Expr:
         """The first condition without the second."""
@@ -55,4 +55,4 @@ class TirValues:
         if decay is None:
             return step
         furthest = VANISHING_EXPONENT[self.dtype] / decay
-        return tirx.max(tirx.min(step, self.constant(furthest)), self.constant(-furthest))
+        return tirx.max(tirx.min(step, self.number(furthest)), self.number(-furthest))

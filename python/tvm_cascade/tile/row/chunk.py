@@ -183,10 +183,9 @@ class ChunkFold:
         part, kind, empty = self.state.references[step.reference], TirValues(self.dtype), self._empty()
         value = bind("target", self._write(step.value, self._row()))
         new = bind("moved", destination(step, value, part[0], empty, kind))
-        old = bind("stood", departure(new, part[0], empty, kind))
-        self._set(self.values, step.step, str(step.step), displacement(step, new, old, kind))
+        self._set(self.values, step.step, str(step.step), displacement(step, new, part[0], kind, empty))
         if step.reference in self.program.body.remembered:
-            self._set(self.old, step.reference, f"{step.reference}_old", old)
+            self._set(self.old, step.reference, f"{step.reference}_old", departure(new, part[0], empty, kind))
         part.put(new)
 
     def _empty(self) -> ir.Expr | bool:
