@@ -138,7 +138,7 @@ def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
 
 
 def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: sp.Expr) -> End:
-    """An end of a part, from a component of its own."""
+    """An extremum of a subexpression, from a component for it."""
     component = derivation.component(reduction, reducer, part)
     key = ("end", component)
     reference = derivation.refer(key, part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)

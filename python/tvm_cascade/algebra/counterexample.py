@@ -88,7 +88,7 @@ class Question:
         return self.function.xreplace(dict(self.handles))
 
     def name(self, symbol: sp.Symbol) -> str:
-        """What a symbol stands for."""
+        """The expression that a symbol replaces."""
         return str(self.names.get(symbol, symbol))
 
 

@@ -110,7 +110,7 @@ class _Case:
         return sp.Eq(self.derivation.component(self.reduction, MAX, here), 1)
 
     def _zeroing(self, masks: list[sp.Symbol]) -> sp.Symbol | None:
-        """A mask that makes the element 0 beside a factor that may be infinite: taken out later, that gave 0·inf."""
+        """A mask that makes the element 0 next to a factor that may be infinite: deferred, that is 0·inf."""
         found = next((m for m in masks if sp.S.Zero in (self.function.subs(m, 0), self.function.subs(m, 1))), None)
         if found is None:
             return None

@@ -88,7 +88,7 @@ class Earlier:
         self._compiled: dict[tuple[sp.Expr, str], tuple[list[sp.Symbol], Callable[..., Any]]] = {}
 
     def plain(self, function: sp.Expr) -> sp.Expr:
-        """The function over what its symbols stand for, without roundings."""
+        """The function with its symbols written out, without roundings."""
         return strip_rounding(function.xreplace(self._meaning)).xreplace(EXTREMES)
 
     def behind(self, function: sp.Expr) -> Earlier:

@@ -239,7 +239,7 @@ def _over_references(expression: sp.Expr, handles: Sequence[sp.Symbol], scales: 
 
 
 def _scales(row: Row, handles: Sequence[sp.Symbol]) -> frozenset[sp.Symbol]:
-    """Handles of which a power is a factor of the whole function: references to such never move to zero."""
+    """Handles of which a power is a factor of the function: their references never move to zero."""
     weights = list(row.values())
     found = set()
     for handle in handles if weights else ():
@@ -440,7 +440,7 @@ def shift_matrix(basis: Basis, at: Sequence[sp.Symbol], moves: Sequence[Step]) -
 
 
 def _inverse(square: sp.Matrix) -> sp.Matrix:
-    """The inverse, over the field of fractions of what stands in the matrix: sp.Matrix.inv grows without end."""
+    """The inverse over the matrix entries' field of fractions, since sp.Matrix.inv swells."""
     over, names = _over_polynomials(square)
     return over.to_field().inv().to_Matrix().applyfunc(lambda e: simplified(e.xreplace(names)))
 

@@ -236,7 +236,7 @@ def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
 
 
 def _factors_written_out(product: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
-    """u·exp(x − v) with u as the exponential that it stands for."""
+    """u·exp(x − v) with u written out as an exponential."""
     powers = {f for f in sp.Mul.make_args(product) if f.is_Symbol and isinstance(values.get(f), sp.exp)}
     moving = any(isinstance(f, sp.exp) and f.has(*values) for f in sp.Mul.make_args(product))
     return product.xreplace({f: values[f] for f in powers}) if moving else product
@@ -383,7 +383,7 @@ def _by_location(derivation: Derivation, summand: Summand) -> Summand:
 
 
 def _of_one_variable(summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether two differences read one variable at two scales, (x − u)·(x/64 − v): one tells the other badly."""
+    """Whether two differences read one variable at two scales, (x − u)·(x/64 − v)."""
     parts = [translated_part(summand.function, handle.symbol, elements) for handle in summand.tracked]
     varying = [part.as_independent(*elements, as_Add=True)[1] for part in parts if part is not None]
     ratios = (b / a for a, b in itertools.combinations(varying, 2))
@@ -391,7 +391,7 @@ def _of_one_variable(summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
 
 
 def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
-    """The function with symbols for exponentials that read the handle, and what they stand for."""
+    """The function with symbols for exponentials that read the handle, and the exponentials."""
     hidden = {e: sp.Dummy(positive=True) for e in function.atoms(sp.exp) if e.has(handle.symbol)}
     return function.xreplace(hidden), {symbol: e for e, symbol in hidden.items()}
 
@@ -452,7 +452,7 @@ def _apart(derivation: Derivation, reduction: Reduction, summand: Summand) -> sp
 
 
 def _is_bare(term: sp.Expr, summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether exp(x) stands apart from the exp(−u) that it came with: then it is not bounded."""
+    """Whether exp(x) lost the exp(−u) that bounded it."""
     came_with = {h.symbol for h in summand.tracked if exponents(summand.function, h.symbol, elements)}
     return bool(came_with) and any(e.has(*elements) and not e.has(*came_with) for e in term.atoms(sp.exp))
 

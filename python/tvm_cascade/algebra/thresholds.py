@@ -55,7 +55,7 @@ DRAWS = 12
 
 @dataclass(frozen=True)
 class _Cut:
-    """Positions in the order of a, and data whose d lies below all of them, between each and the next, above all."""
+    """Positions sorted by a, and data whose d is below all of them, between each and the next, above all."""
 
     rows: list[Point]
     data: list[Reached]

@@ -141,7 +141,7 @@ def _is_reciprocal_sign(expression: sp.Expr) -> bool:
 
 
 def _is_apart(wave: sp.Expr, beside: sp.Expr) -> bool:
-    """Whether a wave varies with a symbol that no exponential beside it reads: then no law relates them."""
+    """Whether a wave varies with a symbol that no exponential in its term reads, so that no law relates them."""
     read = set().union(*(e.free_symbols for e in beside.atoms(sp.exp)))
     return not read or not wave.free_symbols <= read
 
@@ -155,14 +155,14 @@ def tidied(expression: sp.Expr) -> sp.Expr:
 
 
 def factored(expression: sp.Expr) -> sp.Expr:
-    """The product of irreducible factors; a large expression as it is."""
+    """The product of irreducible factors; a large expression unchanged."""
     size = _operations(expression)
     charge(1 + size / 2, "factoring")
     return sp.factor(expression) if size <= FACTORED_OPS else expression
 
 
 def cancelled(expression: sp.Expr) -> sp.Expr:
-    """A fraction without common factors; a large expression as it is."""
+    """A fraction without common factors; a large expression unchanged."""
     size = _operations(expression)
     charge(1 + size / 2, "cancelling")
     return sp.cancel(expression) if size <= FACTORED_OPS else expression

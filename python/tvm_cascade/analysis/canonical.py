@@ -127,7 +127,7 @@ def _apart(statement: tirx.Stmt, scratch: Scratch) -> list[tirx.Stmt]:
 
 @dataclass
 class _Canonical:
-    """How nests are brought into the form, one by one.
+    """Rewrites nests into canonical form, one by one.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ def _like(buffer: tirx.Var, shape: Sequence[ir.Expr]) -> tirx.Var:
 
 
 def _after(nest: tirx.Stmt, block: s_tir.SBlock, store: tirx.BufferStore) -> tirx.Stmt:
-    """A nest over the spatial part of another's domain, around a store, over variables of its own."""
+    """A nest over the spatial part of another's domain, around a store, over fresh variables."""
     loops, realize = [], nest
     while isinstance(realize, tirx.For):
         loops.append(realize)

@@ -116,7 +116,7 @@ def _holds_blocks(statement: tirx.Stmt) -> bool:
 
 
 def _without_views(block: s_tir.SBlock) -> s_tir.SBlock:
-    """The block with the buffers themselves for the parts of them that have names of their own."""
+    """The block with buffer views replaced by the buffers that they are parts of."""
     left, body, init = [], block.body, block.init
     for view in block.match_buffers:
         through = [None if part is None else _through(view, part) for part in (body, init)]
@@ -132,7 +132,7 @@ def _without_views(block: s_tir.SBlock) -> s_tir.SBlock:
 
 
 def _layout_variables(buffer: tirx.Var) -> list[tirx.Var]:
-    """The variables that a buffer's strides and offset are told by."""
+    """The variables of a buffer's strides and offset."""
     parts = [*(buffer.ty.strides or ()), buffer.ty.elem_offset]
     return [var for part in parts if isinstance(part, ir.Expr) for var in variables_of(part)]
 

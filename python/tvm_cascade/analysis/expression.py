@@ -472,7 +472,7 @@ class ElementReader:
         return number(expression) if isinstance(expression, prim.IntImm) else self(expression)
 
     def _selected_by_results(self, condition: ir.Expr, chosen: ir.Expr, other: ir.Expr) -> sp.Expr:
-        """Both sides of a selection that results decide, be it beside conditions on the position."""
+        """Both branches of a selection by results, possibly with further conditions on the position."""
         if uses(condition, self.atoms.axis):
             if isinstance(condition, prim.And):
                 return self(prim.Select(condition.a, prim.Select(condition.b, chosen, other), other))

@@ -157,7 +157,7 @@ class _Search:
         return found + self.refusals
 
     def _parts(self, k: int) -> tuple[int, ...]:
-        """The reductions of the same block: the parts of a tuple, which are never apart."""
+        """The reductions of the same block: the components of a tuple, which stay together."""
         block = self.reductions[k].stage.block
         return tuple(j for j, other in enumerate(self.reductions) if other.stage.block.same_as(block))
 
@@ -171,7 +171,7 @@ class _Search:
         return found
 
     def _behind(self, reduction: InlinedReduction) -> set[int]:
-        """Reductions that an element reads through stages kept as they stand: those stages need them whole."""
+        """Reductions that an element reads through unfused stages, which need their final values."""
         found: set[int] = set()
         pending, seen = [load.source for load in loads_of(reduction.element)], list[tirx.Var]()
         while pending:
@@ -238,7 +238,7 @@ class _Search:
         return matching_axis(a.stage, a.element, b.stage, b.element)
 
     def _cycle(self, indices: tuple[int, ...]) -> Reason | None:
-        """A value that a member needs whole before the loop starts must not need a member itself."""
+        """Checks for cycles: a value that a member needs before the loop must not depend on a member."""
         members = set(indices)
         for k in indices:
             name = self.reductions[k].stage.buffer.name
@@ -260,7 +260,7 @@ class _Search:
         return Reason(one.reason.code, f"{members[-1].buffer.name} needs {buffer.name}: {one.reason.detail}")
 
     def _closure(self, reduction: int) -> set[int]:
-        """All that is computed by the time a reduction is: what it reads, and whole groups, which are one loop each."""
+        """Everything computed before a reduction: what it reads, transitively, with complete groups."""
         found, pending = set(), [reduction]
         while pending:
             k = pending.pop()
@@ -367,7 +367,7 @@ def _same_extents(some: list[Extent], others: list[Extent]) -> bool:
 
 
 def _meaning(atoms: AtomTable, frame: Frame) -> dict[sp.Symbol, sp.Expr]:
-    """What atoms stand for, and N where the axis has a fixed extent."""
+    """The definitions of atoms, and N where the axis has a static extent."""
     known = meaning_of(atoms)
     return {**known, LENGTH: sp.Integer(frame.length)} if isinstance(frame.length, int) else known
 

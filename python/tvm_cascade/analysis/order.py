@@ -70,7 +70,7 @@ def _why_several(
     accesses: Sequence[Access],
     params: Sequence[tirx.Var],
 ) -> str:
-    """Why the buffer of a stage stands for several values, in words; empty where it stands for one."""
+    """Why a stage's buffer has several values over time, as text; empty where it has one."""
     buffer = stage.buffer
     others = [k for k in range(len(nests)) if k != position]
     for k in others:

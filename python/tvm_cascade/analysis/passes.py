@@ -26,7 +26,7 @@ class Passes:
 
 
 def passes_of(program: Program, group: Group) -> Passes:
-    """The passes that a group's reductions make in the program as it is written."""
+    """The passes of a group's reductions in the unfused program."""
     search = _Along(program)
     members = [member.stage for member in group.members if not member.is_slice]
     for stage in members:

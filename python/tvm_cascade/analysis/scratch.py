@@ -220,7 +220,7 @@ def _within(index: ir.Expr, extents: dict[tirx.Var, Extent], limit: Extent) -> b
 def _expanded(
     parts: Sequence[tirx.Stmt], loop: tirx.For, buffers: Sequence[tirx.Var]
 ) -> tuple[list[tirx.Stmt], list[tirx.Var]]:
-    """The nests of a loop's body with buffers of their own for each iteration, and those buffers."""
+    """The nests of a loop's body with one buffer per iteration, and those buffers."""
     made = [tirx.decl_buffer((loop.extent, *b.ty.shape), dtype_of(b), name=b.name, layout=None) for b in buffers]
     pairs = list(zip(buffers, made, strict=True))
 
@@ -246,7 +246,7 @@ def _expanded(
 
 
 def _is_whole(iterator: tirx.IterVar, value: ir.Expr, loop: tirx.For) -> bool:
-    """Whether an iterator runs over the loop's whole domain."""
+    """Whether an iterator covers the loop's full domain."""
     extent = extent_of(iterator.dom.extent)
     spatial = iterator.iter_type == DATA_PARALLEL and extent_of(iterator.dom.min) == 0
     return spatial and loop.loop_var.same_as(value) and same_extent(extent, extent_of(loop.extent))

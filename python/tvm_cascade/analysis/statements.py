@@ -146,5 +146,5 @@ def replaced(
 
 
 def with_block(nest: tirx.Stmt, old: s_tir.SBlock, new: s_tir.SBlock) -> tirx.Stmt:
-    """The nest with another block in the place of one of its own."""
+    """The nest with one block replaced."""
     return tvm_ffi.structural_map(nest, (s_tir.SBlock, lambda block: new if block.same_as(old) else block))

@@ -165,7 +165,7 @@ def _is(element: ir.Expr, variable: tirx.Var) -> bool:
 
 
 class _Run:
-    """A block's update, run on random elements beside a selection."""
+    """A block's update and a selection, run on the same random elements."""
 
     def __init__(
         self, selection: Selection, order: tuple[int, ...], update: object, start: Sequence[sp.Expr], counted: bool

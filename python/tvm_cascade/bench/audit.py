@@ -164,13 +164,13 @@ def _checking(processes: int) -> Iterator[Callable[[Callable[[], Rows]], Callabl
 
 
 def _as_a_checker() -> None:
-    """What a checking process does first. An interrupt ends it without a word: the command tells of it."""
+    """Initialises a checking process; an interrupt ends it silently, since the command reports it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     on_one_core()
 
 
 def _handed(job: Job, processes: int) -> Job | str:
-    """What is handed to a check: to other processes workloads by name, since what builds them cannot be pickled."""
+    """The argument of a check; workloads go to other processes by name, since builders cannot be pickled."""
     return job.name if processes > 1 and isinstance(job, Workload) else job
 
 

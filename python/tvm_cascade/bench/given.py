@@ -55,7 +55,7 @@ class GivenFunction:
             raise InputError("extents that are numbers", "symbolic ones", where, "specialise the function to a shape")
 
     def __reduce__(self) -> tuple[type[GivenFunction], tuple[object, ...]]:
-        """How it is handed to another process, which reads it anew."""
+        """Pickles by source, which another process reads again."""
         return GivenFunction, (self.name, self.source, self.func, self.options)
 
     @cached_property

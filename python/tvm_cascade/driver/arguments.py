@@ -172,7 +172,7 @@ def _is_compact(tensor: tvm.runtime.Tensor) -> bool:
 def _problem(
     name: str, parameters: Sequence[Parameter], device: tvm.runtime.Device, arguments: Sequence[Any]
 ) -> CascadeError | None:
-    """What is wrong with a call that failed, where it can be told from its arguments."""
+    """The problem of a failed call, where its arguments show one."""
     extents: dict[str, int] = {}
     for parameter, argument in zip(parameters, arguments, strict=True):
         if parameter.shape is not None and (told := _mismatch(parameter, argument, extents)):

@@ -49,7 +49,7 @@ def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
 
 
 def _scheduled(func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu) -> tuple[tirx.PrimFunc, AsItIs | None]:
-    """A function under our schedule; where none applies, what it was before fusing; the function as it is in the end.
+    """A function under our schedule; else its unfused form under one; else as written.
 
     Parameters
     ----------

@@ -48,6 +48,6 @@ def _private_copy(sch: s_tir.Schedule) -> s_tir.Schedule:
 
 
 def _target_of(sch: s_tir.Schedule) -> Target:
-    """What is tuned for, of which MetaSchedule tells its own rules alone; this machine where nobody says."""
+    """The target that is tuned for, which MetaSchedule passes to its own rules only; by default this machine."""
     given = (given_target(func) for func in sch.mod.functions.values() if isinstance(func, tirx.PrimFunc))
     return next((target for target in given if target is not None), host_target())

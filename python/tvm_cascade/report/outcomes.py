@@ -74,7 +74,7 @@ def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
 
 
 def _carried(function: str, fold: CarriedFold) -> GroupReport:
-    """A group that a fused function tells of."""
+    """A group of a function that was fused before."""
     rows = [(section, left, _shortened(right)) for section, left, right in formulas(fold.program, fold.gauges)]
     told = tuple(Formula(section, str(left), formula(right)) for section, left, right in rows)
     return GroupReport(function, Reason("fold"), fold.results, told, _latex(rows))
@@ -112,7 +112,7 @@ def _rows(group: Group) -> list[_Row]:
 
 
 def _length(group: Group, rows: Sequence[_Row]) -> tuple[Formula, ...]:
-    """What the symbol for the number of all positions stands for, where a formula has it."""
+    """The value of N, the number of all positions, where a formula reads it."""
     told = any(LENGTH in right.free_symbols for *_, right in rows)
     return (Formula("axis", str(LENGTH), f"{group.frame.length}, all positions"),) if told else ()
 

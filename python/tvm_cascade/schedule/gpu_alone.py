@@ -52,7 +52,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
 
 
 def _prefers_elements(plan: BlockPlan) -> bool:
-    """Whether neighbouring results, rather than neighbours along the reduction, lie side by side; and are many."""
+    """Whether memory is contiguous along the results, rather than along the reduction, and they are many."""
     results = product(plan.extents[a] for a in plan.spatial)
     many = not isinstance(results, int) or results >= _MANY_RESULTS
     last = plan.last_axis()

@@ -100,7 +100,7 @@ def schedule_product(
 
 
 def chunk_of(plan: BlockPlan) -> int:
-    """Positions of the reduction that are staged at once."""
+    """Positions of the reduction per staged chunk."""
     extents = [plan.extents[a] for a in plan.own if a in plan.reduce]
     whole = product(extents)
     return power_of_two_divisor(whole, _CHUNK) if isinstance(whole, int) else 1

@@ -29,7 +29,7 @@ class Late:
     decomposed: list[tuple[Block, Loop]] = field(default_factory=list)
 
     def apply(self, sch: s_tir.Schedule) -> None:
-        """Everything that was put off."""
+        """Applies the deferred steps."""
         for loop in self.unrolled:
             if int(sch.get(loop).extent) <= _UNROLLED:
                 sch.unroll(loop)

@@ -28,7 +28,7 @@ def panel_layout(dim: int, extent: Extent, panel: int) -> Callable[..., list[Any
 
 
 def pack_operand(nest: Nest, access: Access, dim: int, panel: int, at: Loop | None) -> Block:
-    """Copies an operand into panels along one of its dimensions, under a loop or as a nest of its own."""
+    """Copies an operand into panels along one of its dimensions, under a loop or in a separate nest."""
     sch = nest.sch
     # For this block alone: others that read the operand look for it where it was.
     packed = sch.cache_read(nest.block, nest.read_index(access), "global", [nest.block])

@@ -72,7 +72,7 @@ def skip_dead_tiles(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _read(loops: Sequence[tirx.For], realize: s_tir.SBlockRealize) -> _Skip | None:
-    """The tile loop above a block that tells dead tiles; None where some position of every tile is live."""
+    """The tile loop above a block that is annotated with dead tiles; None where every tile is live."""
     block = realize.block
     if not block.annotations.get(LIVE):
         return None

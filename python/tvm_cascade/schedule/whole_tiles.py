@@ -56,7 +56,7 @@ def whole_tiles(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
 
 
 def _wider(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> _Wider | None:
-    """What is to be done about a loop; None where it contracts nothing over rows, or is whole already."""
+    """The padding of a loop; None where it contracts nothing over rows, or has full tiles already."""
     row = contracted_row(loop)
     outside = frozenset(loop.rows) - {row}
     products = frozenset(

@@ -165,7 +165,7 @@ class _RoundingTable(AtomTable):
 
 
 def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:
-    """Leaf symbols by names of what they stand for."""
+    """Leaf symbols by names of their expressions."""
     found: dict[sp.Symbol, sp.Symbol] = {}
     for symbol, expression in leaves.items():
         loads = loads_of(expression)

@@ -107,7 +107,7 @@ def build_program(stream: Stream) -> TileProgram:
 
 
 class _Refinement:
-    """A pass over the step program: products go to the tensor cores, the rest is brought to registers."""
+    """Lowers the step program to tiles: products to tensor cores, the rest to registers."""
 
     def __init__(self, stream: Stream, element: ScoreElement) -> None:
         self.stream, self.element = stream, element
@@ -161,7 +161,7 @@ class _Refinement:
         return body
 
     def _across_lanes(self) -> set[sp.Symbol]:
-        """Components that must be whole in every lane: references read them, or their shift is not linear in them."""
+        """Components that are reduced across lanes: references read them, or their shift is not linear in them."""
         rows = self.stream.row_components
         symbols = {c.symbol for c in rows}
         read = {s for move in self.program.moves for s in move.value.free_symbols & symbols}

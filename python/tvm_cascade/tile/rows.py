@@ -137,7 +137,7 @@ class RowFold:
         ))  # fmt: skip
 
     def _lines(self, tile: ir.Expr, of_score: sp.Expr) -> tuple[sp.Expr, list[_Line]]:
-        """The map of a score without what is linear in the position alone, and that apart: a(row)·(base + c·offset)."""
+        """Splits the map of a score into a term linear in the position, a(row)·(base + c·offset), and the rest."""
         rest, lines = sp.expand(of_score), []
         base = tile * self.columns + self.place.lane_column
         for symbol, expression in self.program.position_inputs.items():
@@ -382,7 +382,7 @@ class RowFold:
         return {s: self._position_input(x, tile, j, r, e) for s, x in self.program.conditions.items()}
 
     def _position_input(self, expression: ir.Expr, tile: ir.Expr, j: ir.Expr, r: int, e: int) -> ir.Expr:
-        """An input at a position; what lies outside of the tensors is read at their last row or position."""
+        """An input at a position; out-of-bounds rows and positions read the last one."""
         stream = self.program.stream
         base, offset = tile * self.columns + self.place.lane_column, j * COLUMNS_PER_STEP + e
         number = as_number(expression, stream.position, base, offset)

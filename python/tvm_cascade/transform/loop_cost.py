@@ -149,7 +149,7 @@ class LoopCost:
         return total
 
     def _folds_ns(self) -> float:
-        """The passes over all tiles that are no products, and what each row of a tile costs beside its elements."""
+        """The cost of passes other than products, and the overhead of each row of a tile."""
         total, combined = 0.0, set()
         for component in self.fold.components:
             if component in self.products:
@@ -166,7 +166,7 @@ class LoopCost:
         return total
 
     def _gathers(self, expression: sp.Expr) -> int:
-        """Loads of an expression whose neighbours along the axis lie apart."""
+        """Loads of an expression that are strided along the axis."""
         atoms = [a.expression for a in self.group.atoms.atoms.values() if a.symbol in expression.free_symbols]
         loads = distinct(load for e in atoms if not self._is_produced(e) for load in loads_of(e))
         return len(gathered(loads, self.group.frame.axis[-1]))

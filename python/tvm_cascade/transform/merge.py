@@ -128,7 +128,7 @@ class MergeEmitter:
         self.statements.append(self.nests.nest(f"{step.reference}_merged", "merge", self.slots.iters(dims), body))
 
     def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
-        """The least of where segments stand; none of them is empty, unless the whole axis is."""
+        """The least reference of the segments; none of them is empty, unless the axis is."""
         slot = self.slots.allocate(
             ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
         )

@@ -121,7 +121,7 @@ def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | Non
 
 
 def stage_ns(parts: Sequence[Stage], values: Sequence[ir.Expr], cpu: Cpu) -> float:
-    """Time of a stage in a nest of its own; of several where a reduction is of tuples, whose parts share the nest."""
+    """Time of a stage in a separate nest, which the components of a tuple share."""
     stage, extents = parts[0], {v: int(e) for v, e in parts[0].extents.items()}
     points, last = math.prod(extents.values()), stage.indices[-1] if stage.indices else None
     lanes = last if isinstance(last, ir.Var) else None
@@ -153,7 +153,7 @@ def gathered(loads: Iterable[ir.TensorLoad], lanes: tirx.Var | None) -> list[ir.
 
 
 def _vertical(loads: Sequence[ir.TensorLoad], stage: Stage, lanes: tirx.Var) -> bool:
-    """Whether a reduction runs beside the lanes: what it reads is contiguous along the output, not along its axis."""
+    """Whether lanes run along the output: what the reduction reads is contiguous there, not along its axis."""
     return not gathered(loads, lanes) and any(gathered([load], axis) for load in loads for axis in stage.reduce)
 
 

@@ -63,7 +63,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes of one box in shared memory; what lies outside of the tensor is filled with zeros, and counts."""
+        """Bytes of one box in shared memory; out-of-bounds elements are zeros, and count."""
         return self.rows * BOX_BYTES
 
     @property

@@ -79,7 +79,7 @@ def multiply_shared(
     accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
     left_offset: ir.Expr, right_offset: ir.Expr,
 ) -> None:  # fmt: skip
-    """accumulator = left @ rightᵀ, both in shared memory; what lies past the depth in the last step is zero."""
+    """accumulator = left @ rightᵀ, both in shared memory; the last step is zero past the depth."""
     for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
         ptx(
             _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],

@@ -152,7 +152,7 @@ class _Merge:
         return tirx.Select(self.merged.empty, tirx.const(step.start, self.dtype), least)
 
     def _shifted(self, component: sp.Symbol, number: Number = 0) -> list[ir.Expr]:
-        """A register of the component in every state, brought to the common references; the identity where empty."""
+        """A register of the component in every state, rescaled to the common references; the identity where empty."""
         shift, dtype = self.program.shifts[component], self.state.components[component].dtype
         if shift == component:
             return [state.components[component][number] for state in self.states]

@@ -39,7 +39,7 @@ class Store:
         self.results: dict[sp.Symbol, ir.Expr] = {}
 
     def emit(self, state: State, member: ir.Expr) -> None:
-        """Finishes the row; its first thread stores what has one value, all of them what has loops of its own."""
+        """Finishes the row; its first thread stores single values, all threads outputs with own loops."""
         self._finish(state)
         single = [o for o in self.row.outputs if not self.row.is_whole(o) and not o.loops]
         if single:
@@ -56,7 +56,7 @@ class Store:
         T.buffer_store(self.tensors.own_of(output.buffer), self.tensors.place(value, at), indices)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
-        """An output with loops of its own: its elements are distributed over the row's threads."""
+        """An output with further loops: its elements are distributed over the row's threads."""
         sharing, loops = self.sharing, Axis(output.loops, output.extents)
         count = whole(product(output.extents))
         with T.serial((count + (sharing - 1)) // sharing) as step:

@@ -75,7 +75,7 @@ def streams_of(
 
 
 def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
-    """Whether a load is known to have its place in the tensor at every point; what is read tells of gathers."""
+    """Whether a load is provably in bounds at every point; gathers are not."""
     analyzer = sym.Analyzer()
     for var, extent in extents.items():
         analyzer.bind(var, ir.Range(tirx.const(0, dtype_of(var)), as_index(extent, dtype_of(var))))
@@ -88,7 +88,7 @@ def _is_inside(load: ir.TensorLoad, extents: dict[tirx.Var, Extent]) -> bool:
 
 
 def _check_apart(load: ir.TensorLoad, lanes: Axis) -> None:
-    """What every lane reads by itself should not lie far from what its neighbours read."""
+    """Refuses lanes whose separate loads are far apart in memory."""
     last = len(load.indices) - 1
     if any(uses(index, lanes.variables) for index in load.indices[:last]) and not _gathers(load, lanes):
         raise Unfit(f"{load}: neighbours along {lanes.variables[-1].name} lie apart in memory, those of others do not")

@@ -126,7 +126,7 @@ class Sweep:
         return start + (k * self.config.sharing + self.member) * self.config.positions
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
-        """Where it starts in memory: the variables beside what neighbours run along, and the place on that."""
+        """The memory coordinates of its start: the outer variables, and the index along the contiguous axis."""
         return self.at, self.position(start, k)
 
     def there(self, start: ir.Expr, k: Any) -> ir.Expr:

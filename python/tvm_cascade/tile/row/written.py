@@ -91,7 +91,7 @@ class WholeRows:
             copy_vector(self.tensors.flat_of(output.buffer), first + part, staged, part, width)
 
     def _with_reciprocals(self, value: ir.Expr) -> ir.Expr:
-        """a / b as a · (1/b), where b is the same for the whole row and no number: one division a row."""
+        """a / b as a · (1/b) for a loop-invariant b that is no constant: one division a row."""
         axis = self.row.axis.variables
 
         def replace(quotient: prim.Div) -> ir.Expr:

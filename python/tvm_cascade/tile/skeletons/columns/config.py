@@ -199,7 +199,7 @@ def _block_shape(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
 
 
 def _idle(row: Row, lanes: int, groups: int, vector: int, most_segments: int, gpu: Gpu) -> bool:
-    """Whether multiprocessors stay without work that narrower vectors would give them, of whole sectors still."""
+    """Whether multiprocessors stay idle that narrower vectors, of full sectors, would give work."""
     narrowest = _narrowest(row)
     blocks = _blocks(row, lanes * vector)
     if blocks is None or not isinstance(row.length, int) or lanes * (vector // 2) * narrowest < _SECTOR_BYTES:

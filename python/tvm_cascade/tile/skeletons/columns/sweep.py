@@ -128,7 +128,7 @@ class ColumnSweep(Sweep):
         return tvm_ffi.structural_map(value, (ir.TensorLoad, replace))
 
     def origin(self, start: ir.Expr, k: Any) -> tuple[Mapping[tirx.Var, ir.Expr], ir.Expr]:
-        """Where it starts in memory: the variables beside what neighbours run along, and the place on that."""
+        """The memory coordinates of its start: the outer variables, and the index along the contiguous axis."""
         return {**self.at, **self.row.axis.at(self.position(start, k))}, self.first
 
     def place(self, expression: ir.Expr, start: ir.Expr, index: Any, beside: bool = False) -> ir.Expr:

@@ -106,7 +106,7 @@ def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
 
 
 def _is_ahead(row: Row, config: RowConfig, gpu: Gpu) -> bool:
-    """Whether what outputs read beside a row is read with it: no other block's work hides that it is waited for.
+    """Whether data that only outputs read are prefetched with the row, as no other block hides their latency.
 
     That is where all blocks are on their multiprocessors at once, and leave registers for it.
     """

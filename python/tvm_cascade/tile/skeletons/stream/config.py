@@ -92,7 +92,7 @@ class StreamConfig:
 
     @property
     def row_groups(self) -> int:
-        """Warp groups that have rows of their own."""
+        """Warp groups with separate rows."""
         return self.consumers
 
     @property

@@ -199,7 +199,7 @@ class Consumer:
         self._pack(None)
 
     def _fold_optimistic(self, tile: ir.Expr) -> None:
-        """Folds a tile in at the reference as it stands, or once more with its own where a weight is too large."""
+        """Folds a tile at the current reference, and redoes it with its own maximum where a weight is too large."""
         self._fold_mapped(tile, partial(self.rows.step_optimistic, tile))
         within = self.rows.all_within()
         self._finish_products()

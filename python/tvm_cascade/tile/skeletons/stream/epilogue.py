@@ -52,7 +52,7 @@ class Folded(Protocol):
 
     @property
     def rows(self) -> RowFold:
-        """The state of its rows, whole in every lane."""
+        """The state of its rows, reduced across lanes."""
 
     @property
     def accumulators(self) -> Mapping[sp.Symbol, Any]:
@@ -133,7 +133,7 @@ class Epilogue:
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
 
     def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
-        """The expression with reciprocals that are the same for a whole row computed once."""
+        """The expression with loop-invariant reciprocals hoisted."""
         for power in sorted(expression.atoms(sp.Pow), key=str):
             if power.exp == -1 and not power.free_symbols & products:
                 symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
