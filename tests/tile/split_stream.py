@@ -19,7 +19,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import DTYPE, ROWS
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
@@ -89,7 +89,7 @@ class SplitConsumer(Consumer):
     def hand_over(self) -> None:
         """Group 1 leaves its states; group 0 merges them with its own, and stores."""
         counter = Part(registers("folded", 1, COUNTER))
-        length = whole(self.stream.extent(self.stream.position))
+        length = kernel_extent(self.stream.extent(self.stream.position))
         counter.put(tirx.min(self.own.end * self.columns, length) - self.own.first * self.columns)
         states, place = row_states(self.stream, self, counter), self.threads.warp * 32 + self.threads.lane
         with when(self.index == 1):
@@ -110,7 +110,7 @@ class SplitConsumer(Consumer):
         other = State.in_registers(state.fold, state.dtypes, DTYPE, "_other", widths)
         slots.take(other, place)
         inputs = {s: self.rows.values[s][row] for s in self.program.row_inputs}
-        length = whole(self.stream.extent(self.stream.position))
+        length = kernel_extent(self.stream.extent(self.stream.position))
         merge(
             program_of(self.stream.fold), state, Alone(), {**inputs, LENGTH: tirx.Cast(DTYPE, length)}, others=[other]
         )

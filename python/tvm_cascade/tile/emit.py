@@ -59,6 +59,6 @@ def ptx(instruction: str, *operands: Any) -> None:
     T.evaluate(T.ptx[instruction](*operands))
 
 
-def whole(extent: int | ir.Expr) -> ir.Expr:
+def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
     """An extent as an expression in the dtype of the kernel's own integers."""
     return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")

@@ -19,7 +19,7 @@ from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Move, Scale, Shift, Step
 from tvm_cascade.tile.bits import KeptBits
 from tvm_cascade.tile.element import REGISTER, SCORE, Mask
-from tvm_cascade.tile.emit import bind, ptx, put, registers, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import (
     COLUMNS_PER_STEP,
     DTYPE,
@@ -365,7 +365,7 @@ class RowFold:
         return counts
 
     def _length(self) -> ir.Expr:
-        return whole(self.program.stream.extent(self.program.stream.position))
+        return kernel_extent(self.program.stream.extent(self.program.stream.position))
 
     def _at(self, tile: ir.Expr, j: ir.Expr, r: int, e: int, register: sp.Symbol) -> Symbols:
         """Symbols at one register."""
@@ -398,7 +398,7 @@ class RowFold:
         return tile * self.columns + self.place.lane_column + (j * COLUMNS_PER_STEP + e) < self._length()
 
     def _row_in_bounds(self, r: int) -> ir.Expr:
-        return tirx.min(self.place.rows[r], whole(self.program.stream.extent(self.program.stream.row)) - 1)
+        return tirx.min(self.place.rows[r], kernel_extent(self.program.stream.extent(self.program.stream.row)) - 1)
 
     def _input(self, expression: ir.Expr, values: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         return placed(expression, {**self.place.batch, **values}, self.place.buffers)

@@ -3,7 +3,7 @@
     c′ = value(⊕ of the components so far, n)        the same for all holders
     T′ = ⊕ over holders of shift(T; c → c′)           one exchange a component
 
-An exchange is a level's: it combines one value of every holder and gives all of them the whole. A holder may have
+An exchange is a level's: it all-reduces one value of every holder. A holder may have
 several states, which it combines first. Fragments are merged in place, register by register, after all scalars. A state
 of no positions takes part as the identity.
 """
@@ -38,21 +38,21 @@ Parts = dict[sp.Symbol, ir.Expr]
 class Exchange(Protocol):
     """An exchange: how the threads of one level reduce values with each other."""
 
-    def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
+    def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of all threads' values, in every thread, with the same bits."""
 
-    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
-        """As `whole`, for tuples; the first argument of `combine` comes from the lower thread."""
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
+        """As `all_reduce`, for tuples; the first argument of `combine` comes from the lower thread."""
 
 
 class Alone:
     """The exchange of a single thread."""
 
-    def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
+    def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """The value."""
         return value
 
-    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """The values."""
         return values
 
@@ -101,7 +101,7 @@ class _Merge:
         self.fragments: list[tuple[sp.Symbol, Reducer]] = []
 
     def run(self) -> None:
-        self.merged.counter.put(self._whole([state.count for state in self.states], prim.Add))
+        self.merged.counter.put(self._all_reduced([state.count for state in self.states], prim.Add))
         for step in self.program.merge:
             self._step(step)
         self._fragments()
@@ -119,12 +119,12 @@ class _Merge:
             self.fragments += [one for one in step.combined if one[0] in self.state.fragments]
             for component, reducer in step.combined:
                 if component in self.merged.components:
-                    whole = self._whole(self._shifted(component), combiner_of(reducer))
+                    whole = self._all_reduced(self._shifted(component), combiner_of(reducer))
                     self.merged.components[component].put(whole)
 
-    def _whole(self, values: Sequence[ir.Expr], combine: Binary) -> ir.Expr:
+    def _all_reduced(self, values: Sequence[ir.Expr], combine: Binary) -> ir.Expr:
         """⊕ of all states' values."""
-        return self.exchange.whole(reduce(combine, values), combine)
+        return self.exchange.all_reduce(reduce(combine, values), combine)
 
     def _own(
         self, expression: sp.Expr, dtype: str, state: State, moved: Mapping[sp.Symbol, ir.Expr], number: Number = 0
@@ -148,7 +148,7 @@ class _Merge:
         """The least of where states with positions stand, which have numbers there; the start where there are none."""
         none = tirx.max_value(self.dtype)
         standing = [tirx.Select(state.empty, none, state.references[step.reference][0]) for state in self.states]
-        least = bind("standing", self._whole(standing, prim.Min))
+        least = bind("standing", self._all_reduced(standing, prim.Min))
         return tirx.Select(self.merged.empty, tirx.const(step.start, self.dtype), least)
 
     def _shifted(self, component: sp.Symbol, number: Number = 0) -> list[ir.Expr]:
@@ -166,7 +166,7 @@ class _Merge:
         for width in dict.fromkeys(part.width for part in fragments.values()):
             with T.unroll(width) as number:
                 whole = {
-                    component: self._whole(self._shifted(component, number), combiner_of(reducer))
+                    component: self._all_reduced(self._shifted(component, number), combiner_of(reducer))
                     for component, reducer in self.fragments
                     if fragments[component].width == width
                 }
@@ -186,6 +186,6 @@ class _Merge:
 
         own = [{s: state.components[s][0] for s in step.components} for state in self.states]
         sides = [{**values, COUNT: state.count} for values, state in zip(own, self.states, strict=True)]
-        whole = self.exchange.whole_tuple(reduce(combine, sides), combine)
+        whole = self.exchange.all_reduce_tuple(reduce(combine, sides), combine)
         for symbol in step.components:
             self.merged.components[symbol].put(whole[symbol])

@@ -34,11 +34,11 @@ class Lanes:
     lane: ir.Expr
     width: int = WARP
 
-    def whole(self, value: ir.Expr, combine: Binary) -> ir.Expr:
+    def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of the lanes' values."""
         return exchanged(value, combine, self.width)
 
-    def whole_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
         """∘ of the lanes' tuples, in the order of the lanes."""
         for distance in _distances(self.width):
             own = {symbol: in_register("own", value) for symbol, value in values.items()}

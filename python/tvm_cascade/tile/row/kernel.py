@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, whole
+from tvm_cascade.tile.emit import bind, kernel_extent
 from tvm_cascade.tile.merge.combine import Exchange, merge
 from tvm_cascade.tile.row.cut import Cut
 from tvm_cascade.tile.row.elements import Tensors
@@ -72,7 +72,7 @@ class MemoryKernel(ABC, Generic[C]):
         """The variables of rows, of the row of a number."""
         rest, found = index, {}
         for var in reversed(self.row.rows):
-            extent = whole(lookup(self.row.group.frame.extents, var))
+            extent = kernel_extent(lookup(self.row.group.frame.extents, var))
             found[var] = bind(var.name, cast(rest % extent, dtype_of(var)))
             rest = rest // extent
         return found
@@ -85,13 +85,13 @@ class MemoryKernel(ABC, Generic[C]):
         config, length = self.config, self.row.length
         if config.segments == 1:
             known = (length, length) if isinstance(length, int) else ()
-            return Segment(tirx.const(0, "int32"), whole(length), *known)
+            return Segment(tirx.const(0, "int32"), kernel_extent(length), *known)
         assert isinstance(length, int)
         step = -(-length // (config.segments * config.positions)) * config.positions
         start = bind("start", self.block % config.segments * step)
         if step * config.segments == length:
             return Segment(start, start + step, step, step)
-        return Segment(start, bind("end", tirx.min(start + step, whole(length))))
+        return Segment(start, bind("end", tirx.min(start + step, kernel_extent(length))))
 
     def _merge(self, state: State, exchange: Exchange, point: Point) -> None:
         inputs = {**point.values, LENGTH: length_of(self.program)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.emit import in_register, whole
+from tvm_cascade.tile.emit import in_register, kernel_extent
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.peel import Peel
@@ -38,7 +38,7 @@ class Rim(Sweep):
         member: ir.Expr,
     ) -> None:
         alone = dataclasses.replace(config, vector=1, vectors=1, kept=True, staged=False)
-        whole_row = Segment(tirx.const(0, "int32"), whole(peel.length), peel.length, peel.length)
+        whole_row = Segment(tirx.const(0, "int32"), kernel_extent(peel.length), peel.length, peel.length)
         super().__init__(program, alone, tensors, point, whole_row, member)
         beyond = end + (member - head)
         self.own = in_register("rim", tirx.Select(member < head, member, beyond))

@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, when, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row.elements import Tensors
@@ -58,7 +58,7 @@ class Store:
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
         """An output with further loops: its elements are distributed over the row's threads."""
         sharing, loops = self.sharing, Axis(output.loops, output.extents)
-        count = whole(product(output.extents))
+        count = kernel_extent(product(output.extents))
         with T.serial((count + (sharing - 1)) // sharing) as step:
             index = bind("index", step * sharing + member)
             with when(index < count):

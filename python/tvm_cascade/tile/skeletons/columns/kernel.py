@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of
-from tvm_cascade.tile.emit import bind, named, put, when, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
@@ -39,7 +39,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
 
     def _places(self) -> None:
         config = self.config
-        self.rows = whole(self.row.count)
+        self.rows = kernel_extent(self.row.count)
         tiles = (self.rows + (config.rows - 1)) // config.rows
         self.block = named("block", T.cta_id([tiles * config.segments]))
         self.clustered = bool(self.row.whole_rows) and config.segments > 1
@@ -64,7 +64,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         group, lane = bind("group", self.thread // config.lanes), bind("lane", self.thread % config.lanes)
         # Rows past the last are folded as the last are: all threads take part in what follows.
         first = bind("first_row", tirx.min(self._row(lane, 0), self.rows - config.vector))
-        place = bind("place", first % whole(product(self.row.lanes.extents)))
+        place = bind("place", first % kernel_extent(product(self.row.lanes.extents)))
         point, segment = self._point(first), self._segment()
         sweep = ColumnSweep(self.program, config, self.tensors, point, place, segment, group)
         sweep.load_rows()

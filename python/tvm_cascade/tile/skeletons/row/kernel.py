@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, named, put, when, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
@@ -38,7 +38,7 @@ class RowKernel(MemoryKernel[RowConfig]):
     def _places(self) -> None:
         config = self.config
         self.peel = peel_of(self.row, config.vector) if config.peeled else None
-        rows = whole(self.row.count)
+        rows = kernel_extent(self.row.count)
         per_block = config.threads // WARP if config.thread_group is ThreadGroup.WARP else 1
         self.block = named("block", T.cta_id([(rows + (per_block - 1)) // per_block * config.segments]))
         if config.thread_group is ThreadGroup.CLUSTER:

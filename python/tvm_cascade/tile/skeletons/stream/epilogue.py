@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, ptx, registers, when, whole
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
@@ -163,7 +163,7 @@ class Epilogue:
         return {**self.folded.work.batch, self.stream.row: self.rows.place.rows[row]}
 
     def _in_range(self, row: int) -> ir.Expr:
-        return self.rows.place.rows[row] < whole(self.stream.extent(self.stream.row))
+        return self.rows.place.rows[row] < kernel_extent(self.stream.extent(self.stream.row))
 
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import branches, named, ptx, when, whole
+from tvm_cascade.tile.emit import branches, kernel_extent, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.operand import Operand
@@ -83,8 +83,8 @@ class StreamKernel:
     def _places(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
         stream, config = self.stream, self.config
-        row_tiles = whole((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
-        places = whole(product(stream.extent(var) for var in stream.batch))
+        row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
+        places = kernel_extent(product(stream.extent(var) for var in stream.batch))
         shared_out = tile_schedule(config, self.program)
         items = None if shared_out is None else shared_out.items
         self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven, items, self.name)

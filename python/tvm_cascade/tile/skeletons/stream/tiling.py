@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.emit import bind, whole
+from tvm_cascade.tile.emit import bind, kernel_extent
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
@@ -36,7 +36,9 @@ class Tiling:
 
     def tile_count(self) -> ir.Expr:
         """Tiles of the cascade axis."""
-        return whole((self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns)
+        return kernel_extent(
+            (self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns
+        )
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
@@ -58,7 +60,7 @@ class Tiling:
         first_row, rest = bind("first_row", item.row_tile * config.rows), item.place
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(stream.batch):
-            extent = whole(stream.extent(var))
+            extent = kernel_extent(stream.extent(var))
             batch[var] = bind(var.name, rest % extent)
             rest = rest // extent
         tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
