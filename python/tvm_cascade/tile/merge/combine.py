@@ -3,9 +3,9 @@
     c′ = value(⊕ of the components so far, n)        the same for all holders
     T′ = ⊕ over holders of shift(T; c → c′)           one exchange a component
 
-An exchange is a level's: it all-reduces one value of every holder. A holder may have
-several states, which it combines first. Fragments are merged in place, register by register, after all scalars. A state
-of no positions takes part as the identity.
+An exchange is a level's: it all-reduces one value of every holder. A holder may have several states, which it combines
+first. Fragments are merged in place, register by register, after all scalars. A state of no positions takes part as the
+identity.
 """
 
 from __future__ import annotations
