@@ -101,7 +101,7 @@ def test_lengths(length: int) -> None:
     assert_right(softmax(rows=12, length=length, dtype="float16"), None)
 
 
-def test_whole_rows_stay_in_registers() -> None:
+def test_position_outputs_stay_in_registers() -> None:
     assert config_of(assert_right(softmax())).kept
     assert_right(softmax(), KEPT)
     assert not config_of(assert_right(softmax(length=9000, rows=8, batch=1))).kept

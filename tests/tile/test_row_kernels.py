@@ -124,7 +124,7 @@ def test_lengths(length: int) -> None:
 
 
 @pytest.mark.parametrize("config", [WARP, BLOCK, KEPT, SHARES], ids=["warp", "block", "kept", "kept by a cluster"])
-def test_whole_rows_are_written_from_registers_or_read_again(config: RowConfig) -> None:
+def test_position_outputs_are_written_from_registers_or_read_again(config: RowConfig) -> None:
     assert_right(PROGRAMS["softmax"](rows=3, length=1000), config)
 
 

@@ -142,7 +142,7 @@ def _contractions(loop: FusedLoop, row: int, sideways: bool) -> dict[str, Contra
     return found
 
 
-def whole_rows(loop: FusedLoop, row: int, cpu: Cpu, lanes: int) -> Extent:
+def padded_rows(loop: FusedLoop, row: int, cpu: Cpu, lanes: int) -> Extent:
     """Rows rounded up to blocks of whole vectors, of the size at which rows past the end and copies cost least.
 
     No more rows than one vector has stay as they are.

@@ -34,7 +34,7 @@ from tvm_cascade.schedule.padding import (
     without_guard,
 )
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
-from tvm_cascade.schedule.row_plan import contracted_row, whole_rows
+from tvm_cascade.schedule.row_plan import contracted_row, padded_rows
 from tvm_cascade.transform.nest import TILE_ROLES
 
 __all__ = ["whole_tiles"]
@@ -68,7 +68,7 @@ def _wider(func: tirx.PrimFunc, loop: FusedLoop, cpu: Cpu) -> _Wider | None:
     rows = loop.blocks[0].extents[row]
     tiled = [plan for plan in loop.blocks if plan.role in TILE_ROLES]
     lanes = max(cpu.lanes(str(plan.stores[0].buffer.ty.dtype)) for plan in tiled)
-    whole = whole_rows(loop, row, cpu, lanes)
+    whole = padded_rows(loop, row, cpu, lanes)
     written = [store.buffer for plan in loop.blocks for store in plan.stores]
     if not products or not more_than_one(rows) or any(b.same_as(p) for b in written for p in func.params):
         return None

@@ -86,11 +86,11 @@ class Row:
         return bool(floats) and all(dtype in ("float16", "bfloat16") for dtype in floats)
 
     @property
-    def whole_rows(self) -> tuple[Output, ...]:
+    def position_outputs(self) -> tuple[Output, ...]:
         """The outputs with an element for every position."""
-        return tuple(o for o in self.outputs if self.is_whole(o))
+        return tuple(o for o in self.outputs if self.has_positions(o))
 
-    def is_whole(self, output: Output) -> bool:
+    def has_positions(self, output: Output) -> bool:
         """Whether an output has an element for every position."""
         return any(uses(index, self.axis.variables) for index in output.indices)
 

@@ -41,7 +41,7 @@ class Store:
     def emit(self, state: State, member: ir.Expr) -> None:
         """Finishes the row; its first thread stores single values, all threads outputs with own loops."""
         self._finish(state)
-        single = [o for o in self.row.outputs if not self.row.is_whole(o) and not o.loops]
+        single = [o for o in self.row.outputs if not self.row.has_positions(o) and not o.loops]
         if single:
             with when(tirx.EQ(member, tirx.const(0, "int32"))):
                 for output in single:

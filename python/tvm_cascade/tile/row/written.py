@@ -23,7 +23,7 @@ from tvm_cascade.tile.row.sweep import Sweep
 from tvm_cascade.transform.printer import cast
 
 
-class WholeRows:
+class PositionOutputs:
     """Emits the outputs along the axis.
 
     Parameters
@@ -43,7 +43,7 @@ class WholeRows:
         """Emits every position of the thread's part."""
         outputs = [
             (o, self.sweep.once_a_row(self._with_reciprocals(of_results(self.row, o.value, self.results))))
-            for o in self.row.whole_rows
+            for o in self.row.position_outputs
         ]
         config = self.config
         again = self.sweep.beside_kept

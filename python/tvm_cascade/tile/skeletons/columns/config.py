@@ -139,7 +139,7 @@ def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
     vector = _vector(row, gpu)
     lanes, groups = _block_shape(row, vector, gpu)
     most_segments = WARP
-    if row.whole_rows:
+    if row.position_outputs:
         most_segments = min(gpu.largest_cluster, groups)
     while vector > 1 and _idle(row, lanes, groups, vector, most_segments, gpu):
         vector //= 2
@@ -148,7 +148,7 @@ def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
     if isinstance(length, int):
         segments = _segments(row, length, lanes, groups, vector, most_segments, gpu)
         share = -(-length // (groups * segments))
-        kept = bool(row.whole_rows) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
+        kept = bool(row.position_outputs) and share <= 32 and share * vector * own_bytes(row) <= _KEPT_BYTES
         most = share if kept else min(most, share)
     chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
     if not kept:
@@ -162,7 +162,7 @@ def _vector(row: Row, gpu: Gpu) -> int:
     vector = widest_vector(row)
     threads = max(lanes * groups for lanes, groups in _BLOCK_SHAPES)
     narrowest = _narrowest(row)
-    narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.whole_rows else _NARROW_BYTES
+    narrow = _NARROW_BYTES_OF_HALVES if narrowest == _HALF and not row.position_outputs else _NARROW_BYTES
     shared = min(_STATE_BYTES, gpu.block_shared_bytes)
     while vector > 1:
         most = _MOST_STATE_REGISTERS if vector * narrowest <= narrow else _STATE_REGISTERS
@@ -220,7 +220,7 @@ def _segments(row: Row, length: int, lanes: int, groups: int, vector: int, most:
         return 1
     enough = _resident(row, vector) * gpu.processors // blocks
     segments = max(1, min(most, enough, length // (groups * _LEAST_CHUNKS)))
-    return 1 << (segments.bit_length() - 1) if row.whole_rows else segments
+    return 1 << (segments.bit_length() - 1) if row.position_outputs else segments
 
 
 def _enough(row: Row, config: ColumnConfig, gpu: Gpu) -> int:
@@ -230,7 +230,7 @@ def _enough(row: Row, config: ColumnConfig, gpu: Gpu) -> int:
     if blocks is not None:
         resident = min(resident, -(-blocks * config.segments // gpu.processors))
     each = config.threads * config.vector * own_bytes(row) * resident
-    least = _WRITTEN_IN_FLIGHT_BYTES if row.whole_rows else LEAST_IN_FLIGHT_BYTES
+    least = _WRITTEN_IN_FLIGHT_BYTES if row.position_outputs else LEAST_IN_FLIGHT_BYTES
     return max(1, min(config.vectors, -(-least // each)))
 
 
@@ -251,6 +251,6 @@ def check_column_config(row: Row, config: ColumnConfig, gpu: Gpu) -> None:
     Unfit
         Where the extents that segments are cut from are not known, or outputs read results that no block has.
     """
-    if row.whole_rows and not config.is_cluster(gpu):
+    if row.position_outputs and not config.is_cluster(gpu):
         raise Unfit(f"{config}: no block has the results that outputs along the axis read")
-    check_segments(row, config.segments, 0 if row.whole_rows else row.count)
+    check_segments(row, config.segments, 0 if row.position_outputs else row.count)

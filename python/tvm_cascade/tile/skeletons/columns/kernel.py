@@ -28,7 +28,7 @@ from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.store import Store, result_dtype
 from tvm_cascade.tile.row.sweep import Point
-from tvm_cascade.tile.row.written import WholeRows
+from tvm_cascade.tile.row.written import PositionOutputs
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.sweep import ColumnSweep
 from tvm_cascade.tile.state import State
@@ -42,7 +42,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         self.rows = kernel_extent(self.row.count)
         tiles = (self.rows + (config.rows - 1)) // config.rows
         self.block = named("block", T.cta_id([tiles * config.segments]))
-        self.clustered = bool(self.row.whole_rows) and config.segments > 1
+        self.clustered = bool(self.row.position_outputs) and config.segments > 1
         if self.clustered:  # every block has to know the whole for what it writes
             self.part = named("part", T.cta_id_in_cluster([config.segments]))
         named("warp", T.warp_id([config.threads // WARP]))
@@ -77,10 +77,10 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         self._over_groups(state, shared, results, cluster)
         if cluster is not None:
             self._over_cluster(state, cluster, results)
-        if self.row.whole_rows:
+        if self.row.position_outputs:
             T.evaluate(T.cuda.cta_sync())
             with when(self._row(lane, 0) < self.rows):
-                self._whole_rows(sweep, results, lane)
+                self._position_outputs(sweep, results, lane)
 
     def _row(self, lane: ir.Expr, number: ir.Expr | int) -> ir.Expr:
         """A row of the block by the lane and its number there."""
@@ -88,7 +88,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
 
     def _shared_results(self, pool: Any) -> dict[sp.Symbol, Any]:
         """Shared memory for the results that outputs along the axis read."""
-        read = [member_at(self.row.group, load) for o in self.row.whole_rows for load in loads_of(o.value)]
+        read = [member_at(self.row.group, load) for o in self.row.position_outputs for load in loads_of(o.value)]
         names = dict.fromkeys(member.result for member in read if member is not None)
         return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}
 
@@ -174,7 +174,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         store.emit(state, member)
         return store.results
 
-    def _whole_rows(self, sweep: ColumnSweep, results: dict[sp.Symbol, Any], lane: ir.Expr) -> None:
+    def _position_outputs(self, sweep: ColumnSweep, results: dict[sp.Symbol, Any], lane: ir.Expr) -> None:
         of_rows: dict[sp.Symbol, ir.Expr] = {}
         for result, values in results.items():
 
@@ -182,4 +182,4 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 return values[number * self.config.lanes + lane]
 
             of_rows[result] = sweep.hold(str(result), of_row)
-        WholeRows(sweep, of_rows).emit()
+        PositionOutputs(sweep, of_rows).emit()

@@ -130,12 +130,14 @@ def _of_known_length(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | 
     chosen = _of_a_warp(row, vector, vectors, few)
     if chosen is None and isinstance(rows, int):
         chosen = _of_several_blocks(row, length, rows, vector, gpu, peel)
-    if chosen is None and row.whole_rows:
-        chosen = _of_whole_rows(row, length, vector, few, gpu, peel)
+    if chosen is None and row.position_outputs:
+        chosen = _with_position_outputs(row, length, vector, few, gpu, peel)
     return chosen or _of_a_block(row, vector, vectors, few)
 
 
-def _of_whole_rows(row: Row, length: int, vector: int, few: bool, gpu: Gpu, peel: Peel | None) -> RowConfig | None:
+def _with_position_outputs(
+    row: Row, length: int, vector: int, few: bool, gpu: Gpu, peel: Peel | None
+) -> RowConfig | None:
     """Rows that wait for their outputs in registers, or in shared memory; None for those that are read again.
 
     Many rows wait in shared memory: narrow ones, whose conversions leave too few registers, and wide ones of which a
@@ -170,7 +172,7 @@ def _why(row: Row, length: int, chosen: RowConfig, gpu: Gpu) -> str:
         return f"{size} is more than the registers of one block keep"
     if chosen.kept:
         return f"{size} stays in the registers of {'a warp' if chosen.thread_group is ThreadGroup.WARP else 'a block'}"
-    if row.whole_rows:
+    if row.position_outputs:
         return f"{size} does not stay in registers, and is read again for what is written"
     return f"{size} is {'short' if chosen.thread_group is ThreadGroup.WARP else 'long enough for a block'}"
 
@@ -180,7 +182,7 @@ def _of_a_warp(row: Row, vector: int, vectors: int, few: bool) -> RowConfig | No
     if vectors > WARP * _WARP_VECTORS or (few and vectors > WARP):
         return None
     each = -(-vectors // WARP)
-    if not row.whole_rows:
+    if not row.position_outputs:
         return RowConfig(ThreadGroup.WARP, 128, vector, _in_flight(row, vector, each))
     kept = each * vector * own_bytes(row) <= _WARP_KEPT_BYTES
     if each <= _WARP_KEPT_VECTORS:
@@ -194,7 +196,7 @@ def _of_several_blocks(row: Row, length: int, rows: int, vector: int, gpu: Gpu, 
     """Blocks share rows that are too few for the multiprocessors."""
     nbytes = length * own_bytes(row)
     spread, clusters = gpu.processors // max(1, rows), gpu.has_clusters
-    if row.whole_rows:
+    if row.position_outputs:
         if spread < _LEAST_SEGMENTS or not clusters:
             return None
         shares = nbytes // _WRITING_CLUSTER_BYTES if nbytes >= _WRITING_CLUSTER_LEAST else 1
@@ -253,7 +255,7 @@ def _kept(
 
 
 def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
-    if row.whole_rows:
+    if row.position_outputs:
         threads = next((t for t in (128, 256, 512) if vectors <= t), 1024)
     elif few:
         threads = next((t for t in (128, 256) if vectors <= 8 * t), 512)
@@ -264,7 +266,7 @@ def _of_a_block(row: Row, vector: int, vectors: int, few: bool) -> RowConfig:
 
 def _in_flight(row: Row, vector: int, share: int, few: bool = False) -> int:
     """Vectors in flight per thread, of those that it has to read."""
-    wide = (len(row.folded) > 1 and not few) or bool(row.whole_rows)
+    wide = (len(row.folded) > 1 and not few) or bool(row.position_outputs)
     most = (_WIDE_IN_FLIGHT_BYTES if wide else IN_FLIGHT_BYTES) // (vector * own_bytes(row))
     return max(1, min(most, _IN_FLIGHT_POSITIONS // vector, share))
 

@@ -27,7 +27,7 @@ from tvm_cascade.tile.row.rim import Rim
 from tvm_cascade.tile.row.staging import Staging
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, Sweep
-from tvm_cascade.tile.row.written import WholeRows
+from tvm_cascade.tile.row.written import PositionOutputs
 from tvm_cascade.tile.skeletons.row.fits import staged_positions
 from tvm_cascade.tile.state import State
 
@@ -147,5 +147,5 @@ class RowKernel(MemoryKernel[RowConfig]):
             member = self.part * self.config.threads + member
         store = Store(self.program, self.tensors, point, self.config.sharing)
         store.emit(state, member)
-        for sweep in self.sweeps if self.row.whole_rows else ():
-            WholeRows(sweep, store.results).emit()
+        for sweep in self.sweeps if self.row.position_outputs else ():
+            PositionOutputs(sweep, store.results).emit()
