@@ -36,6 +36,7 @@ def test_the_grammar_reaches_every_operation_reducer_dtype_and_depth() -> None:
     assert {case.segments for case in cases} >= {1, 2, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, COMPARISONS_FROM])
 @pytest.mark.parametrize(("kind", "trials"), [("algebra", 20), ("program", 9)])
 def test_the_first_trials_find_nothing(kind: str, trials: int, first: int) -> None:
@@ -156,6 +157,7 @@ FOUND_IN_THE_ALGEBRA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND_IN_THE_ALGEBRA, ids=FOUND_IN_THE_ALGEBRA.values())
 def test_a_cascade_that_was_a_finding_is_none_any_more(seed: int) -> None:
     record = run_trial(("algebra", seed))

@@ -59,6 +59,7 @@ def noted(name: str, **notes: object) -> Edit:
     return lambda block: {**dict(block.annotations), **(changed if block.name_hint == name else {})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name in ONE_OF_EACH if name != "Q1"), "V1"])  # V1 has one row
 def test_a_function_that_was_printed_or_saved_is_scheduled_as_before(name: str) -> None:
     func = fuse_function(workloads.get(name).cpu.build(), FuseOptions(force=True)).func

@@ -93,6 +93,7 @@ def contraction_between_rows() -> tirx.PrimFunc:
 BUILDS = [scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries, contraction_between_rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("segments", [1, 2])
 def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segments: int) -> None:  # type: ignore[no-untyped-def]

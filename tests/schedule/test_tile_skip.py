@@ -118,6 +118,7 @@ def visited_share(func: tirx.PrimFunc) -> float:
     return total / (int(tasks.extent) * int(tiles.extent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", [-math.inf, LOWEST], ids=["infinite", "lowest"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_tiles_without_a_live_position_are_passed_over_and_the_result_is_right(mask: str, hidden: float) -> None:

@@ -81,6 +81,7 @@ def test_where_there_are_fewer_than_k_the_rest_is_the_lowest_value_at_no_index()
     np.testing.assert_array_equal(found["topk_indices"], [[1, 2, 0, -1], [1, -1, -1, -1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "ties", "all equal", "falling"])
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_of_a_softmax_it_fuses_and_selects_the_same(k: int, kind: str) -> None:

@@ -57,6 +57,7 @@ def config_of(kernel: Kernel) -> ColumnConfig:
     return kernel.config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_in_the_cut_of_their_own_choice(name: str) -> None:
     config_of(assert_right(COLUMNS[name]()))

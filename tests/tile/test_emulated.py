@@ -49,6 +49,7 @@ def test_few_rows_and_one_tile() -> None:
     assert_attention_right(attention_case("full", "bfloat16", queries=3, keys=5), SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["causal", "window_softcap", "mask", "causal_alibi"])
 def test_masks_and_score_maps(variant: str) -> None:
     window = {"window": 70} if "window" in variant else {}
@@ -93,6 +94,7 @@ FOLDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDS)
 def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
     assert_fold_right(*FOLDS[name])
@@ -115,6 +117,7 @@ def test_weights_that_the_program_rounds() -> None:
     assert_fold_right(folds.log_sum_exp, "float16", compiled=rounded)
 
 
+@pytest.mark.slow
 def test_rows_without_a_key() -> None:
     """More queries than keys: the first rows are NaN, as in the unfused program."""
     assert_attention_right(attention_case("window", "bfloat16", queries=200, keys=100, window=40), PERSISTENT)

@@ -100,11 +100,13 @@ def assert_right(
     return kernel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
     assert_right(PROGRAMS[name]())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["entropy", "variance", "argmax_of_softmax", "weighted_slope", "modes"])
 @pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
 def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:

@@ -232,6 +232,7 @@ def test_so_do_those_near_rounding(abscissae: str) -> None:
         unfused("by the means").check(drawn("by the means", abscissae, 3e-3), tile=tile, segments=segments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("abscissae", [name for name in ABSCISSAE if name != "constant"])
 @pytest.mark.parametrize("name", ["squares", "by the means", "through zero", "weighted", "normalised"])
 def test_squares_of_residues_that_vanish_do_not_become_negative(name: str, abscissae: str) -> None:

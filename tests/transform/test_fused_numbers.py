@@ -58,6 +58,7 @@ def test_every_workload_is_right_at_every_tile_and_number_of_segments(name: str,
     unfused(name).check(inputs(name), tile=tile, segments=segments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", adversarial_lengths(TILE))
 @pytest.mark.parametrize("name", ["softmax_stats", "attention", "variance", "layernorm_gemm"])
 def test_lengths_around_the_tile_are_right(name: str, length: int) -> None:

@@ -57,6 +57,7 @@ def drawn(name: str, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FINITE)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_finite_data_keeps_its_digits(name: str, kind: str) -> None:

@@ -37,6 +37,7 @@ def starts(build: Callable[[], tirx.PrimFunc]) -> bool:
 ALL = {name: build for name, build in CASCADES.items() if starts(build)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_every_element_has_the_class_that_it_has_unfused(name: str) -> None:
     for kind in DATA:
@@ -100,6 +101,7 @@ KEPT: dict[str, tuple[slice, slice] | None] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_max", [True, False], ids=["masked max", "max of all"])
 @pytest.mark.parametrize(
     "element", ["the value", "the exponent", "the exponential", "either of two", "another exponential", "a square"]
@@ -141,6 +143,7 @@ CASES = [(te.sum, f"Σ {name}", BESIDE[name]) for name in BESIDE]
 CASES += [(maximum, f"max {name}", OF_EXTREMA[name]) for name in OF_EXTREMA]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("combine", "element"), [pytest.param(c, e, id=n) for c, n, e in CASES])
 def test_elements_of_other_inputs_and_comparisons(combine: Callable[..., Expr], element: Element) -> None:
     x, w = array("x"), array("w")

@@ -206,6 +206,7 @@ def drawn(func: tirx.PrimFunc, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CASCADES)
 def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:

@@ -94,6 +94,7 @@ def test_an_offset_of_the_data_takes_no_digits(name: str, offset: float) -> None
         program.check(at_offset(program, offset), tile=tile, segments=segments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [1.0, -1e4])
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("power", [2, 4])

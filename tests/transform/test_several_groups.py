@@ -145,6 +145,7 @@ GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "plain"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_what_can_be_fused_is_and_the_rest_stays_right(name: str, schedule: bool) -> None:

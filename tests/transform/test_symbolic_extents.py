@@ -137,6 +137,7 @@ def check(compiled: Any, name: str, index: str = "int64") -> None:
             tolerance.assert_close(output, value, baseline, length=length, dtype=str(output.dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("name", CASES)
 def test_one_kernel_is_right_at_every_length(name: str, dtype: str) -> None:

@@ -40,6 +40,7 @@ def drawn(name: str, kind: str) -> Arrays:
     return [draws[kind](tuple(int(n) for n in p.ty.shape)).astype("float32") for p in params]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "ties", "all equal", "rising"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fused_tuples_are_those_of_the_unfused_program(name: str, kind: str) -> None:
