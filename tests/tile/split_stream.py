@@ -21,6 +21,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import DTYPE, ROWS
+from tvm_cascade.tile.hopper.feed import Feeds
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.slots import Slots, shared_slots
@@ -31,13 +32,12 @@ from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.feed import Feeds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.tile.skeletons.stream.states import row_states, state_form
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.skeletons.stream.work import WARP_GROUP, Threads, Work
 from tvm_cascade.tile.state import COUNTER, Part, State
+from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 _HALVES = 2
 _MEETING = 15

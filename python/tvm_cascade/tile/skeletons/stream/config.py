@@ -12,8 +12,8 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP
 from tvm_cascade.tile.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""

@@ -14,15 +14,15 @@ from tvm_cascade.tile.emit import bind, branches, ptx, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.feed import Feed, Feeds
+from tvm_cascade.tile.hopper.packing import Packing
 from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.feed import Feed, Feeds
-from tvm_cascade.tile.skeletons.stream.packing import Packing
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
 _TURN = 2
 """The first named barrier of the consumers' turns."""

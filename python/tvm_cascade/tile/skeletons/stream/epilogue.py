@@ -18,7 +18,7 @@ from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import product_along
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.skeletons.stream.work import GROUP_ROWS, WARP_GROUP, Threads, Work
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
 _STORED = 8
 """The first named barrier of the consumers' stores."""

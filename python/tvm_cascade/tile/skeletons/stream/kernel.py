@@ -25,16 +25,16 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import branches, kernel_extent, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.scheduler import Scheduler
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.feed import Feed, Feeds, staged_tiles
-from tvm_cascade.tile.skeletons.stream.scheduler import Scheduler
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
-from tvm_cascade.tile.skeletons.stream.work import Threads, Work
+from tvm_cascade.tile.work import Threads, Work
 
 
 class StreamKernel:

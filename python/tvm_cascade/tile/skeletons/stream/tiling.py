@@ -11,9 +11,9 @@ from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.scheduler import Item
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
-from tvm_cascade.tile.skeletons.stream.scheduler import Item
-from tvm_cascade.tile.skeletons.stream.work import Work
+from tvm_cascade.tile.work import Work
 
 
 class Tiling:
