@@ -134,6 +134,8 @@ def test_few_rows_are_cut_for_their_latency() -> None:
 def test_rows_without_vectors_are_refused() -> None:
     with pytest.raises(Unfit, match="no vectors of 8 to be peeled to"):
         row_kernel(PROGRAMS["softmax"](rows=3, length=7), CONFIGS["warp"])
+    with pytest.raises(Unfit, match="aligned to vectors of 1, not of 2"):
+        row_kernel(PROGRAMS["softmax"](rows=3, length=7), RowConfig(ThreadGroup.WARP, 128, 2, 4))
 
 
 def test_loads_and_stores_of_bodies_are_whole_vectors() -> None:

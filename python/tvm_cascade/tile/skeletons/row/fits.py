@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
+from tvm_cascade.tile.row.config import RowConfig, ThreadGroup, widest_vector
 from tvm_cascade.tile.row.peel import Peel, peel_of, share_of
 from tvm_cascade.tile.row.segment import check_segments
 from tvm_cascade.tile.row.shape import Row
@@ -17,19 +17,20 @@ def check_row_config(row: Row, config: RowConfig, gpu: Gpu) -> None:
     Raises
     ------
     Unfit
-        Where the extents that segments are cut from are not known, rows have no vectors to start at, or bulk copies
-        cannot bring the shares of blocks.
+        Where the extents that segments are cut from are not known, rows have no vectors to start at or break vectors,
+        or bulk copies cannot bring the shares of blocks.
     """
     check_segments(row, config.segments, row.count if config.thread_group is ThreadGroup.GRID else 0)
     peel = peel_of(row, config.vector) if config.peeled else None
     if config.peeled and peel is None:
         raise Unfit(f"rows of {row.length} positions have no vectors of {config.vector} to be peeled to")
-    if not config.staged:
-        return
-    if (positions := staged_positions(row, config, peel)) is None:
-        raise Unfit(f"a row of {row.length} positions is no {config.segments} shares of one length")
-    if reason := why_not_staged(row, positions, config.chunk, gpu, peel):
-        raise Unfit(reason)
+    if config.staged:
+        if (positions := staged_positions(row, config, peel)) is None:
+            raise Unfit(f"a row of {row.length} positions is no {config.segments} shares of one length")
+        if reason := why_not_staged(row, positions, config.chunk, gpu, peel):
+            raise Unfit(reason)
+    if peel is None and (widest := widest_vector(row)) % config.vector:
+        raise Unfit(f"rows of {row.length} positions are aligned to vectors of {widest}, not of {config.vector}")
 
 
 def staged_positions(row: Row, config: RowConfig, peel: Peel | None) -> int | None:
