@@ -23,7 +23,11 @@ _CPU_LIMITS: Mapping[str, int] = {
     "kv_heads": 2,
     "queries": 32,
     "keys": 96,
+    "shortest": 9,
+    "page": 16,
+    "prefix": 40,
     "head_dim": 32,
+    "value_dim": 24,
     "window": 24,
     "latent_dim": 64,
     "rope_dim": 16,
@@ -33,9 +37,17 @@ _CPU_LIMITS: Mapping[str, int] = {
     "experts": 32,
     "rows": 4,
     "length": 4096,
+    "m": 40,
+    "n": 48,
+    "k": 72,
 }
 # (extent, extent that bounds it, whether it must also divide it)
-_RELATIONS = (("kv_heads", "heads", True), ("topk", "experts", False))
+_RELATIONS = (
+    ("kv_heads", "heads", True),
+    ("topk", "experts", False),
+    ("shortest", "keys", False),
+    ("prefix", "keys", False),
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The workloads as data: RedFuser's 52 rows, Neptune's ten operators and our own.
+"""The workloads as data: RedFuser's 52 rows, Neptune's ten operators, our own, and those of servers.
 
     import numpy as np
     from tvm_cascade.bench import workloads
@@ -17,7 +17,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from tvm_cascade.bench.programs import attention, moments, normalisation, quantised, routing, softmax
+from tvm_cascade.bench.programs import (
+    attention,
+    caches,
+    latent,
+    moments,
+    normalisation,
+    product,
+    quantised,
+    routing,
+    softmax,
+)
 from tvm_cascade.bench.programs.program import Builder
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
@@ -87,7 +97,7 @@ _REDFUSER = (
         length=("keys",),
     ),
     _Table(
-        "mla", "RedFuser table 2b", attention.latent_attention, "float16", _LATENT,
+        "mla", "RedFuser table 2b", latent.latent_attention, "float16", _LATENT,
         {
             "L1": (32, 128, 1024, 512, 64),
             "L2": (32, 128, 2048, 512, 64),
@@ -179,7 +189,7 @@ _OURS = (
     _own("attention", "attention_alibi", _variant("causal_alibi"), "keys", **_SQUARE),
     _own("attention", "attention_gqa", _variant("full"), "keys", **_SQUARE, kv_heads=2),
     _own("attention", "attention_window", _variant("window"), "keys", **_SQUARE, window=128),
-    _own("mla", "mla", attention.latent_attention, "keys", batch=1, heads=16, keys=1024, latent_dim=512, rope_dim=64),
+    _own("mla", "mla", latent.latent_attention, "keys", batch=1, heads=16, keys=1024, latent_dim=512, rope_dim=64),
     _own("softmax", "softmax", softmax.softmax, "length", **_MATRIX),
     _own("softmax", "softmax_stats", softmax.softmax_stats, "length", **_MATRIX),
     _own("softmax", "logsumexp", softmax.logsumexp, "length", **_MATRIX),
@@ -196,9 +206,61 @@ _OURS = (
 )
 
 
+def _served(family: str, name: str, builder: Builder, length: str, dtype: str, /, **shape: int) -> _Table:
+    return _Table(family, SERVING, builder, dtype, tuple(shape), {name: tuple(shape.values())}, (length,))
+
+
+def _decode(variant: str, where: caches.Cache = caches.CONTIGUOUS, cached: str | None = None) -> Builder:
+    return attention.attention(attention.VARIANTS[variant], cached=cached, cache=where)
+
+
+SERVING = "serving"
+"""The source of programs that a server of language models runs between prefills, and of plain products."""
+
+_CACHED = {"batch": 16, "heads": 32, "kv_heads": 8, "queries": 1, "keys": 4096, "head_dim": 128}
+_DRAFTED = {**_CACHED, "queries": 4}
+_UNEVEN = {**_CACHED, "batch": 64, "heads": 64, "keys": 8000, "shortest": 100}
+_PREFIX = {**_CACHED, "batch": 64, "keys": 8448, "prefix": 8192}
+_MLA = {"batch": 32, "heads": 128, "keys": 4096, "latent_dim": 512, "rope_dim": 64}
+_EXPANDED = {"batch": 1, "heads": 128, "queries": 4096, "keys": 4096, "head_dim": 192, "value_dim": 128}
+_FLOAT8 = product.Product(b_transposed=True, operands="float8_e4m3fn")
+_CUBE = {"m": 4096, "n": 4096, "k": 4096}
+_SERVED = (
+    _served("decode", "decode", _decode("full"), "keys", "bfloat16", **_CACHED),
+    _served("decode", "decode_draft", _decode("causal"), "keys", "bfloat16", **_DRAFTED),
+    _served("decode", "decode_tree", _decode("tree"), "keys", "bfloat16", **_DRAFTED),
+    _served("decode", "decode_alibi", _decode("causal_alibi"), "keys", "bfloat16", **_CACHED),
+    _served("decode", "decode_softcap", _decode("causal_softcap"), "keys", "bfloat16", **_CACHED),
+    _served("decode", "decode_window", _decode("window"), "keys", "bfloat16", **_CACHED, window=1024),
+    _served("decode", "decode_sink", _decode("sink"), "keys", "bfloat16", **_CACHED),
+    _served("decode", "decode_float8", _decode("full", cached="float8_e4m3fn"), "keys", "bfloat16", **_CACHED),
+    _served("decode", "decode_lengths", _decode("full", caches.RAGGED), "keys", "bfloat16", **_UNEVEN),
+    _served("decode", "decode_paged", _decode("full", caches.PAGED), "keys", "bfloat16", **_UNEVEN, page=16),
+    _served("decode", "decode_prefix", _decode("full", caches.PREFIXED), "keys", "bfloat16", **_PREFIX),
+    _served("mla", "mla_paged", latent.paged_latent_attention, "keys", "bfloat16", **_MLA, shortest=100, page=64),
+    _served("mla", "mla_prefill", _decode("causal"), "keys", "bfloat16", **_EXPANDED),
+    _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
+    _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
+    _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),
+    _served(
+        "product", "product_batched", product.product(product.Product()), "k", "bfloat16", batch=64, m=512, n=512, k=512
+    ),
+    _served(
+        "product",
+        "product_gelu",
+        product.product(product.Product(bias=True, activation="gelu")),
+        "k",
+        "bfloat16",
+        **_CUBE,
+    ),
+    _served("product", "product_float8", product.product(_FLOAT8), "k", "bfloat16", **_CUBE),
+    _served("product", "product_float32", product.product(product.Product()), "k", "float32", **_CUBE),
+)
+
+
 @cache
 def _registry() -> Mapping[str, Workload]:
-    rows = [row for table in (*_REDFUSER, *_neptune(), *_OURS) for row in table.workloads()]
+    rows = [row for table in (*_REDFUSER, *_neptune(), *_OURS, *_SERVED) for row in table.workloads()]
     return {row.name: row for row in rows}
 
 

@@ -1,20 +1,21 @@
-"""Attention over heads, queries and keys, with score maps and masks as data; and latent attention (MLA).
+"""Attention over heads, queries and keys, with score maps and masks as data.
 
-Causal variants align the last query with the last key, so that one decoded query sees every key; with more queries
-than keys the first rows see none, and come out as the program's own arithmetic has it (NaN).
+Causal variants align the last query with the last key of its sequence, so that one decoded query sees every key; with
+more queries than keys the first rows see none, and come out as the program's own arithmetic has it (NaN).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from tvm_cascade.bench.programs.draws import alibi_slopes, folded, mostly_true, steady
+from tvm_cascade.bench.programs.caches import CONTIGUOUS, Cache, lengths_of
+from tvm_cascade.bench.programs.draws import alibi_slopes, ancestors, mostly_true, steady
 from tvm_cascade.bench.programs.program import (
     Argument,
     Axes,
@@ -52,9 +53,16 @@ class Site:
     arrays: Mapping[str, te.Tensor]
 
     @property
+    def context(self) -> Expr | int:
+        """How many keys come before those of the queries themselves."""
+        if "lengths" in self.arrays:
+            return self.arrays["lengths"](self.batch) - self.shape["queries"]
+        return self.shape["keys"] - self.shape["queries"]
+
+    @property
     def last_visible_key(self) -> Expr:
         """The key aligned with this query: the last one that a causal mask keeps."""
-        return self.query + (self.shape["keys"] - self.shape["queries"])
+        return self.query + self.context
 
 
 ScoreMap = Callable[[Expr, Site], Expr]
@@ -70,11 +78,15 @@ class Mask:
 
 @dataclass(frozen=True)
 class Variant:
-    """What an attention does to its scores: score maps in turn, then masks, all of which must keep a score."""
+    """What an attention does to its scores: score maps in turn, then masks, all of which must keep a score.
+
+    A sink is a further score of each head, without a value: it takes a share of the weights.
+    """
 
     score_maps: tuple[ScoreMap, ...] = ()
     masks: tuple[Mask, ...] = ()
     arrays: Callable[[Shape, Precision], Mapping[str, Argument]] = lambda shape, precision: {}
+    sink: bool = False
 
     def visible_pairs(self, shape: Shape) -> int:
         """Pairs of query and key that the masks' spans keep, in one head."""
@@ -106,6 +118,23 @@ def _mask_arrays(shape: Shape, precision: Precision) -> Mapping[str, Argument]:
     return {"mask": Argument(mask, mostly_true)}
 
 
+def _tree_arrays(shape: Shape, precision: Precision) -> Mapping[str, Argument]:
+    batch = {"b": shape["batch"]} if "batch" in shape else {}
+    tree = placeholder({**batch, "i": shape["queries"], "t": shape["queries"]}, "bool", "tree")
+    return {"tree": Argument(tree, ancestors)}
+
+
+def _in_tree(site: Site) -> Expr:
+    """A query is a draft token: it sees the context, and of the draft tokens those that the tree keeps."""
+    batch = () if site.batch is None else (site.batch,)
+    draft = site.key - site.context
+    return tirx.if_then_else(draft < 0, tirx.const(True, "bool"), site.arrays["tree"](*batch, site.query, draft))
+
+
+def _sink_arrays(shape: Shape, precision: Precision) -> Mapping[str, Argument]:
+    return {"sink": Argument(placeholder({"h": shape["heads"]}, precision.accumulate, "sink"), steady)}
+
+
 _CAUSAL = Mask(
     keeps=lambda site: site.key <= site.last_visible_key,
     span=lambda query, shape: (0, query + shape["keys"] - shape["queries"] + 1),
@@ -118,6 +147,8 @@ _BOOLEAN = Mask(
     keeps=lambda site: site.arrays["mask"](site.query, site.key),
     span=lambda query, shape: (0, shape["keys"]),
 )
+# Of a chain of draft tokens as many are kept as of any tree's: it stands for the count alone.
+_TREE = Mask(keeps=_in_tree, span=_CAUSAL.span)
 _GEMMA_SOFT_CAP = partial(_soft_cap, cap=GEMMA_CAP)
 
 VARIANTS: Mapping[str, Variant] = {
@@ -130,55 +161,77 @@ VARIANTS: Mapping[str, Variant] = {
     "causal_alibi": Variant(score_maps=(_alibi,), masks=(_CAUSAL,), arrays=_alibi_arrays),
     "window": Variant(masks=(_CAUSAL, _WINDOW)),
     "window_softcap": Variant(score_maps=(_GEMMA_SOFT_CAP,), masks=(_CAUSAL, _WINDOW)),
+    "sink": Variant(masks=(_CAUSAL,), arrays=_sink_arrays, sink=True),
+    "window_sink": Variant(masks=(_CAUSAL, _WINDOW), arrays=_sink_arrays, sink=True),
+    "tree": Variant(masks=(_CAUSAL, _TREE), arrays=_tree_arrays),
 }
 
 
-def attention(variant: Variant, scores: str | None = None) -> Builder:
-    """The builder of one variant, with q and k in a dtype of their own where `scores` names one.
+def attention(
+    variant: Variant, scores: str | None = None, cached: str | None = None, cache: Cache = CONTIGUOUS
+) -> Builder:
+    """The builder of one variant.
 
     Extents: heads, queries, keys, head_dim; optionally batch, an axis of its own ([b, h, i, d] instead of
-    [h, i, d]), kv_heads (a divisor of heads: grouped queries), and window. Arguments: q, k, v, then the variant's
-    own; output: out, of q's shape and v's dtype.
+    [h, i, d]), kv_heads (a divisor of heads: grouped queries), value_dim (features of v, where they differ from
+    head_dim), window, and those of the cache. Arguments: q, k, v, then the cache's tables and the variant's own;
+    output: out[b, h, i, value_dim], of the storage dtype.
+
+    Parameters
+    ----------
+    scores : the dtype of q and k, where it is not that of storage.
+    cached : the dtype of k and v, where it is not that of storage.
+    cache : where k and v stand. With lengths, a query sees no key behind the one aligned with it.
     """
-    return partial(_attention, variant, scores=scores)
+    return partial(_attention, variant, scores=scores, cached=cached, cache=cache)
 
 
-def _attention(variant: Variant, shape: Shape, precision: Precision, scores: str | None) -> Program:
+def _attention(
+    variant: Variant, shape: Shape, precision: Precision, scores: str | None, cached: str | None, cache: Cache
+) -> Program:
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     kv_heads = shape.get("kv_heads", shape["heads"])
     group = shape["heads"] // kv_heads
     of_queries = {**batch, "h": shape["heads"], "i": shape["queries"]}
-    of_keys = {**batch, "h": kv_heads, "j": shape["keys"]}
     of_scores = {**of_queries, "j": shape["keys"]}
-    features = {"d": shape["head_dim"]}
+    width = shape.get("value_dim", shape["head_dim"])
 
-    q = placeholder({**of_queries, **features}, scores or precision.storage, "q")
-    k = placeholder({**of_keys, **features}, scores or precision.storage, "k")
-    v = placeholder({**of_keys, **features}, precision.storage, "v")
-    extra = variant.arrays(shape, precision)
+    tables, heads = cache.tables(shape), {"h": kv_heads}
+    q = placeholder({**of_queries, "d": shape["head_dim"]}, scores or precision.storage, "q")
+    k = cache.store(shape, tables, heads, "k", cached or scores or precision.storage, shape["head_dim"])
+    v = cache.store(shape, tables, heads, "v", cached or precision.storage, width)
+    own = variant.arrays(shape, precision)
+    if "lengths" in tables and _CAUSAL not in variant.masks:
+        variant = replace(variant, masks=(_CAUSAL, *variant.masks))
 
-    def kv_head(*head: Expr) -> tuple[Expr, ...]:
-        return head if group == 1 else (*head[:-1], head[-1] // group)
+    def kv_head(head: Expr) -> tuple[Expr]:
+        return (head if group == 1 else head // group,)
+
+    def dot(*at: Expr) -> Expr:
+        *sequence, head, query, key = at
+        element = k.read(tuple(sequence), kv_head(head), key, d)
+        return te.sum(precision.widen(q(*sequence, head, query, d)) * precision.widen(element), axis=d)
 
     d = te.reduce_axis((0, shape["head_dim"]), "d")
-    dots = stage(
-        of_scores,
-        lambda *at: te.sum(precision.widen(q(*at[:-1], d)) * precision.widen(k(*kv_head(*at[:-2]), at[-1], d)), axis=d),
-        "scores",
-    )
-    arrays = {name: argument.tensor for name, argument in extra.items()}
+    dots = stage(of_scores, dot, "scores")
+    arrays = {name: argument.tensor for name, argument in {**tables, **own}.items()}
     logits = stage(of_scores, partial(_logit, variant, shape, precision, arrays, dots), "logits")
-    probs = _probs(precision, logits, of_scores)
-    j = te.reduce_axis((0, shape["keys"]), "j")
-    out = output_stage(
-        precision,
-        {**of_queries, **features},
-        lambda *at: te.sum(probs(*at[:-1], j) * precision.widen(v(*kv_head(*at[:-2]), j, at[-1])), axis=j),
-        "out",
+    shares = (
+        probs_with_sink(precision, logits, of_scores, arrays["sink"])
+        if variant.sink
+        else probs(precision, logits, of_scores)
     )
-    heads = shape.get("batch", 1) * shape["heads"]
-    arguments = (Argument(q, steady), Argument(k, folded(-2)), Argument(v, folded(-2)), *extra.values())
-    return Program(arguments, (out,), flops=4 * heads * variant.visible_pairs(shape) * shape["head_dim"])
+    j = te.reduce_axis((0, shape["keys"]), "j")
+
+    def weighted(*at: Expr) -> Expr:
+        *sequence, head, query, feature = at
+        element = v.read(tuple(sequence), kv_head(head), j, feature)
+        return te.sum(shares(*sequence, head, query, j) * precision.widen(element), axis=j)
+
+    out = output_stage(precision, {**of_queries, "d": width}, weighted, "out")
+    arguments = (Argument(q, steady), *k.arguments, *v.arguments, *tables.values(), *own.values())
+    pairs = sum(variant.visible_pairs({**shape, "keys": int(length)}) for length in lengths_of(shape))
+    return Program(arguments, (out,), flops=2 * shape["heads"] * pairs * (shape["head_dim"] + width))
 
 
 def _logit(
@@ -200,39 +253,19 @@ def _logit(
     return tirx.if_then_else(te.all(*(mask.keeps(site) for mask in variant.masks)), score, precision.constant(_MASKED))
 
 
-def _probs(precision: Precision, logits: te.Tensor, axes: Axes) -> te.Tensor:
+def probs(precision: Precision, logits: te.Tensor, axes: Axes) -> te.Tensor:
+    """The softmax of the logits over their last axis."""
     stages = softmax_stages(precision, logits, axes)
     return stage(axes, lambda *at: stages.weights(*at) / stages.row_sum(*at[:-1]), "probs")
 
 
-def latent_attention(shape: Shape, precision: Precision) -> Program:
-    """One decoded query of latent attention (MLA).
-
-    q[b, h, latent + rope], kv[b, j, latent + rope] -> out[b, h, latent].
-    All heads share the cached kv; its first `latent_dim` features are also the values.
-    """
-    features = shape["latent_dim"] + shape["rope_dim"]
-    of_queries = {"b": shape["batch"], "h": shape["heads"]}
-    of_scores = {**of_queries, "j": shape["keys"]}
-    q = placeholder({**of_queries, "d": features}, precision.storage, "q")
-    kv = placeholder({"b": shape["batch"], "j": shape["keys"], "d": features}, precision.storage, "kv")
-
-    d = te.reduce_axis((0, features), "d")
-    scores = stage(
-        of_scores,
-        lambda b, h, j: te.sum(precision.widen(q(b, h, d)) * precision.widen(kv(b, j, d)), axis=d),
-        "scores",
-    )
-    scale = precision.constant(1.0 / math.sqrt(features))
-    logits = stage(of_scores, lambda b, h, j: scores(b, h, j) * scale, "logits")
-    probs = _probs(precision, logits, of_scores)
-    j = te.reduce_axis((0, shape["keys"]), "j")
-    out = output_stage(
-        precision,
-        {**of_queries, "d": shape["latent_dim"]},
-        lambda b, h, c: te.sum(probs(b, h, j) * precision.widen(kv(b, j, c)), axis=j),
-        "out",
-    )
-    pairs = shape["batch"] * shape["heads"] * shape["keys"]
-    flops = 2 * pairs * (features + shape["latent_dim"])
-    return Program((Argument(q, steady), Argument(kv, folded(-2))), (out,), flops)
+def probs_with_sink(precision: Precision, logits: te.Tensor, axes: Axes, sink: te.Tensor) -> te.Tensor:
+    """The same of [..., head, query, key], where each head has a further score sink[head], whose share is dropped."""
+    rows = dict(list(axes.items())[:-1])
+    j, k = (te.reduce_axis((0, axes["j"]), "j") for _ in range(2))
+    largest = stage(rows, lambda *at: te.max(logits(*at, j), axis=j), "largest")
+    row_max = stage(rows, lambda *at: te.max(largest(*at), precision.widen(sink(at[-2]))), "row_max")
+    weights = stage(axes, lambda *at: te.exp(logits(*at) - row_max(*at[:-1])), "weights")
+    row_sum = stage(rows, lambda *at: te.sum(weights(*at, k), axis=k), "row_sum")
+    total = stage(rows, lambda *at: row_sum(*at) + te.exp(precision.widen(sink(at[-2])) - row_max(*at)), "total")
+    return stage(axes, lambda *at: weights(*at) / total(*at[:-1]), "probs")

@@ -6,6 +6,7 @@ up to that dtype's own rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -107,3 +108,15 @@ def class_indices(classes: int) -> Draw:
         return rng.integers(0, classes, extents, dtype=np.int64)
 
     return draw
+
+
+def ancestors(rng: Generator, extents: Extents, kind: str) -> Values:
+    """Masks of random trees of tokens, [..., token, token]: a token sees itself and those on its way from the root."""
+    *batch, count, _ = extents
+    mask = np.zeros((math.prod(batch), count, count), np.bool_)
+    for tree in mask:
+        for token in range(count):
+            if token > 0:
+                tree[token] = tree[rng.integers(token)]
+            tree[token, token] = True
+    return mask.reshape(extents)

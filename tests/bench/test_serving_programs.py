@@ -1,0 +1,215 @@
+"""Programs of servers, and plain products: through LLVM, unfused, each computes its definition in float64 NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.bench.test_programs import agrees, as_float64, attend, run
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.programs import attention, caches
+from tvm_cascade.bench.programs.caches import lengths_of, pages_of
+from tvm_cascade.bench.workload import Workload
+
+Array = NDArray[Any]
+Answer = Callable[[Workload, list[Array]], Array]
+"""From the workload and its inputs to the output."""
+
+
+def one_by_one(job: Workload, q: Array, sequences: Iterator[tuple[Array, Array]], **options: Any) -> Array:
+    """Each sequence on its own, its keys and values [kv_head, position, feature] repeated for the heads of a group."""
+    out = []
+    for number, (k, v) in enumerate(sequences):
+        group = q.shape[1] // k.shape[0]
+        queries, keys = q.shape[2], k.shape[1]
+        given = {name: option(number, queries, keys) for name, option in options.items()}
+        out.append(attend(q[number], np.repeat(k, group, 0), np.repeat(v, group, 0), **given))
+    return np.stack(out)
+
+
+def distance(queries: int, keys: int) -> Array:
+    """How far a key is before the last one that a query sees."""
+    return np.arange(queries)[:, None] + keys - queries - np.arange(keys)
+
+
+def causal(_number: int, queries: int, keys: int) -> Array:
+    return distance(queries, keys) >= 0
+
+
+def plain(
+    job: Workload, arrays: list[Array], kept: Callable[[int, int, int], Array] = causal, cap: Any = None
+) -> Array:
+    q, k, v, *_ = arrays
+    options: dict[str, Any] = {"kept": kept}
+    if cap is not None:
+        options["cap"] = lambda *_: cap
+    return one_by_one(job, q, zip(k, v, strict=True), **options)
+
+
+def unmasked(job: Workload, arrays: list[Array]) -> Array:
+    return plain(job, arrays, lambda _number, queries, keys: np.ones((queries, keys), bool))
+
+
+def tree(job: Workload, arrays: list[Array], flipped: bool = False) -> Array:
+    def kept(number: int, queries: int, keys: int) -> Array:
+        draft = arrays[3][number].astype(bool)
+        return np.hstack([np.ones((queries, keys - queries), bool), draft.T if flipped else draft])
+
+    return plain(job, arrays, kept)
+
+
+def alibi(job: Workload, arrays: list[Array], sign: float = -1.0) -> Array:
+    q, k, v, slopes = arrays
+    bias = lambda _number, queries, keys: sign * slopes[:, None, None] * distance(queries, keys)  # noqa: E731
+    return one_by_one(job, q, zip(k, v, strict=True), bias=bias, kept=causal)
+
+
+def window(job: Workload, arrays: list[Array], wider: int = 0) -> Array:
+    def kept(_number: int, queries: int, keys: int) -> Array:
+        found = distance(queries, keys)
+        return (found >= 0) & (found < job.shape["window"] + wider)
+
+    return plain(job, arrays, kept)
+
+
+def sink(job: Workload, arrays: list[Array], scale: float = 1.0) -> Array:
+    """A further key of the sink's score, whose value is zero."""
+    q, k, v, score = arrays
+    group, out = q.shape[1] // k.shape[1], np.empty_like(q)
+    for b, h in np.ndindex(*q.shape[:2]):
+        scores = q[b, h] @ k[b, h // group].T / np.sqrt(q.shape[-1])
+        scores = np.where(distance(*scores.shape) >= 0, scores, -np.inf)
+        weights, own = np.exp(scores), scale * np.exp(score[h])
+        out[b, h] = weights @ v[b, h // group] / (weights.sum(-1, keepdims=True) + own)
+    return out
+
+
+def cut(job: Workload, arrays: list[Array], longer: int = 0) -> Array:
+    q, k, v, lengths = arrays
+    ends = (lengths + longer).astype(int)
+    sequences = ((k[b, :, :end], v[b, :, :end]) for b, end in enumerate(ends))
+    return one_by_one(job, q, sequences, kept=causal)
+
+
+def gathered(pages: Array, table: Array, length: int) -> Array:
+    """The positions of one sequence, outermost."""
+    return np.concatenate(pages[table.astype(int)])[:length]
+
+
+def paged(job: Workload, arrays: list[Array], first: int = 0) -> Array:
+    q, k, v, table, lengths = arrays
+    sequences = (
+        tuple(np.moveaxis(gathered(x, np.roll(row, first), int(length)), 0, 1) for x in (k, v))
+        for row, length in zip(table, lengths, strict=True)
+    )
+    return one_by_one(job, q, sequences, kept=causal)  # type: ignore[arg-type]
+
+
+def prefixed(job: Workload, arrays: list[Array], keep: bool = True) -> Array:
+    q, k_prefix, k, v_prefix, v = arrays
+    join = (lambda shared, own: np.concatenate([shared, own], axis=1)) if keep else (lambda shared, own: own)
+    return one_by_one(job, q, ((join(k_prefix, x), join(v_prefix, y)) for x, y in zip(k, v, strict=True)))
+
+
+def paged_latent(job: Workload, arrays: list[Array], shorter: int = 0) -> Array:
+    q, pages, table, lengths = arrays
+    out = []
+    for row, length, query in zip(table, lengths, q, strict=True):
+        kv = gathered(pages, row, int(length) - shorter)
+        out.append(attend(query, kv, kv[:, : job.shape["latent_dim"]]))
+    return np.stack(out)
+
+
+def product(job: Workload, arrays: list[Array], turned: str = "", bias: float = 1.0) -> Array:
+    a, b, *_ = arrays
+    a, b = (np.swapaxes(x, -1, -2) if name in turned else x for x, name in ((a, "a"), (b, "b")))
+    if len(arrays) == 2:
+        return a @ b
+    x = a @ b + bias * arrays[2]
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def without_last(definition: Answer) -> Answer:
+    return lambda job, arrays: definition(job, [arrays[0][..., :-1], arrays[1][..., :-1, :], *arrays[2:]])
+
+
+# Name: (definition, a near miss that the tolerance must tell from it).
+DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
+    "decode": (unmasked, lambda job, x: unmasked(job, [x[0], x[1][:, :, 1:], x[2][:, :, 1:]])),
+    "decode_draft": (plain, unmasked),
+    "decode_tree": (tree, partial(tree, flipped=True)),
+    "decode_alibi": (alibi, partial(alibi, sign=1.0)),
+    "decode_softcap": (partial(plain, cap=50.0), partial(plain, cap=5.0)),
+    "decode_window": (window, partial(window, wider=1)),
+    "decode_sink": (sink, partial(sink, scale=0.0)),
+    "decode_float8": (unmasked, lambda job, x: unmasked(job, [x[0], x[1], x[2][:, ::-1]])),
+    "decode_lengths": (cut, partial(cut, longer=-1)),
+    "decode_paged": (paged, partial(paged, first=1)),
+    "decode_prefix": (prefixed, partial(prefixed, keep=False)),
+    "mla_paged": (paged_latent, partial(paged_latent, shorter=1)),
+    "mla_prefill": (plain, unmasked),
+    "product": (product, without_last(product)),
+    "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
+    "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),
+    "product_batched": (product, without_last(product)),
+    "product_gelu": (product, partial(product, bias=0.0)),
+    "product_float8": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
+    "product_float32": (product, without_last(product)),
+}
+
+
+def test_every_program_of_servers_has_a_definition() -> None:
+    assert set(DEFINITIONS) == set(workloads.names(source=workloads.SERVING))
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_program_computes_its_definition(name: str) -> None:
+    job = workloads.get(name).cpu
+    if "float8" not in name:  # TVM's LLVM path rounds sums of float8 products to float16
+        job = job.with_dtype("float32")  # whose tolerance tells every near miss
+    arrays = job.inputs(np.random.default_rng(7))
+    definition, near_miss = DEFINITIONS[name]
+    (found,) = run(job, arrays)
+    assert agrees(job, found, definition(job, as_float64(arrays)))
+    assert not agrees(job, found, near_miss(job, as_float64(arrays)))
+
+
+def test_lengths_go_from_the_shortest_to_the_longest_and_pages_hold_them() -> None:
+    job = workloads.get("decode_paged")
+    lengths = lengths_of(job.shape)
+    assert (lengths.min(), lengths.max(), len(lengths)) == (100, 8000, 64)
+    assert not (np.sort(lengths) == lengths).all()
+    table, drawn = (argument.values(np.random.default_rng(0), "normal") for argument in job.program.arguments[-2:])
+    assert np.array_equal(drawn, lengths)
+    counts = pages_of(job.shape)
+    assert (counts * 16 >= lengths).all() and (counts * 16 - lengths < 16).all()
+    taken = np.concatenate([row[:count] for row, count in zip(table, counts, strict=True)])
+    assert np.array_equal(np.sort(taken), np.arange(counts.sum())), "each page of the pool belongs to one sequence"
+    assert int(job.program.arguments[1].tensor.shape[0]) == counts.sum()
+
+
+@pytest.mark.parametrize("page", [1, 64, 256])
+def test_pages_of_any_size_hold_the_same_sequences(page: int) -> None:
+    job = workloads.get("decode_paged").cpu.with_shape(page=page, queries=4)
+    arrays = job.inputs(np.random.default_rng(7))
+    assert agrees(job, run(job, arrays)[0], paged(job, as_float64(arrays)))
+
+
+def test_work_and_traffic_are_those_of_the_lengths() -> None:
+    job = workloads.get("decode_paged")
+    positions = int(lengths_of(job.shape).sum())
+    assert job.flops() == 4 * 64 * 128 * positions
+    traffic = 2 * 2 * 8 * 128 * 16 * int(pages_of(job.shape).sum()) + 2 * 2 * 64 * 64 * 128 + 4 * 64 * (500 + 1)
+    assert job.bytes() == traffic
+
+
+def test_a_cache_of_narrow_floats_leaves_the_query_wide() -> None:
+    builder = attention.attention(attention.VARIANTS["full"], cached="float8_e4m3fn", cache=caches.PAGED)
+    job = workloads.get("decode_paged").cpu
+    dtypes = [str(x.tensor.dtype) for x in builder(job.shape, job.precision).arguments]
+    assert dtypes == ["bfloat16", "float8_e4m3fn", "float8_e4m3fn", "int32", "int32"]
