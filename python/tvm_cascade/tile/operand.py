@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.tile.pages import NoPages, Pages, read_pages
 from tvm_cascade.tile.reshape import taken_apart
 
 STEP_BYTES = 32
@@ -76,13 +78,15 @@ class Operand:
     buffer : the tensor.
     shape : of the tensor, or of a view of it; the last dimension is contiguous.
     indices : where it is accessed, in the frame's variables and the column's own.
-    row : the dimension that the tile's rows run along.
+    row : the dimension that the tile's rows run along; that of the slots where a table finds their pages.
+    pages : where rows are; None where they follow one another.
     """
 
     buffer: tirx.Var
     shape: tuple[ir.Expr, ...]
     indices: tuple[ir.Expr, ...]
     row: int
+    pages: Pages | None = None
 
     @property
     def dtype(self) -> str:
@@ -102,7 +106,8 @@ class Operand:
     @property
     def fixed(self) -> tuple[int, ...]:
         """The dimensions that a tile does not run along."""
-        return tuple(d for d in range(len(self.indices) - 1) if d != self.row)
+        along = (self.row,) if self.pages is None else (self.row, self.pages.dimension)
+        return tuple(d for d in range(len(self.indices) - 1) if d not in along)
 
     def __str__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
@@ -122,16 +127,28 @@ def read_operand(load: ir.TensorLoad, row: Line, column: Line) -> Operand:
         shape, indices = taken_apart(shape, indices, var, extent)
     if not runs_along(indices[-1], column[0]):
         raise Unfit(f"{text}: the last dimension does not run along {column[0].name}")
-    rows = [d for d, index in enumerate(indices[:-1]) if uses(index, [row[0]])]
-    if len(rows) != 1 or not runs_along(indices[rows[0]], row[0]):
-        raise Unfit(f"{text}: no one dimension runs along {row[0].name}")
+    dimension, pages = _rows_of(text, indices[:-1], row[0])
     if any(uses(index, [column[0]]) for index in indices[:-1]):
         raise Unfit(f"{text}: a second dimension runs along {column[0].name}")
     if not isinstance(shape[-1], prim.IntImm):
         raise Unfit(f"{text}: the contiguous dimension has a symbolic extent")
     if len(indices) > 5:
         raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
-    return Operand(load.source, shape, indices, rows[0])
+    return Operand(load.source, shape, indices, dimension, pages)
+
+
+def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages | None]:
+    """The dimension that runs along a variable, and the pages that it is in where a table finds them."""
+    try:
+        paged = read_pages(indices, row)
+    except NoPages as why:
+        raise Unfit(f"{text}: {why}") from why
+    if paged is not None:
+        return paged
+    rows = [d for d, index in enumerate(indices) if uses(index, [row])]
+    if len(rows) != 1 or not runs_along(indices[rows[0]], row):
+        raise Unfit(f"{text}: no one dimension runs along {row.name}")
+    return rows[0], None
 
 
 def runs_along(index: ir.Expr, var: tirx.Var) -> bool:

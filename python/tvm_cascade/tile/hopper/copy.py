@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from tvm import ir, tirx
@@ -23,7 +24,7 @@ class TensorMap:
     Parameters
     ----------
     buffer : the tensor in the kernel's own parameters.
-    rows : of a box.
+    rows : of a tile; of a box too, except where rows are in pages: then as many as those have in common with tiles.
     columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
     """
 
@@ -36,7 +37,8 @@ class TensorMap:
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
         box = [self.per_box] + [1] * (rank - 1)
-        box[rank - 1 - operand.row] = rows
+        self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
+        box[rank - 1 - operand.row] = self.box_rows
         self.map = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
         T.evaluate(
             T.tensormap_encode_tiled(
@@ -80,9 +82,15 @@ class TensorMap:
 
         The barrier counts the bytes.
         """
-        instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         for box in range(self.boxes):
-            ptx(instruction, target(box), T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
+            self.load_box(target(box), box, first, fixed, barrier)
+
+    def load_box(
+        self, target: ir.Expr, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr
+    ) -> None:
+        """Copy one box, from row `first` on."""
+        instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 
     def store(self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
         """Copy every box from `source(box)` to rows [row, row + rows); rows outside of the tensor are left out."""
@@ -90,11 +98,12 @@ class TensorMap:
         for box in range(self.boxes):
             ptx(instruction, T.address_of(self.map), *self._coordinates(box, row, fixed), source(box))
 
-    def _coordinates(self, box: int, first: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
-        column, row = tirx.const(box * self.per_box, "int32"), first
+    def _coordinates(self, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
+        start = box * self.per_box
+        column, row = tirx.const(start, "int32") if isinstance(start, int) else start, first
         if self.along_rows:
             column, row = first + column, tirx.const(0, "int32")
         places = [column]
         for dimension in reversed(range(self.rank - 1)):
-            places.append(row if dimension == self.operand.row else fixed[dimension])
+            places.append(fixed.get(dimension, row))
         return [T.cast(place, "int32") for place in places]

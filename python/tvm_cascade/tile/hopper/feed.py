@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir
+from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import named
+from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.paged import PagedProducer, target_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,22 @@ class Feed:
                 return tiles.ptr_to([ring.stage, box, 0, 0])
 
             copies.load(target, at, dict(places), self.full.pointer(ring.stage))
+
+    def copy_paged(
+        self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PagedProducer, lane: ir.Expr
+    ) -> None:
+        """As `copy`, by all lanes of a warp, which share out the boxes of operands in pages."""
+        self.empty.wait(ring.stage, ring.parity)
+        with when(lane == 0):
+            self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))
+        T.evaluate(T.cuda.warp_sync())
+        for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
+            target, barrier, own = target_of(tiles, ring.stage), self.full.pointer(ring.stage), pages.of(copies)
+            if own is not None:
+                own.load(copies, target, at, places, barrier)
+                continue
+            with when(lane == 0):
+                copies.load(target, at, dict(places), barrier)
 
 
 @dataclass(frozen=True)

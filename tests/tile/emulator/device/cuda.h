@@ -57,6 +57,7 @@ Index3 block_index();
 uint32_t shared_address(const void* pointer);
 uint64_t shuffle(uint64_t bits, int from_lane, const char* name);
 bool any(bool vote);
+void warp_sync();
 int lane();
 void sync_block();
 inline uint32_t cluster = 1;  // blocks of each
@@ -113,6 +114,7 @@ T __shfl_xor_sync(unsigned, T value, int distance, int) {
   return exchanged(value, ptx::lane() ^ distance, "shfl.sync.bfly");
 }
 
+inline void __syncwarp() { ptx::warp_sync(); }
 inline int __any_sync(unsigned, int vote) { return ptx::any(vote != 0); }
 
 // CUDA's minimum and maximum of floats leave a NaN out.

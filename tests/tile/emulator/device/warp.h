@@ -66,6 +66,8 @@ bool any(bool vote) {
   return std::any_of(votes, votes + kWarp, [](uint64_t v) { return v != 0; });
 }
 
+void warp_sync() { meet("bar.warp.sync"); }
+
 uint32_t elect_sync(uint32_t mask) {
   if (mask != 0xffffffff) fault("elect.sync of the lanes %x alone", mask);
   meet("elect.sync");

@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import branches, kernel_extent, named, ptx, when
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
+from tvm_cascade.tile.hopper.paged import Numbers, PagedProducer
+from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.scheduler import Scheduler
@@ -128,8 +131,7 @@ class StreamKernel:
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
                 ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
-                with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-                    self._produce()
+                self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
                 self._consume()
@@ -138,6 +140,39 @@ class StreamKernel:
         Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(self._each_work)
 
     def _produce(self) -> None:
+        paged = PagedProducer([self.right, *self.values], self.threads.lane)
+        with when(self.threads.warp == 0):
+            if paged.found:
+                self._produce_paged(paged)
+                return
+            with when(T.cuda.elect_sync()):
+                self._produce_rows()
+
+    def _produce_paged(self, paged: PagedProducer) -> None:
+        """All lanes of a warp issue copies, of the pages whose numbers each has read."""
+        feeds, lane, columns = self.feeds, self.threads.lane, self.config.columns
+        ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
+        with self._each_work() as work:
+            number, live = self._numbers(work), partial(self._live_pages, work)
+            with when(lane == 0):
+                feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
+            left.advance()
+            paged.look_up((work.tiles.end - 1) * columns, live, number)
+            with T.serial(work.tiles.end - work.tiles.first) as step:
+                row = bind("first_position", (work.tiles.end - 1 - step) * columns)
+                for feed in (feeds.right, *([feeds.value] if self.values else [])):
+                    feed.copy_paged(ring, row, self._fixed(feed, work), paged, lane)
+                ring.advance()
+                paged.look_up(tirx.max(row - columns, 0), live, number)
+
+    def _numbers(self, work: Work) -> Numbers:
+        return lambda pages, index: self.tiling.placed(pages.number, {**work.batch, pages.page: index})
+
+    def _live_pages(self, work: Work, size: int) -> TileRange:
+        """The pages of the cascade axis that hold a live position of the block's rows."""
+        return self.tiling.visited(work.batch, work.first_row, self.config.rows, size)
+
+    def _produce_rows(self) -> None:
         feeds = self.feeds
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()

@@ -34,11 +34,10 @@ class Tiling:
         """The kernel's own parameter for a tensor of the program."""
         return next(own for param, own in self.buffers.items() if param.same_as(tensor))
 
-    def tile_count(self) -> ir.Expr:
-        """Tiles of the cascade axis."""
-        return kernel_extent(
-            (self.stream.extent(self.stream.position) + (self.config.columns - 1)) // self.config.columns
-        )
+    def tile_count(self, columns: int | None = None) -> ir.Expr:
+        """Tiles of the cascade axis; `columns`: of so many positions."""
+        columns = columns or self.config.columns
+        return kernel_extent((self.stream.extent(self.stream.position) + (columns - 1)) // columns)
 
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
@@ -48,11 +47,14 @@ class Tiling:
         """The places of the dimensions that a tile of an operand does not run along."""
         return {d: self.placed(operand.indices[d], batch) for d in operand.fixed}
 
-    def visited(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int) -> TileRange:
-        """The tiles that hold a live position of some rows."""
+    def visited(
+        self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int, columns: int | None = None
+    ) -> TileRange:
+        """The tiles that hold a live position of some rows; `columns`: of so many positions."""
+        columns = columns or self.config.columns
         slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
         rows = Rows(self.stream.row, first_row, count)
-        return live_tiles(slacks, self.stream.position, rows, self.config.columns, self.tile_count())
+        return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
 
     def work(self, item: Item) -> Work:
         """The tile of rows that an item of the scheduler is."""

@@ -1,0 +1,129 @@
+"""Attention over keys and values in pages, which a table of each sequence finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from tvm import ir, te, tirx
+
+Read = Callable[..., ir.Expr]
+"""(tensor, page, slot, head, feature, 0 of keys or 1 of values) -> an element."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of pages: the shape of a tensor of them, and where an element is."""
+
+    shape: Callable[[int, int, int, int], tuple[int, ...]]
+    read: Read
+    together: bool = False
+
+
+LAYOUTS = {
+    "slots": Layout(lambda p, s, h, d: (p, s, h, d), lambda t, p, s, h, f, kv: t[p, s, h, f]),
+    "heads": Layout(lambda p, s, h, d: (p, h, s, d), lambda t, p, s, h, f, kv: t[p, h, s, f]),
+    "together": Layout(lambda p, s, h, d: (p, 2, s, h, d), lambda t, p, s, h, f, kv: t[p, kv, s, h, f], True),
+}
+
+
+@dataclass(frozen=True)
+class Paged:
+    """The extents of an attention over pages.
+
+    Attributes
+    ----------
+    layout : of `LAYOUTS`.
+    size : slots of a page.
+    flat : the table is one row of numbers, and `starts` says where each sequence's begin.
+    causal : the last query stands at the last key of its sequence.
+    """
+
+    layout: str = "slots"
+    size: int = 16
+    flat: bool = False
+    causal: bool = False
+    batch: int = 2
+    heads: int = 2
+    kv_heads: int = 1
+    queries: int = 70
+    keys: int = 200
+    depth: int = 64
+    spare: int = 3
+    dtype: str = "float16"
+
+    @property
+    def table_width(self) -> int:
+        """Pages of the longest sequence."""
+        return -(-self.keys // self.size)
+
+    @property
+    def pages(self) -> int:
+        """Pages in memory."""
+        return self.batch * self.table_width + self.spare
+
+    def func(self) -> tirx.PrimFunc:
+        """q, k and v or both in one, table, starts where it is flat, lengths -> out[b, h, i, d]."""
+        layout, at = LAYOUTS[self.layout], (self.batch, self.heads, self.queries)
+        shape = layout.shape(self.pages, self.size, self.kv_heads, self.depth)
+        q = te.placeholder((*at, self.depth), self.dtype, "q")
+        k = te.placeholder(shape, self.dtype, "kv" if layout.together else "k")
+        v = k if layout.together else te.placeholder(shape, self.dtype, "v")
+        total = self.batch * self.table_width
+        table = te.placeholder((total,) if self.flat else (self.batch, self.table_width), "int32", "table")
+        starts = te.placeholder((self.batch + 1,), "int32", "starts")
+        lengths = te.placeholder((self.batch,), "int32", "lengths")
+        group = self.heads // self.kv_heads
+
+        def element(tensor: te.Tensor, b: ir.Expr, h: ir.Expr, j: ir.Expr, f: ir.Expr, kv: int) -> ir.Expr:
+            page = table[starts[b] + j // self.size] if self.flat else table[b, j // self.size]
+            return layout.read(tensor, page, j % self.size, h // group, f, kv).astype("float32")
+
+        def kept(b: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            return j <= lengths[b] - self.queries + i if self.causal else j < lengths[b]
+
+        out = attention_of(
+            (*at, self.keys, self.depth),
+            lambda b, h, i, j, f: q[b, h, i, f].astype("float32") * element(k, b, h, j, f, 0),
+            lambda b, h, i, j: kept(b, i, j),
+            lambda b, h, j, f: element(v, b, h, j, f, 1),
+            self.dtype,
+        )
+        tensors = [q, k, *([] if layout.together else [v]), table, *([starts] if self.flat else []), lengths, out]
+        return te.create_prim_func(tensors)
+
+    def inputs(self, lengths: list[int], tail: int | None = None, seed: int = 0) -> list[np.ndarray]:
+        """Arguments; of the table past a sequence's last page `tail`, or where that is None any page."""
+        rng, layout = np.random.default_rng(seed), LAYOUTS[self.layout]
+        shape = layout.shape(self.pages, self.size, self.kv_heads, self.depth)
+        count = 1 if layout.together else 2
+        q = rng.standard_normal((self.batch, self.heads, self.queries, self.depth)).astype(self.dtype)
+        caches = [rng.standard_normal(shape).astype(self.dtype) for _ in range(count)]
+        table = rng.integers(0, self.pages, (self.batch, self.table_width), "int32")
+        for row, length in zip(table, lengths, strict=True):
+            if tail is not None:
+                row[-(-length // self.size) :] = tail
+        starts = np.arange(self.batch + 1, dtype="int32") * self.table_width
+        flat = [table.reshape(-1), starts] if self.flat else [table]
+        return [q, *caches, *flat, np.array(lengths, "int32")]
+
+
+def attention_of(extents: tuple[int, int, int, int, int], term: Read, kept: Read, value: Read, dtype: str) -> te.Tensor:
+    """Softmax attention of terms of scores, over the keys that are kept, of values."""
+    b, h, i, j, f = extents
+    axes, d = [te.reduce_axis((0, j), f"j{n}") for n in range(3)], te.reduce_axis((0, f), "d")
+    scores = te.compute((b, h, i, j), lambda *at: te.sum(term(*at, d), axis=d), "scores")
+    lowest = tirx.const(-np.inf, "float32")
+    logits = te.compute(
+        (b, h, i, j), lambda *at: tirx.if_then_else(kept(*at), scores(*at) * (f**-0.5), lowest), "logits"
+    )
+    top = te.compute((b, h, i), lambda *at: te.max(logits(*at, axes[0]), axis=axes[0]), "top")
+    weights = te.compute((b, h, i, j), lambda *at: te.exp(logits(*at) - top(*at[:-1])), "weights")
+    total = te.compute((b, h, i), lambda *at: te.sum(weights(*at, axes[1]), axis=axes[1]), "total")
+    wide = te.compute(
+        (b, h, i, f),
+        lambda b, h, i, f: te.sum(weights(b, h, i, axes[2]) * value(b, h, axes[2], f), axis=axes[2]),
+        "wide",
+    )
+    return te.compute((b, h, i, f), lambda *at: (wide(*at) / total(*at[:-1])).astype(dtype), "out")
