@@ -7,6 +7,7 @@ from typing import Any
 import tvm
 from tvm.tirx import compilation_pipeline
 
+from tvm_cascade.tile.dependent import is_dependent, with_dependence
 from tvm_cascade.tile.literals import exact_literals
 
 MIXED = "tvm_cascade"
@@ -25,12 +26,11 @@ def _mixed() -> tuple[Any, Any, Any]:
 
     @tvm.transform.module_pass(opt_level=0, name="tvm_cascade.MixedPipeline")
     def lower(mod: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        scheduled = {g: f for g, f in mod.functions.items() if f.attrs is not None and f.attrs.get("s_tir", False)}
-        kernels = {g: f for g, f in mod.functions.items() if g not in scheduled}
         lowered = tvm.IRModule({}, attrs=mod.attrs)
-        for functions, pipeline in ((scheduled, s_tir), (kernels, tirx)):
-            if functions:
-                lowered.update(pipeline(tvm.IRModule(functions, attrs=mod.attrs)))
+        for name, func in mod.functions.items():
+            pipeline = s_tir if func.attrs is not None and func.attrs.get("s_tir", False) else tirx
+            alone = pipeline(tvm.IRModule({name: func}, attrs=mod.attrs))
+            lowered.update(with_dependence(func, alone) if is_dependent(func) else alone)
         return lowered
 
     def finish_exactly() -> tvm.transform.Pass:
