@@ -9,6 +9,20 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import ptx, put, registers, when
 
+_BYTES = 8
+"""Of a barrier."""
+
+
+def fence_barriers() -> None:
+    """Makes barriers that a thread has initialised known to the other blocks of its cluster."""
+    ptx("fence.mbarrier_init.release.cluster")
+
+
+def cluster_sync() -> None:
+    """Waits for all threads of the cluster."""
+    ptx("barrier.cluster.arrive.release.aligned")
+    ptx("barrier.cluster.wait.acquire.aligned")
+
 
 class Barriers:
     """`count` barriers, each of which completes a phase after `arrivals` arrivals and the bytes that were announced."""
@@ -33,6 +47,17 @@ class Barriers:
     def arrive(self, stage: ir.Expr | int) -> None:
         """Arrive."""
         ptx("mbarrier.arrive.shared.b64", self.pointer(stage), T.uint32(1))
+
+    def of_block(self, block: ir.Expr) -> ir.Expr:
+        """The address of the first barrier in another block of the cluster."""
+        mapped = registers("barriers_of_block", 1, "uint32")
+        own = T.cuda.cvta_generic_to_shared(self.pointer(0))
+        ptx("mapa.shared::cluster.u32", mapped[0], own, T.cast(block, "uint32"))
+        return mapped[0]
+
+    def arrive_at(self, first: ir.Expr, stage: ir.Expr) -> None:
+        """Arrives at a stage's barrier in the block whose first one has that address."""
+        ptx("mbarrier.arrive.shared::cluster.b64", first + T.cast(stage, "uint32") * T.uint32(_BYTES), T.uint32(1))
 
     def wait(self, stage: ir.Expr | int, parity: ir.Expr | int) -> None:
         """Wait until the phase of this parity has completed."""

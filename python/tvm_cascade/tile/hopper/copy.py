@@ -92,6 +92,30 @@ class TensorMap:
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 
+    def load_at(
+        self, target: Any, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr,
+        blocks: int | None = None,
+    ) -> None:  # fmt: skip
+        """Copy every box of the tile that starts at a row and a column, to `target(box)`.
+
+        Parameters
+        ----------
+        blocks : of the cluster that get the same at the same place of their shared memory, as bits; its own by default.
+        """
+        instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        masks = [] if blocks is None else [T.uint16(blocks)]
+        for box in range(self.boxes):
+            places = self._places(row, column + box * self.per_box, fixed)
+            ptx(f"{instruction}{'.multicast::cluster' if masks else ''}", target(box), T.address_of(self.map), *places,
+                barrier, *masks)  # fmt: skip
+
+    def store_at(self, source: Any, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
+        """Copy every box from `source(box)` to a row and a column; what is outside of the tensor is left out."""
+        instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
+        for box in range(self.boxes):
+            places = self._places(row, column + box * self.per_box, fixed)
+            ptx(instruction, T.address_of(self.map), *places, source(box))
+
     def store(self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
         """Copy every box from `source(box)` to rows [row, row + rows); rows outside of the tensor are left out."""
         instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
@@ -103,6 +127,9 @@ class TensorMap:
         column, row = tirx.const(start, "int32") if isinstance(start, int) else start, first
         if self.along_rows:
             column, row = first + column, tirx.const(0, "int32")
+        return self._places(row, column, fixed)
+
+    def _places(self, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
         places = [column]
         for dimension in reversed(range(self.rank - 1)):
             places.append(fixed.get(dimension, row))

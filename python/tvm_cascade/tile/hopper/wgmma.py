@@ -77,13 +77,13 @@ def wait(pending: int) -> None:
 
 def multiply_shared(
     accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
-    left_offset: ir.Expr, right_offset: ir.Expr,
+    left_offset: ir.Expr, right_offset: ir.Expr, add: bool = False,
 ) -> None:  # fmt: skip
-    """accumulator = left @ rightᵀ, both in shared memory; the last step is zero past the depth."""
+    """accumulator = left @ rightᵀ, both in shared memory, or is added to; the last step is zero past the depth."""
     for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
         ptx(
             _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
-            left.at(step, left_offset), right.at(step, right_offset), step != 0, 1, 1,
+            left.at(step, left_offset), right.at(step, right_offset), add or step != 0, 1, 1,
             *_orders(dtypes[0], left, right),
         )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""The product skeleton: matrix products on tensor cores, with maps of their elements as epilogue."""

@@ -1,0 +1,70 @@
+"""The consumer warp groups of the product skeleton: sums of products of tiles, one stage after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, registers
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
+
+
+class Consumer:
+    """Emits one consumer warp group.
+
+    Attributes
+    ----------
+    index : its number among the consumers.
+    sums : registers of its accumulators, one array for 64 rows.
+    """
+
+    def __init__(self, feed: ProductFeed, threads: Threads, epilogue: Epilogue) -> None:
+        self.feed, self.threads, self.epilogue, self.config = feed, threads, epilogue, feed.config
+        self.index = bind("consumer", threads.group - 1)
+        parts = self.config.own_rows // GROUP_ROWS
+        self.sums = [registers(f"sums_{part}", self.config.columns // 2) for part in range(parts)]
+        self.left = feed.left.matrix(self.index * self.config.own_rows)
+        self.right = feed.right.matrix()
+        self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
+        feed.address_blocks(threads)
+
+    def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
+        """Emits the loop over the block's tiles."""
+        with each_tile() as tile:
+            self._sum()
+            self.epilogue.emit(tile, self.sums, self.index, self.threads)
+        self.epilogue.drain(self.threads)
+
+    def _sum(self) -> None:
+        """The sums of a tile; a stage is released once the products after those that read it are under way."""
+        self._step(first=True)
+        with T.serial(self.feed.steps - 1):
+            self._step(first=False)
+            wgmma.wait(1)
+            self._release()
+        wgmma.wait(0)
+        self._release()
+
+    def _step(self, first: bool) -> None:
+        feed = self.feed
+        feed.full.wait(self.ring.stage, self.ring.parity)
+        wgmma.fence()
+        for part, sums in enumerate(self.sums):
+            wgmma.multiply_shared(
+                sums, self.config.columns, self.left, self.right, feed.left.depth, feed.shape.dtypes,
+                feed.left.offset(self.ring.stage, part), feed.right.offset(self.ring.stage), add=not first,
+            )  # fmt: skip
+        wgmma.commit()
+        self.ring.advance()
+
+    def _release(self) -> None:
+        self.feed.release(self.read.stage, self.threads)
+        self.read.advance()
+

@@ -1,0 +1,175 @@
+"""The epilogue of a product kernel: maps of the sums, and stores, box by box while earlier boxes are on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, TilePrinter, placed
+from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
+from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
+from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.transform.printer import cast
+
+_STORED = 8
+"""The first named barrier of the consumers' stores."""
+
+_CHUNK = 16
+"""Bytes that are swizzled together."""
+
+
+class Epilogue:
+    """Emits the epilogue of a consumer."""
+
+    def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
+        self.shape, self.config, self.buffers = shape, config, buffers
+        self.copies = {
+            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_COLUMNS)
+            for buffer, operand in shape.tiled.items()
+        }
+
+    def _own(self, tensor: tirx.Var) -> Any:
+        return next(own for param, own in self.buffers.items() if param.same_as(tensor))
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory for boxes that are on their way, [consumer, box, row, column]."""
+        if self.copies:
+            shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_COLUMNS)
+            self.staging = pool.alloc(shape, "uint16", align=1024)
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that a consumer stores of a tile."""
+        return len(self.copies) * self.config.own_rows // GROUP_ROWS * -(-self.config.columns // BOX_COLUMNS)
+
+    def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+        """Stores every output.
+
+        Parameters
+        ----------
+        sums : registers of 64 rows each.
+        index : of the consumer.
+        """
+        self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
+        lane = threads.lane
+        self.lane_column = bind("lane_column", lane % 4 * 2)
+        for part, registers_of in enumerate(sums):
+            self.sums = registers_of
+            self.first_row = bind("first_own_row", tile.first_row + index * self.config.own_rows + part * GROUP_ROWS)
+            upper = bind("row", self.first_row + threads.warp * 16 + lane // 4)
+            self.rows = (upper, upper + 8)
+            self.inside = tuple(bind("inside_row", self._within(row, self.shape.left.line.extent)) for row in self.rows)
+            for output in self.shape.outputs:
+                if output.buffer in self.copies:
+                    self._store_tile(output)
+                else:
+                    self._store_elements(output)
+
+    def drain(self, threads: Threads) -> None:
+        """Waits for outstanding copies before the block ends."""
+        with when(threads.leads):
+            ptx("cp.async.bulk.wait_group", 0)
+
+    @staticmethod
+    def _within(place: ir.Expr, extent: Any) -> ir.Expr:
+        """A place, or the last one where it is past the end: what is computed there is not stored."""
+        return tirx.min(place, kernel_extent(extent) - 1)
+
+    def _value(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
+        """What is stored at a row and a column, from a register of the sums."""
+        fold = self.shape.fold
+        component = fold.components[0]
+        sum_of = self.shape.lift.xreplace({self.shape.product: component.symbol})
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            member = member_at(self.shape.group, load)
+            if member is None:
+                return load
+            expression = fold.finish[member.result].xreplace({component.symbol: sum_of})
+            symbols: dict[sp.Symbol, ir.Expr] = {component.symbol: self.sums[index]}
+            return cast(TilePrinter(symbols, DTYPE, {})(expression), dtype_of(load))
+
+        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
+
+    def _column(self, column: ir.Expr) -> ir.Expr:
+        extent = self.shape.right.line.extent
+        whole = isinstance(extent, int) and extent % self.config.columns == 0
+        return column if whole else self._within(column, extent)
+
+    def _places(self, row: ir.Expr, column: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+        left, right = self.shape.left.line, self.shape.right.line
+        return {**self.tile.batch, **left.places(row), **right.places(column)}
+
+    def _store_elements(self, output: Output) -> None:
+        """Every thread stores its own elements."""
+        own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
+        for r in ROWS:
+            inside = self.rows[r] < kernel_extent(self.shape.left.line.extent)
+            with when(inside), T.unroll(self.config.columns // 8) as j:
+                for e in NEIGHBOURS:
+                    column = self.tile.first_column + j * 8 + self.lane_column + e
+                    places = self._places(self.rows[r], column)
+                    indices = [placed(i, places, self.buffers) for i in output.indices]
+                    with when(column < columns):
+                        T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
+
+    def _store_tile(self, output: Output) -> None:
+        """Through shared memory: matrices of 8×8 from the registers, then a bulk copy of each box."""
+        copies, config = self.copies[output.buffer], self.config
+        fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
+        barrier = T.cast(_STORED + self.index, "uint32")
+        words = registers("stored", 4, "uint32")
+        row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
+        for box in range(-(-config.columns // BOX_COLUMNS)):
+            slot = self._free_slot(barrier)
+            for step in range(min(BOX_COLUMNS, config.columns - box * BOX_COLUMNS) // 8 + 1 >> 1):
+                self._pack(output, words, box * BOX_COLUMNS + step * 16)
+                chunk = (step * 2 + self.threads.lane // 16) ^ (self.threads.lane % 8)
+                target = self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
+                ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
+            ptx("fence.proxy.async.shared::cta")
+            ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+            with when(self.threads.leads):
+                column = self.tile.first_column + box * BOX_COLUMNS
+                source = self.staging.ptr_to([self.index, slot, 0, 0])
+                copies.store_at(lambda _, source=source: source, self.first_row, column, fixed)
+                ptx("cp.async.bulk.commit_group")
+
+    def _free_slot(self, barrier: ir.Expr) -> int:
+        """The next box of shared memory, once the copy from it has read it."""
+        staged, number = self.config.staged, self.stored
+        self.stored += 1
+        in_turn = number >= staged or self.boxes % staged == 0
+        with when(self.threads.leads):
+            ptx("cp.async.bulk.wait_group.read", staged - 1 if in_turn else 0)
+        ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        return number % staged
+
+    def _pack(self, output: Output, words: Any, first: int) -> None:
+        """Sixteen columns of a thread's two rows, as pairs of 16 bits."""
+        kind = MATRIX_DTYPES[dtype_of(output.buffer)].name
+        for q in range(4):
+            column, r = first + q // 2 * 8, q % 2
+            if column < self.config.columns:
+                pair = [self._narrow(output, r, column, e) for e in reversed(NEIGHBOURS)]
+                ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
+
+    def _narrow(self, output: Output, row: int, first: int, e: int) -> ir.Expr:
+        """A stored value in float32: the store itself rounds it."""
+        column = self.tile.first_column + first + self.lane_column + e
+        value = self._value(output, row, column, tirx.const(first // 2 + 2 * row + e, "int32"))
+        return cast(value.value if isinstance(value, ir.prim.Cast) else value, DTYPE)
+
+

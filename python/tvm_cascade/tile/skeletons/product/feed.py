@@ -1,0 +1,84 @@
+"""The feed of a product kernel: a ring of tiles of both operands, shared by the blocks of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.emit import bind, kernel_extent, when
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
+from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.work import Threads
+
+
+class ProductFeed:
+    """Tiles of both operands that are copied, waited for and released together.
+
+    Attributes
+    ----------
+    left, right : the operands.
+    full, empty : a barrier for each stage; a stage is empty when all blocks that it is copied to have read it.
+    """
+
+    def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
+        self.shape, self.config, self.buffers = shape, config, buffers
+
+        def operand(side: Any, length: int, shares: int) -> TileOperand:
+            own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
+            return TileOperand(side, own, length, shares, buffers)
+
+        self.left = operand(shape.left, config.rows, 1)
+        self.right = operand(shape.right, config.columns, config.cluster)
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory of tiles and barriers."""
+        config = self.config
+        self.left.allocate("left_tiles", pool, config.stages)
+        self.right.allocate("right_tiles", pool, config.stages)
+        self.full = Barriers(pool, config.stages, 1)
+        self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
+
+    @property
+    def inner(self) -> ir.Expr:
+        """Tiles along the inner line."""
+        return inner_tiles(self.shape.inner.extent, self.left.depth)
+
+    @property
+    def steps(self) -> ir.Expr:
+        """Tiles of both operands for one tile of the result."""
+        return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
+
+    def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int) -> None:
+        """Issues the copies of a step into the next stage, once that is empty."""
+        places, rest = dict(tile.batch), step // self.inner
+        for var in reversed(self.shape.outer):
+            extent = kernel_extent(self.shape.extent(var))
+            places[var] = bind(var.name, rest % extent)
+            rest = rest // extent
+        deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
+        self.empty.wait(ring.stage, ring.parity)
+        self.full.announce(ring.stage, self.left.bytes + self.right.bytes)
+        barrier = self.full.pointer(ring.stage)
+        self.left.copy(ring.stage, tile.first_row, deep, places, rank, barrier)
+        self.right.copy(ring.stage, tile.first_column, deep, places, rank, barrier)
+        ring.advance()
+
+    def address_blocks(self, threads: Threads) -> None:
+        """Finds the barriers of the blocks of the cluster, one for each of the first warps."""
+        if self.config.cluster > 1:
+            self.peers = self.empty.of_block(tirx.min(threads.warp, self.config.cluster - 1))
+
+    def release(self, stage: ir.Expr, threads: Threads) -> None:
+        """A consumer has read a stage: one thread tells each block that copies to it."""
+        if self.config.cluster == 1:
+            with when(threads.leads):
+                self.empty.arrive(stage)
+            return
+        with when(tirx.And(threads.lane == 0, threads.warp < self.config.cluster)):
+            self.empty.arrive_at(self.peers, stage)

@@ -1,0 +1,111 @@
+"""Emits the product kernel: a producer warp issues bulk tensor copies, consumer warp groups sum products of tiles.
+
+    producer    for tile of the result: for step along k: wait until the stage is empty; copy A; copy B
+    consumer    for tile of the result: for step along k: wait for the stage; sums += A @ Bᵀ
+                                        map; store
+
+Blocks are persistent: copies for the next tile run while one is stored. The blocks of a cluster have tiles in one
+column, of which each copies a part of B for all of them. Source of the schedule: CUTLASS's warp-specialised persistent
+kernels for Hopper (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import branches, named, ptx, when
+from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.work import Threads
+
+
+class ProductKernel:
+    """Emits the kernel of a product."""
+
+    def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
+        self.shape, self.config = shape, config
+        self.buffers: dict[tirx.Var, Any] = {}
+
+    def build(self, name: str) -> tirx.PrimFunc:
+        """The kernel with its launch, over the parameters of the unfused function."""
+        with IRBuilder() as builder, T.prim_func():
+            T.func_name(name)
+            T.func_attr({"global_symbol": name})
+            for param in self.shape.program.params:
+                buffer = T.arg(param.name, T.Buffer(tuple(param.ty.shape), str(param.ty.dtype)))
+                self.buffers[param] = buffer
+            self.feed = ProductFeed(self.shape, self.config, self.buffers)
+            self.epilogue = Epilogue(self.shape, self.config, self.buffers)
+            T.device_entry()
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
+                self._places()
+                self._shared()
+                self._roles()
+        return builder.get()
+
+    def _places(self) -> None:
+        """Blocks, one a multiprocessor, and their threads."""
+        config = self.config
+        self.raster = Raster(self.shape, config)
+        block = named("block", T.cta_id([self.raster.grid]))
+        self.rank: ir.Expr | int = 0
+        if config.cluster > 1:
+            self.rank = named("rank", T.cta_id_in_cluster([config.cluster]))
+        self.threads = Threads(
+            block,
+            named("group", T.warpgroup_id([config.consumers + 1])),
+            named("warp", T.warp_id_in_wg([4])),
+            named("lane", T.lane_id([32])),
+            named("thread", T.thread_id([config.threads])),
+        )
+
+    @contextmanager
+    def _each_tile(self) -> Iterator[Tile]:
+        """What is written within is done for every tile that the block has."""
+        with self.raster.each(self.threads.block, self.rank) as tile:
+            yield tile
+
+    def _shared(self) -> None:
+        pool = T.SMEMPool()
+        self.feed.allocate(pool)
+        self.epilogue.allocate(pool)
+        pool.commit()
+        with when(self.threads.thread == 0):
+            self.feed.full.initialise()
+            self.feed.empty.initialise()
+        ptx("fence.proxy.async.shared::cta")
+        if self.config.cluster > 1:
+            fence_barriers()
+            cluster_sync()
+        else:
+            T.evaluate(T.cuda.cta_sync())
+
+    def _roles(self) -> None:
+        with branches(self.threads.group == 0) as (producer, consumer):
+            with producer:
+                ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
+                with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
+                    self._produce()
+            with consumer:
+                ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
+                Consumer(self.feed, self.threads, self.epilogue).run(self._each_tile)
+        if self.config.cluster > 1:
+            cluster_sync()
+
+    def _produce(self) -> None:
+        for copies in (self.feed.left.copies, self.feed.right.copies, *self.epilogue.copies.values()):
+            copies.prefetch()
+        ring = Ring("produced", self.config.stages, 1)
+        with self._each_tile() as tile, T.serial(self.feed.steps) as step:
+            self.feed.fill(ring, tile, step, self.rank)

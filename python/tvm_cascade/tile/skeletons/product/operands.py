@@ -1,0 +1,90 @@
+"""The operands of a product in shared memory: bulk tensor copies fill the stages of a ring, products read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir, tirx
+
+from tvm_cascade.tile.emit import kernel_extent, named
+from tvm_cascade.tile.fragment import placed
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.skeletons.product.shape import Side
+from tvm_cascade.tile.work import GROUP_ROWS
+
+_UNIT = 16
+"""Bytes that descriptors count in."""
+
+
+class TileOperand:
+    """Tiles of an operand: `length` of its own line, 128 bytes of what is summed over (or as many rows).
+
+    Parameters
+    ----------
+    own : the kernel's parameter for the tensor.
+    shares : blocks of a cluster that copy a part each, for all of them.
+    """
+
+    def __init__(self, side: Side, own: Any, length: int, shares: int, buffers: Mapping[tirx.Var, Any]) -> None:
+        self.side, self.length, self.shares, self.buffers = side, length, shares, buffers
+        self.depth = BOX_BYTES // side.operand.size
+        if side.across:
+            self.copies = TensorMap(side.operand, own, self.depth, length // shares)
+        else:
+            self.copies = TensorMap(side.operand, own, length // shares, self.depth)
+
+    @property
+    def bytes(self) -> int:
+        """Of a tile."""
+        return self.copies.tile_bytes * self.shares
+
+    def allocate(self, name: str, pool: Any, stages: int) -> None:
+        """Shared memory, [stage, box, row, column]."""
+        boxes = self.copies.boxes * (self.shares if self.side.across else 1)
+        rows = self.depth if self.side.across else self.length
+        shape = (stages, boxes, rows, self.copies.per_box)
+        self.tiles = named(name, pool.alloc(shape, self.copies.element, align=1024))
+
+    def copy(
+        self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], rank: ir.Expr | int,
+        barrier: ir.Expr,
+    ) -> None:  # fmt: skip
+        """Issues the copies of a tile, or of this block's share of it.
+
+        Parameters
+        ----------
+        first, deep : where the tile starts, on its own line and on what is summed over.
+        places : of the other variables.
+        rank : of the block in its cluster.
+        """
+        operand, share = self.side.operand, self.length // self.shares
+        fixed = {d: placed(operand.indices[d], places, self.buffers) for d in operand.fixed}
+        own = first + rank * share if self.shares > 1 else first
+        blocks = (1 << self.shares) - 1 if self.shares > 1 else None
+
+        def target(box: int) -> ir.Expr:
+            if self.shares == 1:
+                return self.tiles.ptr_to([stage, box, 0, 0])
+            if self.side.across:
+                return self.tiles.ptr_to([stage, rank * self.copies.boxes + box, 0, 0])
+            return self.tiles.ptr_to([stage, box, rank * share, 0])
+
+        row, column = (deep, own) if self.side.across else (own, deep)
+        self.copies.load_at(target, row, column, fixed, barrier, blocks)
+
+    def matrix(self, first: ir.Expr | int = 0) -> wgmma.SharedMatrix:
+        """The tile from `first` on of its own line, a multiple of 64, as products read it."""
+        at = [0, first // GROUP_ROWS, 0, 0] if self.side.across else [0, 0, first, 0]
+        return wgmma.SharedMatrix(self.tiles.ptr_to(at), self.depth, transposed=self.side.across)
+
+    def offset(self, stage: ir.Expr, further: int = 0) -> ir.Expr:
+        """The offset of a pipeline stage, and of so many multiples of 64 further on, in descriptor units."""
+        own = wgmma.stage_offset(stage, self.bytes)
+        return own if further == 0 else own + tirx.const(further * GROUP_ROWS * BOX_BYTES // _UNIT, "uint64")
+
+
+def inner_tiles(extent: Any, depth: int) -> ir.Expr:
+    """Tiles along what is summed over."""
+    return (kernel_extent(extent) + (depth - 1)) // depth

@@ -1,0 +1,90 @@
+"""The order of the tiles of a result: band by band of rows, down the columns of each, so that tiles that are computed
+together share their operands in the L2 cache.
+
+    band of 2      0 2 4 6
+                   1 3 5 7
+                   8 10 …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.emit import bind, kernel_extent
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of the result.
+
+    Attributes
+    ----------
+    first_row, first_column : of the tile.
+    batch : where it is in the batch.
+    """
+
+    first_row: ir.Expr
+    first_column: ir.Expr
+    batch: dict[tirx.Var, ir.Expr]
+
+
+class Raster:
+    """Assigns tiles to the blocks of a launch; those of a cluster are neighbours in a column."""
+
+    def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
+        self.shape, self.config = shape, config
+        down, across = config.rows * config.cluster, config.columns
+        self.down = (kernel_extent(shape.left.line.extent) + (down - 1)) // down
+        self.across = (kernel_extent(shape.right.line.extent) + (across - 1)) // across
+        self.places = kernel_extent(product(shape.extent(var) for var in shape.batch))
+
+    @property
+    def shares(self) -> ir.Expr:
+        """Shares of work: a tile for each block of a cluster."""
+        return self.down * self.across * self.places
+
+    @property
+    def clusters(self) -> ir.Expr:
+        """Clusters that are launched."""
+        return tirx.min(self.shares, self.config.blocks // self.config.cluster)
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+        return self.clusters * self.config.cluster
+
+    @contextmanager
+    def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
+        """A loop over a block's tiles around the statements of the block.
+
+        Parameters
+        ----------
+        rank : of the block in its cluster.
+        """
+        first = block // self.config.cluster
+        with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
+            share = bind("share", first + turn * self.clusters)
+            yield self._tile(share, rank)
+
+    def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
+        config, per_place = self.config, self.down * self.across
+        index, rest = bind("index", share % per_place), share // per_place
+        band = bind("band", index // (self.across * config.band))
+        height = bind("height", tirx.min(self.down - band * config.band, config.band))
+        inside = bind("inside", index - band * (self.across * config.band))
+        row_tile = (band * config.band + inside % height) * config.cluster + rank
+        batch: dict[tirx.Var, ir.Expr] = {}
+        for var in reversed(self.shape.batch):
+            extent = kernel_extent(self.shape.extent(var))
+            batch[var] = bind(var.name, rest % extent)
+            rest = rest // extent
+        first_row = bind("first_row", row_tile * config.rows)
+        return Tile(first_row, bind("first_column", inside // height * config.columns), batch)

@@ -1,0 +1,54 @@
+"""The product skeleton's table row: matrix products on tensor cores."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.operand import Unfit, check_sums
+from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.product.config import ProductConfig, choose_config
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
+
+
+class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
+    """Products of two matrices and maps of their elements, on tensor cores."""
+
+    name, kind, covers = "product", "tensor-core kernel", "matrix products"
+
+    instructions = Instructions.WGMMA
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for tensor cores."""
+        return "" if options.tensor_cores else "the option tensor_cores is off"
+
+    def read(self, program: Program, group: Group) -> MatrixProduct:
+        """See `read_product`."""
+        return read_product(program, group)
+
+    def plan(self, shape: MatrixProduct) -> MatrixProduct:
+        """The shape itself: a tile is loaded, and nothing is folded but its products."""
+        return shape
+
+    def configure(self, program: MatrixProduct, setting: Setting) -> ProductConfig:
+        """See `choose_config`."""
+        return choose_config(program, setting.gpu)
+
+    def check(self, program: MatrixProduct, config: ProductConfig, setting: Setting) -> None:
+        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
+        if not config.fits(program, setting.gpu):
+            raise Unfit(f"{config} needs more registers or shared memory than there are")
+        for side in () if setting.options.narrow_sums else program.sides:
+            check_sums(side.operand)
+
+    def emit(self, program: MatrixProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
+        """See `ProductKernel`."""
+        return ProductKernel(program, config).build(name)
+
+    def fast_math(self, program: MatrixProduct) -> bool:
+        """Operands are of half width or less."""
+        return True
