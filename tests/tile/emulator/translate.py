@@ -35,6 +35,9 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
     (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
+    (r"fence\.mbarrier_init\.release\.cluster;", ""),
+    (r"barrier\.cluster\.arrive\.release;", ""),
+    (r"barrier\.cluster\.wait\.acquire;", "ptx::cluster_wait();"),
     (r"bar\.sync %0, %1;", "ptx::bar_sync(%0, %1);"),
     (r"bar\.arrive %0, %1;", "ptx::bar_arrive(%0, %1);"),
     (

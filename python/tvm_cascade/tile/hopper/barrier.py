@@ -20,8 +20,8 @@ def fence_barriers() -> None:
 
 def cluster_sync() -> None:
     """Waits for all threads of the cluster."""
-    ptx("barrier.cluster.arrive.release.aligned")
-    ptx("barrier.cluster.wait.acquire.aligned")
+    ptx("barrier.cluster.arrive.release")
+    ptx("barrier.cluster.wait.acquire")
 
 
 class Barriers:

@@ -26,6 +26,19 @@ struct MemoryBarrier {
 inline NamedBarrier named_barriers[16];
 inline std::map<uint32_t, MemoryBarrier> memory_barriers;
 
+struct ClusterBarrier {
+  size_t arrived = 0;
+  int64_t generation = 0;
+  bool complete(int64_t before) {  // threads that have ended are not waited for
+    const auto& fibers = scheduler.fibers;
+    const size_t live = std::count_if(fibers.begin(), fibers.end(), [](const Fiber& fiber) { return !fiber.done; });
+    if (generation == before && arrived == live) arrived = 0, ++generation;
+    return generation > before;
+  }
+};
+
+inline ClusterBarrier cluster_barrier;
+
 inline int64_t arrive_at(uint32_t barrier, uint32_t threads) {
   if (barrier >= 16 || threads % kWarp || !threads) fault("barrier %u of %u threads", barrier, threads);
   NamedBarrier& b = named_barriers[barrier];
@@ -71,6 +84,11 @@ uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote) {
   NamedBarrier& b = named_barriers[barrier];
   scheduler.wait([&b, generation] { return b.generation > generation; }, "bar.red", barrier);
   return b.votes[generation & 1];
+}
+
+void cluster_wait() {
+  ++cluster_barrier.arrived;
+  scheduler.wait([before = cluster_barrier.generation] { return cluster_barrier.complete(before); }, "barrier.cluster");
 }
 
 void sync_block() { bar_sync(0, uint32_t(scheduler.fibers.size())); }

@@ -23,6 +23,7 @@ uint32_t load_global(const void* address);
 // Barriers of threads.
 void bar_sync(uint32_t barrier, uint32_t threads);
 void bar_arrive(uint32_t barrier, uint32_t threads);
+void cluster_wait();
 uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote);
 
 // Barriers in shared memory.

@@ -30,6 +30,7 @@ void reset(uint32_t bytes, int threads) {
   registers_of_warp.assign(threads / kWarp, 0);
   std::fill(std::begin(named_barriers), std::end(named_barriers), NamedBarrier{});
   memory_barriers.clear();
+  cluster_barrier = {};
   bulk_groups.assign(threads, {});
   warp_groups.clear();
   warp_groups.resize(threads / kGroup);

@@ -28,6 +28,7 @@ class ProductConfig:
     consumers : warp groups that compute.
     stages : tiles of both operands in flight.
     cluster : blocks one below the other that share the right operand by multicast.
+    splits : blocks of a cluster that sum a part of k each; they have one tile.
     band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
     staged : boxes of 64 columns of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
@@ -38,6 +39,7 @@ class ProductConfig:
     consumers: int = 2
     stages: int = 4
     cluster: int = 1
+    splits: int = 1
     band: int = 8
     staged: int = 2
     blocks: int = H200.processors
@@ -46,6 +48,21 @@ class ProductConfig:
     def own_rows(self) -> int:
         """Rows of a consumer."""
         return self.rows // self.consumers
+
+    @property
+    def blocks_together(self) -> int:
+        """Blocks of a cluster."""
+        return self.cluster * self.splits
+
+    @property
+    def share(self) -> int:
+        """Columns of a tile that a block stores."""
+        return self.columns // self.splits
+
+    @property
+    def stores_boxes(self) -> bool:
+        """Whether what a block stores is whole boxes of bulk copies, but for the last."""
+        return self.splits == 1 or self.share % BOX_COLUMNS == 0
 
     @property
     def producer_registers(self) -> int:
@@ -64,19 +81,29 @@ class ProductConfig:
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
-        staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled else 0
-        return self.stages * (self.rows + self.columns) * DEPTH_BYTES + staging + 1024
+        staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
+        partial = self.rows * self.columns * 4 if self.splits > 1 else 0
+        return self.stages * (self.rows + self.columns) * DEPTH_BYTES + staging + partial + 1024
 
     def fits(self, shape: MatrixProduct, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are whole boxes."""
         if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > 2 * GROUP_ROWS * 128:
             return False
-        if self.columns % 8 or self.cluster > gpu.largest_cluster:
+        if self.columns % 8 or self.blocks_together > gpu.largest_cluster or self.splits > 1 < self.cluster:
+            return False
+        if self.share % 8 or not (self.splits == 1 or self._has_steps(shape)):
             return False
         shares = self.columns // self.cluster
         if shares % (BOX_COLUMNS if shape.right.across else 8) or (shape.left.across and self.rows % BOX_COLUMNS):
             return False
         return self.shared_bytes(shape) <= gpu.block_shared_bytes
+
+    def _has_steps(self, shape: MatrixProduct) -> bool:
+        """Whether each part of k has a step at least."""
+        extents = [shape.inner.extent, *(shape.extent(var) for var in shape.outer)]
+        depth = DEPTH_BYTES // shape.left.operand.size
+        steps = product([ceil_div(extents[0], depth), *extents[1:]])
+        return isinstance(steps, int) and steps >= self.splits
 
 
 def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, registers
@@ -12,6 +14,7 @@ from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
@@ -25,7 +28,10 @@ class Consumer:
     sums : registers of its accumulators, one array for 64 rows.
     """
 
-    def __init__(self, feed: ProductFeed, threads: Threads, epilogue: Epilogue) -> None:
+    def __init__(
+        self, feed: ProductFeed, threads: Threads, epilogue: Epilogue, partial: PartialSums | None, rank: ir.Expr | int
+    ) -> None:  # fmt: skip
+        self.partial, self.rank = partial, rank
         self.feed, self.threads, self.epilogue, self.config = feed, threads, epilogue, feed.config
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
@@ -39,13 +45,16 @@ class Consumer:
         """Emits the loop over the block's tiles."""
         with each_tile() as tile:
             self._sum()
+            if self.partial is not None:
+                self.partial.exchange(self.sums, self.rank, self.threads)
+                tile = dataclasses.replace(tile, first_column=tile.first_column + self.rank * self.config.share)
             self.epilogue.emit(tile, self.sums, self.index, self.threads)
         self.epilogue.drain(self.threads)
 
     def _sum(self) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
         self._step(first=True)
-        with T.serial(self.feed.steps - 1):
+        with T.serial(self.feed.part(self.rank)[1] - 1):
             self._step(first=False)
             wgmma.wait(1)
             self._release()

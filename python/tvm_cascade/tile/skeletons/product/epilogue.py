@@ -37,6 +37,7 @@ class Epilogue:
         self.copies = {
             buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_COLUMNS)
             for buffer, operand in shape.tiled.items()
+            if config.stores_boxes
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
@@ -51,7 +52,7 @@ class Epilogue:
     @property
     def boxes(self) -> int:
         """Boxes that a consumer stores of a tile."""
-        return len(self.copies) * self.config.own_rows // GROUP_ROWS * -(-self.config.columns // BOX_COLUMNS)
+        return len(self.copies) * self.config.own_rows // GROUP_ROWS * -(-self.config.share // BOX_COLUMNS)
 
     def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
         """Stores every output.
@@ -117,7 +118,7 @@ class Epilogue:
         own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
         for r in ROWS:
             inside = self.rows[r] < kernel_extent(self.shape.left.line.extent)
-            with when(inside), T.unroll(self.config.columns // 8) as j:
+            with when(inside), T.unroll(self.config.share // 8) as j:
                 for e in NEIGHBOURS:
                     column = self.tile.first_column + j * 8 + self.lane_column + e
                     places = self._places(self.rows[r], column)
@@ -132,9 +133,9 @@ class Epilogue:
         barrier = T.cast(_STORED + self.index, "uint32")
         words = registers("stored", 4, "uint32")
         row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
-        for box in range(-(-config.columns // BOX_COLUMNS)):
+        for box in range(-(-config.share // BOX_COLUMNS)):
             slot = self._free_slot(barrier)
-            for step in range(min(BOX_COLUMNS, config.columns - box * BOX_COLUMNS) // 8 + 1 >> 1):
+            for step in range(min(BOX_COLUMNS, config.share - box * BOX_COLUMNS) // 8 + 1 >> 1):
                 self._pack(output, words, box * BOX_COLUMNS + step * 16)
                 chunk = (step * 2 + self.threads.lane // 16) ^ (self.threads.lane % 8)
                 target = self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
@@ -162,7 +163,7 @@ class Epilogue:
         kind = MATRIX_DTYPES[dtype_of(output.buffer)].name
         for q in range(4):
             column, r = first + q // 2 * 8, q % 2
-            if column < self.config.columns:
+            if column < self.config.share:
                 pair = [self._narrow(output, r, column, e) for e in reversed(NEIGHBOURS)]
                 ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
 

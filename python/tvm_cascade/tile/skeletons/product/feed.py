@@ -54,6 +54,18 @@ class ProductFeed:
         """Tiles of both operands for one tile of the result."""
         return self.inner * kernel_extent(product(self.shape.extent(var) for var in self.shape.outer))
 
+    def part(self, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr]:
+        """The first of the steps that a block does, and how many.
+
+        Parameters
+        ----------
+        rank : of the block in its cluster.
+        """
+        if self.config.splits == 1:
+            return tirx.const(0, "int32"), self.steps
+        first = bind("first_step", rank * self.steps // self.config.splits)
+        return first, bind("own_steps", (rank + 1) * self.steps // self.config.splits - first)
+
     def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int) -> None:
         """Issues the copies of a step into the next stage, once that is empty."""
         places, rest = dict(tile.batch), step // self.inner

@@ -25,6 +25,7 @@ from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import Threads
@@ -60,8 +61,8 @@ class ProductKernel:
         self.raster = Raster(self.shape, config)
         block = named("block", T.cta_id([self.raster.grid]))
         self.rank: ir.Expr | int = 0
-        if config.cluster > 1:
-            self.rank = named("rank", T.cta_id_in_cluster([config.cluster]))
+        if config.blocks_together > 1:
+            self.rank = named("rank", T.cta_id_in_cluster([config.blocks_together]))
         self.threads = Threads(
             block,
             named("group", T.warpgroup_id([config.consumers + 1])),
@@ -73,19 +74,21 @@ class ProductKernel:
     @contextmanager
     def _each_tile(self) -> Iterator[Tile]:
         """What is written within is done for every tile that the block has."""
-        with self.raster.each(self.threads.block, self.rank) as tile:
+        neighbour = self.rank if self.config.cluster > 1 else 0
+        with self.raster.each(self.threads.block, neighbour) as tile:
             yield tile
 
     def _shared(self) -> None:
         pool = T.SMEMPool()
         self.feed.allocate(pool)
         self.epilogue.allocate(pool)
+        self.partial = PartialSums(self.config, pool) if self.config.splits > 1 else None
         pool.commit()
         with when(self.threads.thread == 0):
             self.feed.full.initialise()
             self.feed.empty.initialise()
         ptx("fence.proxy.async.shared::cta")
-        if self.config.cluster > 1:
+        if self.config.blocks_together > 1:
             fence_barriers()
             cluster_sync()
         else:
@@ -99,7 +102,7 @@ class ProductKernel:
                     self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
-                Consumer(self.feed, self.threads, self.epilogue).run(self._each_tile)
+                Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
         if self.config.cluster > 1:
             cluster_sync()
 
@@ -107,5 +110,7 @@ class ProductKernel:
         for copies in (self.feed.left.copies, self.feed.right.copies, *self.epilogue.copies.values()):
             copies.prefetch()
         ring = Ring("produced", self.config.stages, 1)
-        with self._each_tile() as tile, T.serial(self.feed.steps) as step:
-            self.feed.fill(ring, tile, step, self.rank)
+        with self._each_tile() as tile:
+            first, count = self.feed.part(self.rank)
+            with T.serial(count) as step:
+                self.feed.fill(ring, tile, first + step, self.rank)

@@ -54,12 +54,12 @@ class Raster:
     @property
     def clusters(self) -> ir.Expr:
         """Clusters that are launched."""
-        return tirx.min(self.shares, self.config.blocks // self.config.cluster)
+        return tirx.min(self.shares, self.config.blocks // self.config.blocks_together)
 
     @property
     def grid(self) -> ir.Expr:
         """Blocks that are launched."""
-        return self.clusters * self.config.cluster
+        return self.clusters * self.config.blocks_together
 
     @contextmanager
     def each(self, block: ir.Expr, rank: ir.Expr | int) -> Iterator[Tile]:
@@ -67,9 +67,9 @@ class Raster:
 
         Parameters
         ----------
-        rank : of the block in its cluster.
+        rank : of the block among those whose tiles are neighbours.
         """
-        first = block // self.config.cluster
+        first = block // self.config.blocks_together
         with T.serial((self.shares - first + (self.clusters - 1)) // self.clusters) as turn:
             share = bind("share", first + turn * self.clusters)
             yield self._tile(share, rank)
