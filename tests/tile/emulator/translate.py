@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-_ASM = re.compile(r"asm volatile\((?P<body>.*?)\);\n", re.DOTALL)
+_ASM = re.compile(r"asm(?: volatile)?\((?P<body>.*?)\);\n", re.DOTALL)
 _LITERAL = re.compile(r'\s*"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'"[=+]?\w"\(([^()]*)\)')
 _KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\) (?P<name>\w+)\(")
@@ -36,7 +36,9 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
-    (r"barrier\.cluster\.arrive\.release;", ""),
+    (r"barrier\.cluster\.arrive\.release;", "ptx::cluster_arrive();"),
+    (r"mapa\.shared::cluster\.u32 %0, %1, %2;", "%0 = ptx::map_to_block(%1, %2);"),
+    (r"mbarrier\.arrive\.shared::cluster\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_at_block(%0, %1);"),
     (r"barrier\.cluster\.wait\.acquire;", "ptx::cluster_wait();"),
     (r"bar\.sync %0, %1;", "ptx::bar_sync(%0, %1);"),
     (r"bar\.arrive %0, %1;", "ptx::bar_arrive(%0, %1);"),
@@ -56,6 +58,11 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "
         rf"\[%0\], \[%1, {_COPY_PLACE}\], \[(?P<barrier>%\d+)\];",
         "ptx::copy_tensor_to_shared(%0, %1, {{{at}}}, {barrier});",
+    ),
+    (
+        r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.multicast::cluster "
+        rf"\[%0\], \[%1, {_COPY_PLACE}\], \[(?P<barrier>%\d+)\], (?P<blocks>%\d+);",
+        "ptx::copy_tensor_to_blocks(%0, %1, {{{at}}}, {barrier}, {blocks});",
     ),
     (
         r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",

@@ -32,7 +32,7 @@ struct ClusterBarrier {
   bool complete(int64_t before) {  // threads that have ended are not waited for
     const auto& fibers = scheduler.fibers;
     const size_t live = std::count_if(fibers.begin(), fibers.end(), [](const Fiber& fiber) { return !fiber.done; });
-    if (generation == before && arrived == live) arrived = 0, ++generation;
+    if (generation == before && arrived >= live) arrived = 0, ++generation;
     return generation > before;
   }
 };
@@ -50,6 +50,18 @@ inline int64_t arrive_at(uint32_t barrier, uint32_t threads) {
     b.votes[++b.generation & 1] = 0;
   }
   return generation;
+}
+
+constexpr uint32_t kInBlock = 0xffffff;  // bits of an address in the cluster's window that are a block's own
+
+// Something with the state of another block of the cluster.
+template <typename F>
+void in_block(uint32_t block, F action) {
+  if (block >= ptx::cluster) fault("block %u of a cluster of %u", block, ptx::cluster);
+  const int own = self().block;
+  scheduler.enter(int(block));
+  action();
+  scheduler.enter(own);
 }
 
 inline MemoryBarrier& memory_barrier(uint32_t address, const char* who) {
@@ -86,12 +98,19 @@ uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote) {
   return b.votes[generation & 1];
 }
 
-void cluster_wait() {
+void cluster_arrive() {
+  self().cluster_generation = cluster_barrier.generation;
   ++cluster_barrier.arrived;
-  scheduler.wait([before = cluster_barrier.generation] { return cluster_barrier.complete(before); }, "barrier.cluster");
 }
 
-void sync_block() { bar_sync(0, uint32_t(scheduler.fibers.size())); }
+void cluster_wait() {
+  const int64_t before = self().cluster_generation;
+  if (before < 0) fault("barrier.cluster.wait without an arrival before");
+  scheduler.wait([before] { return cluster_barrier.complete(before); }, "barrier.cluster");
+  self().cluster_generation = -1;
+}
+
+void sync_block() { bar_sync(0, uint32_t(scheduler.threads)); }
 
 void bar_arrive(uint32_t barrier, uint32_t threads) {
   meet("bar.arrive");
@@ -107,6 +126,11 @@ void mbarrier_init(uint32_t address, uint32_t arrivals) {
 }
 
 void mbarrier_arrive(uint32_t address, uint32_t count) { arrive_at_memory(address, count, 0, "mbarrier.arrive"); }
+
+void mbarrier_arrive_at_block(uint32_t address, uint32_t count) {
+  const uint32_t own = address & kInBlock;
+  in_block(address / (kInBlock + 1), [&] { arrive_at_memory(own, count, 0, "mbarrier.arrive.shared::cluster"); });
+}
 
 void mbarrier_arrive_expect_tx(uint32_t address, uint32_t bytes) {
   arrive_at_memory(address, 1, bytes, "mbarrier.arrive.expect_tx");

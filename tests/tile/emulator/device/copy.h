@@ -78,8 +78,8 @@ inline std::vector<BulkGroups> bulk_groups;
 
 inline void brought(uint32_t barrier, int64_t bytes) {
   MemoryBarrier& b = memory_barrier(barrier, "a copy");
-  b.bytes -= bytes;
-  if (b.bytes < 0) fault("copies of %d bytes more than their barrier expects", int(-b.bytes));
+  b.bytes -= bytes;  // what another block of the cluster copies may come before it is expected
+  if (b.bytes < 0 && !b.missing) fault("copies of %d bytes more than their barrier expects", int(-b.bytes));
   b.advance();
 }
 
@@ -103,6 +103,12 @@ inline void land(const Box& box, uint32_t barrier) {
   brought(barrier, box.bytes());
 }
 
+inline void start_copy(const Box& box, uint32_t barrier, int block) {
+  check_barrier(barrier, "cp.async.bulk.tensor");
+  box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_fill(address, "cp.async.bulk.tensor"); });
+  scheduler.copies.push_back({block, [box, barrier] { land(box, barrier); }});
+}
+
 inline void store(const Box& box) {
   box.each_unit([&](uint32_t address, int64_t row, int64_t column) {
     shared.end_read(address);
@@ -121,10 +127,15 @@ namespace ptx {
 void prefetch_tensormap(const void* map) { map_of(map, "prefetch.tensormap"); }
 
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier) {
-  Box box(map, place, target, "cp.async.bulk.tensor");
-  check_barrier(barrier, "cp.async.bulk.tensor");
-  box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_fill(address, "cp.async.bulk.tensor"); });
-  scheduler.copies.push_back([box, barrier] { land(box, barrier); });
+  start_copy(Box(map, place, target, "cp.async.bulk.tensor"), barrier, self().block);
+}
+
+void copy_tensor_to_blocks(
+    uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier, uint32_t blocks) {
+  if (!blocks || blocks >> cluster) fault("a copy to the blocks %x of a cluster of %u", blocks, cluster);
+  for (uint32_t k = 0; k < cluster; ++k) {
+    if (blocks >> k & 1) in_block(k, [&] { start_copy(Box(map, place, target, "cp.async.bulk.tensor"), barrier, k); });
+  }
 }
 
 void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier) {
@@ -134,7 +145,7 @@ void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_
   }
   check_barrier(barrier, who);
   for (uint32_t k = 0; k < bytes; k += kUnit) shared.start_fill(target + k, who);
-  scheduler.copies.push_back([=] {
+  scheduler.add(scheduler.copies, [=] {
     for (uint32_t k = 0; k < bytes; k += kUnit) shared.end_fill(target + k);
     std::memcpy(shared.at(target, bytes, who), source, bytes);
     brought(barrier, bytes);
@@ -158,7 +169,7 @@ void bulk_wait_group(int pending) {
   auto& committed = bulk_groups[self().index].committed;
   if (int(committed.size()) <= pending) return;
   bool done = false;
-  scheduler.copies.push_back([&] {
+  scheduler.add(scheduler.copies, [&] {
     for (; int(committed.size()) > pending; committed.pop_front()) {
       for (const Box& box : committed.front()) store(box);
     }

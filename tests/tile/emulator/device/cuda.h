@@ -60,6 +60,8 @@ bool any(bool vote);
 void warp_sync();
 int lane();
 void sync_block();
+void cluster_arrive();
+void cluster_wait();
 inline uint32_t cluster = 1;  // blocks of each
 void* mapped(void* own, uint32_t block);
 }  // namespace ptx
@@ -69,8 +71,8 @@ void* mapped(void* own, uint32_t block);
 
 inline void __syncthreads() { ptx::sync_block(); }
 
-inline void __cluster_barrier_arrive() {}
-inline void __cluster_barrier_wait() {}
+inline void __cluster_barrier_arrive() { ptx::cluster_arrive(); }
+inline void __cluster_barrier_wait() { ptx::cluster_wait(); }
 inline void* __cluster_map_shared_rank(void* own, uint32_t block) { return ptx::mapped(own, block); }
 
 inline uint32_t __cvta_generic_to_shared(const void* pointer) { return ptx::shared_address(pointer); }

@@ -1,4 +1,4 @@
-// Threads of a block as fibers on one thread of the host. A fiber that waits says for what; the scheduler lets each
+// Threads of a block, or of the blocks of a cluster, as fibers on one thread of the host. A fiber that waits says for what; the scheduler lets each
 // warp go on as far as it can. Where none can, one of the things that hardware does by itself (a copy, a product) is done: as
 // late as it may be. Where there is nothing to do either, nobody will ever go on, and the block ends in an error.
 //
@@ -40,11 +40,13 @@ template <typename... A>
 }
 
 struct Fiber {
-  int index;
+  int index;      // in its block
+  int block = 0;  // in its cluster
   bool started = false, done = false;
   std::function<bool()> ready = [] { return true; };
   const char* waiting_for = "";
   int64_t which = 0;  // barrier
+  int64_t cluster_generation = -1;  // of the cluster's barrier at the thread's arrival
   std::unique_ptr<char[]> stack{new char[kStack]};
   jmp_buf resume;
   ucontext_t entry;
@@ -53,9 +55,16 @@ struct Fiber {
   int group() const { return index / kGroup; }
 };
 
+struct Event {  // what hardware does by itself
+  int block;    // whose memory it is about
+  std::function<void()> happen;
+};
+
 struct Scheduler {
   std::vector<Fiber> fibers;
-  std::deque<std::function<void()>> copies, products;
+  std::deque<Event> copies, products;
+  std::function<void(int)> enter = [](int) {};  // makes the state of a block of the cluster the current one
+  int threads = 0;                              // of a block
   const std::function<void()>* kernel = nullptr;
   Fiber* current = nullptr;
   jmp_buf home;
@@ -64,7 +73,8 @@ struct Scheduler {
   bool backward = false;
   int64_t turn = 0;  // in which every warp may go on once
 
-  void run(const std::function<void()>& body, int threads);
+  void run(const std::function<void()>& body, int threads, int blocks = 1);
+  void add(std::deque<Event>& queue, std::function<void()> happen) { queue.push_back({current->block, std::move(happen)}); }
   void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
   void yield();  // once every other lane of the warp that can go on has gone on as far as here
 
@@ -123,6 +133,7 @@ inline void Scheduler::yield() {
 // Whether any of its lanes went on.
 inline bool Scheduler::run_warp(int warp) {
   bool any = false;
+  enter(fibers[warp * kWarp].block);
   const int lanes = std::min(kWarp, int(fibers.size()) - warp * kWarp);
   for (bool advanced = true; advanced;) {
     advanced = false;
@@ -142,7 +153,8 @@ inline bool Scheduler::complete_one() {
   if (queue->empty()) return false;
   auto event = std::move(backward ? queue->back() : queue->front());
   backward ? queue->pop_back() : queue->pop_front();
-  event();
+  enter(event.block);
+  event.happen();
   return true;
 }
 
@@ -153,16 +165,19 @@ inline std::string Scheduler::stuck() const {
     std::string now = std::string(fiber.waiting_for) + " " + std::to_string(fiber.which);
     if (fiber.done || now == last) continue;
     last = now;
-    text += "; from thread " + std::to_string(fiber.index) + " on: " + now;
+    text += "; from thread " + std::to_string(fiber.index) + " of block " + std::to_string(fiber.block) + " on: " + now;
   }
   return text;
 }
 
-inline void Scheduler::run(const std::function<void()>& body, int threads) {
+inline void Scheduler::run(const std::function<void()>& body, int of_block, int blocks) {
   kernel = &body;
-  if (int(fibers.size()) != threads) fibers = std::vector<Fiber>(threads);  // stacks serve one block after the other
-  for (int k = 0; k < threads; ++k) {
-    fibers[k].index = k;
+  threads = of_block;
+  const int all = threads * blocks;
+  if (int(fibers.size()) != all) fibers = std::vector<Fiber>(all);  // stacks serve one cluster after the other
+  for (int k = 0; k < all; ++k) {
+    fibers[k].index = k % threads;
+    fibers[k].block = k / threads;
     fibers[k].started = fibers[k].done = false;
     fibers[k].ready = [] { return true; };
     fibers[k].waiting_for = "";
@@ -174,7 +189,7 @@ inline void Scheduler::run(const std::function<void()>& body, int threads) {
       bool advanced = false;
       all_done = true;
       ++turn;
-      const int warps = (threads + kWarp - 1) / kWarp;
+      const int warps = (all + kWarp - 1) / kWarp;
       for (int k = 0; k < warps; ++k) {
         advanced = run_warp(backward ? warps - 1 - k : k) || advanced;
         if (!error.empty()) return;

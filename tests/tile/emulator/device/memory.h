@@ -35,6 +35,12 @@ struct SharedMemory {
     written.assign(threads, {});
   }
 
+  void swap(SharedMemory& other, uint32_t bytes) {
+    std::swap(size, other.size);
+    std::swap_ranges(units, units + (bytes + kUnit - 1) / kUnit, other.units);
+    std::swap(written, other.written);
+  }
+
   unsigned char* at(uint32_t address, uint32_t bytes, const char* who) {
     if (address < kBase || address + bytes > kBase + size) {
       fault("%s: %u bytes at shared address %d of %u", who, bytes, int(address) - int(kBase), size);

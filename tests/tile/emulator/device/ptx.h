@@ -23,18 +23,25 @@ uint32_t load_global(const void* address);
 // Barriers of threads.
 void bar_sync(uint32_t barrier, uint32_t threads);
 void bar_arrive(uint32_t barrier, uint32_t threads);
-void cluster_wait();
 uint32_t bar_red_popc(uint32_t barrier, uint32_t threads, uint32_t vote);
+
+// Of the cluster.
+void cluster_arrive();
+void cluster_wait();
+inline uint32_t map_to_block(uint32_t address, uint32_t block) { return block << 24 | address; }
 
 // Barriers in shared memory.
 void mbarrier_init(uint32_t address, uint32_t arrivals);
 void mbarrier_arrive(uint32_t address, uint32_t count);
+void mbarrier_arrive_at_block(uint32_t address, uint32_t count);
 void mbarrier_arrive_expect_tx(uint32_t address, uint32_t bytes);
 void mbarrier_wait(uint32_t address, int parity);
 
 // Bulk copies. `rank` coordinates, the innermost dimension's first.
 void prefetch_tensormap(const void* map);
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier);
+void copy_tensor_to_blocks(
+    uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier, uint32_t blocks);
 void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier);
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source);
 void bulk_commit_group();

@@ -1,7 +1,6 @@
 // What a host program asks of the runtime of CUDA: to make tensor maps, and to launch kernels. A launch runs the blocks
-// one after the other, in either order; those of a cluster twice, so that the last time each has what the others left in
-// its shared memory: that shows where a state goes, and not whether its reader waits. What goes wrong is kept for the
-// caller, and nothing runs after it.
+// one after the other, in either order, and those of a cluster together. What goes wrong is kept for the caller, and
+// nothing runs after it.
 #include "copy.h"
 #include "wgmma.h"
 
@@ -12,7 +11,42 @@ using namespace emulator;
 namespace {
 
 std::string failure;
-std::vector<std::vector<unsigned char>> in_memory_of;  // what blocks of the cluster leave to each
+
+// What a block has of its own, while another of its cluster is the current one.
+struct Block {
+  std::vector<unsigned char> memory;
+  SharedMemory shared;
+  std::vector<Warp> warps;
+  std::vector<int> registers_of_warp;
+  NamedBarrier named_barriers[16];
+  std::map<uint32_t, MemoryBarrier> memory_barriers;
+  std::vector<BulkGroups> bulk_groups;
+  std::vector<WarpGroup> warp_groups;
+};
+
+std::vector<std::unique_ptr<Block>> blocks_of_cluster;
+int current = 0;
+int64_t first_block = 0;
+
+// Exchanges the current state with that which is kept for a block.
+void exchange(Block& kept, uint32_t bytes) {
+  std::swap_ranges(_ptr, _ptr + bytes, kept.memory.begin());
+  shared.swap(kept.shared, bytes);
+  std::swap(warps, kept.warps);
+  std::swap(registers_of_warp, kept.registers_of_warp);
+  std::swap(named_barriers, kept.named_barriers);
+  std::swap(memory_barriers, kept.memory_barriers);
+  std::swap(bulk_groups, kept.bulk_groups);
+  std::swap(warp_groups, kept.warp_groups);
+}
+
+void enter(int block, uint32_t bytes) {
+  if (block == current) return;
+  exchange(*blocks_of_cluster[current], bytes);
+  exchange(*blocks_of_cluster[block], bytes);
+  current = block;
+  ptx::block = {unsigned(first_block + block), 0, 0};
+}
 
 template <typename F>
 void kept(F action) {
@@ -30,7 +64,6 @@ void reset(uint32_t bytes, int threads) {
   registers_of_warp.assign(threads / kWarp, 0);
   std::fill(std::begin(named_barriers), std::end(named_barriers), NamedBarrier{});
   memory_barriers.clear();
-  cluster_barrier = {};
   bulk_groups.assign(threads, {});
   warp_groups.clear();
   warp_groups.resize(threads / kGroup);
@@ -45,16 +78,27 @@ void check_end() {
   }
 }
 
-// The blocks of one cluster, one after the other, each with what others have left in its shared memory.
+// The blocks of one cluster.
 void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t bytes, int threads) {
-  for (uint32_t turn = 0; turn < ptx::cluster; ++turn) {
-    const uint32_t k = scheduler.backward ? ptx::cluster - 1 - turn : turn;
-    ptx::block = {unsigned(start + k), 0, 0};
+  first_block = start;
+  current = 0;
+  ptx::block = {unsigned(start), 0, 0};
+  blocks_of_cluster.clear();
+  for (uint32_t k = 0; k < ptx::cluster; ++k) {
+    blocks_of_cluster.push_back(std::make_unique<Block>());
+    blocks_of_cluster[k]->memory.resize(bytes);
+  }
+  scheduler.enter = [bytes](int block) { enter(block, bytes); };
+  cluster_barrier = {};
+  for (uint32_t k = 0; k < ptx::cluster; ++k) {
+    scheduler.enter(int(k));
     reset(bytes, threads);
-    std::memcpy(_ptr, in_memory_of[k].data(), bytes);
-    scheduler.error.clear();
-    scheduler.run(kernel, threads);
-    if (!scheduler.error.empty()) throw Fault("block " + std::to_string(start + k) + ", " + scheduler.error);
+  }
+  scheduler.error.clear();
+  scheduler.run(kernel, threads, int(ptx::cluster));
+  if (!scheduler.error.empty()) throw Fault("block " + std::to_string(start + current) + ", " + scheduler.error);
+  for (uint32_t k = 0; k < ptx::cluster; ++k) {
+    scheduler.enter(int(k));
     check_end();
   }
 }
@@ -95,9 +139,7 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
     if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));
     for (int64_t first = 0; first < blocks; first += ptx::cluster) {
       const int64_t start = scheduler.backward ? blocks - ptx::cluster - first : first;
-      in_memory_of.assign(ptx::cluster, std::vector<unsigned char>(bytes, 0xff));
       run_blocks(kernel, start, bytes, threads);
-      if (ptx::cluster > 1) run_blocks(kernel, start, bytes, threads);  // now what the others left is there
     }
   });
   return 0;
@@ -105,7 +147,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
 
 void* ptx::mapped(void* own, uint32_t block) {
   if (block >= cluster) fault("block %u of a cluster of %u", block, cluster);
-  return in_memory_of[block].data() + (static_cast<unsigned char*>(own) - _ptr);
+  if (int(block) == current) return own;
+  return blocks_of_cluster[block]->memory.data() + (static_cast<unsigned char*>(own) - _ptr);
 }
 
 EXPORTED const char* emulator_failure() { return failure.c_str(); }

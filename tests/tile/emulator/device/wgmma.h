@@ -248,7 +248,7 @@ void wgmma_wait_group(int pending) {
   if (group.waiting++ == 0) group.until = until;
   if (group.until != until) fault("wgmma: the threads of a warp group wait for different products");
   if (group.waiting == kGroup) {
-    scheduler.products.push_back([&group] {
+    scheduler.add(scheduler.products, [&group] {
       for (; group.first < group.until; ++group.first) {
         perform(group, group.started.front());
         group.started.pop_front();
