@@ -76,4 +76,3 @@ class Consumer:
     def _release(self) -> None:
         self.feed.release(self.read.stage, self.threads)
         self.read.advance()
-

@@ -172,5 +172,3 @@ class Epilogue:
         column = self.tile.first_column + first + self.lane_column + e
         value = self._value(output, row, column, tirx.const(first // 2 + 2 * row + e, "int32"))
         return cast(value.value if isinstance(value, ir.prim.Cast) else value, DTYPE)
-
-

@@ -1,6 +1,6 @@
 """Lines: variables that a tile runs along as one, where the tensors have them in neighbouring dimensions.
 
-    t[b, s, k] of [B, S, K], along b and s   ->   t[l, k] of [B·S, K], along l = b·S + s
+t[b, s, k] of [B, S, K], along b and s   ->   t[l, k] of [B·S, K], along l = b·S + s
 """
 
 from __future__ import annotations

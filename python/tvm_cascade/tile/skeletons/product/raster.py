@@ -1,9 +1,10 @@
-"""The order of the tiles of a result: band by band of rows, down the columns of each, so that tiles that are computed
-together share their operands in the L2 cache.
+"""The order of the tiles of a result: band by band of rows, column by column in each.
 
     band of 2      0 2 4 6
                    1 3 5 7
                    8 10 …
+
+Tiles that are computed together then share their operands in the L2 cache.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Raster:
 
     @property
     def clusters(self) -> ir.Expr:
-        """Clusters that are launched."""
+        """Clusters that are launched: as many as there are shares where their blocks exchange partial sums."""
+        if self.config.splits > 1:
+            return self.shares
         return tirx.min(self.shares, self.config.blocks // self.config.blocks_together)
 
     @property

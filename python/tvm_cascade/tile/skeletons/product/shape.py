@@ -18,7 +18,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import AtomTable
-from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.extent import Extent, extent_of, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
@@ -120,7 +120,7 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     views = [View(tuple(load.source.ty.shape), tuple(load.indices)) for load in (left, right)]
     lines = [_line(view, variables, group) for view, variables in zip(views, own, strict=True)]
     inner = _inner(views, [load.source.name for load in (left, right)], group)
-    sides = [_side(load, view, line, inner) for load, view, line in zip((left, right), views, lines, strict=True)]
+    sides = _side(left, views[0], lines[0], inner), _side(right, views[1], lines[1], inner)
     check_partners(sides[0].operand, sides[1].operand)
     packed = [*lines[0].parts, *lines[1].parts, *inner.parts]
     rest = [v for v in group.frame.extents if not any(v.same_as(p) for p in packed)]
@@ -162,9 +162,7 @@ def _ordered(
     return one, other
 
 
-def _own(
-    one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], group: Group
-) -> list[tirx.Var]:
+def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], group: Group) -> list[tirx.Var]:
     """The variables that one operand has and the other has not; those of one value only where there are no others."""
     alone = [v for v in spatial if _uses(one, v) and not _uses(other, v)]
     long = [v for v in alone if more_than_one(lookup(group.frame.extents, v))]
@@ -210,6 +208,8 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
     deep = None if found is None else found.dimension(inner.var)
     if found is None or rows is None or deep is None:
         raise Unfit(f"{load}: no one dimension runs along {line.var.name}")
+    if not same_extent(extent_of(found.shape[deep]), inner.extent):
+        raise Unfit(f"{load}: {inner.var.name} runs over a part of the dimension alone")
     last = len(found.indices) - 1
     if last not in (rows, deep):
         raise Unfit(f"{load}: the last dimension runs along neither {line.var.name} nor {inner.var.name}")
@@ -232,7 +232,12 @@ def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     if view is None or len(view.indices) > _DIMENSIONS or view.dimension(columns.var) != len(view.indices) - 1:
         return None
     row, width = view.dimension(rows.var), view.shape[-1]
-    if row is None or not isinstance(width, ir.prim.IntImm) or not is_copied(output.buffer, int(width)):
+    if row is None or not same_extent(extent_of(view.shape[row]), rows.extent):
+        return None
+    if (
+        not same_extent(extent_of(width), columns.extent)
+        or not isinstance(width, ir.prim.IntImm)
+        or not is_copied(output.buffer, int(width))
+    ):
         return None
     return Operand(output.buffer, view.shape, view.indices, row)
-

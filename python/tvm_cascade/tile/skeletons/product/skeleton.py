@@ -6,9 +6,10 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.operand import Unfit, check_sums
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, check_sums
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.config import ProductConfig, choose_config
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
@@ -50,5 +51,5 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
         return ProductKernel(program, config).build(name)
 
     def fast_math(self, program: MatrixProduct) -> bool:
-        """Operands are of half width or less."""
-        return True
+        """Whether every output is of half width or less."""
+        return all(dtype_of(output.buffer) in MATRIX_DTYPES for output in program.outputs)
