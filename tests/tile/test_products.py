@@ -1,0 +1,224 @@
+"""Matrix products on tensor cores: every layout, ragged extents, splits and epilogues, against the float64 oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tvm import ir, te, tirx
+
+import tvm_cascade
+from tvm_cascade.analysis.extract import lone_reductions
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
+
+from .emulator.run import Array, compiler, emulate
+from .product_programs import Product, inputs_of
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+SMALL = ProductConfig(columns=64, stages=2, blocks=2)
+"""Several tiles for each block, and more steps along k than stages."""
+
+CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
+SPLIT = ProductConfig(columns=64, stages=2, splits=2)
+
+
+def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None, narrow_sums: bool = False) -> Kernel:
+    """The kernel of a function that is one product."""
+    program = read_program(func)
+    (group,) = lone_reductions(program)
+    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
+    return build_kernel(ProductSkeleton(), program, group, "main", setting, config)
+
+
+def assert_right(
+    func: tirx.PrimFunc,
+    config: ProductConfig | None = None,
+    *,
+    length: int,
+    inputs: list[Array] | None = None,
+    kernel: Kernel | None = None,
+) -> None:
+    """The kernel's outputs are as near to the oracle's as tolerance.py asks."""
+    given = inputs_of(func) if inputs is None else inputs
+    outputs = emulate((kernel or kernel_of(func, config)).func, given)
+    exact, usual = evaluate(func, given), evaluate(func, given, rounding=True)
+    for got, (name, expected) in zip(outputs, exact.items(), strict=True):
+        found = check(got, expected, usual[name], length=length, dtype=str(got.dtype))
+        assert found.ok, f"{name}: {found.message}"
+
+
+RAGGED = Product(m=200, n=136, k=200)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
+@pytest.mark.parametrize("a_across", [False, True], ids=["mk", "km"])
+@pytest.mark.parametrize("b_across", [False, True], ids=["nk", "kn"])
+def test_layouts(a_across: bool, b_across: bool, config: ProductConfig) -> None:
+    assert_right(replace(RAGGED, a_across=a_across, b_across=b_across).build(), config, length=200)
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["large", "zeros", "special"])
+def test_data_that_products_are_sensitive_to(kind: str) -> None:
+    """Zeros that fill tiles up must not meet infinities: what is outside is zero in both operands."""
+    func = replace(RAGGED, dtypes=("float16", "float16"), out="float32").build()
+    assert_right(func, SMALL, length=200, inputs=inputs_of(func, kind))
+
+
+@emulated
+def test_batches_in_several_dimensions() -> None:
+    assert_right(Product(m=70, n=40, k=72, batch=(2, 3)).build(), SMALL, length=72)
+
+
+@emulated
+def test_sums_of_half_precision_are_taken_in_float32() -> None:
+    func = Product(m=70, n=40, k=136, dtypes=("float16", "float16"), sums="float16", out="float16").build()
+    assert_right(func, SMALL, length=136)
+
+
+@emulated
+@pytest.mark.parametrize("dtypes", [("float8_e4m3fn", "float8_e4m3fn"), ("float8_e4m3fn", "float8_e5m2")])
+def test_float8_where_narrow_sums_are_allowed(dtypes: tuple[str, str]) -> None:
+    """Few products, so that what the tensor cores keep of their sums is within what rounding the output costs."""
+    func = Product(m=70, n=40, k=64, dtypes=dtypes).build()
+    assert_right(func, length=64, kernel=kernel_of(func, SMALL, narrow_sums=True))
+    with pytest.raises(Unfit, match="about twelve bits of sums of float8_e4m3fn"):
+        kernel_of(func, SMALL)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SPLIT], ids=["alone", "split"])
+def test_bias_activation_and_residual(config: ProductConfig) -> None:
+    bias, rest = te.placeholder((136,), "bfloat16", name="bias"), te.placeholder((200, 136), "bfloat16", name="rest")
+
+    def mapped(value: ir.Expr, at: object) -> ir.Expr:
+        i, j = at  # type: ignore[misc]
+        active = tirx.max(value + bias[j].astype("float32"), tirx.const(0, "float32"))
+        return active * tirx.const(0.5, "float32") + rest[i, j].astype("float32")
+
+    assert_right(RAGGED.build(mapped, [bias, rest]), config, length=200)
+
+
+@emulated
+def test_two_outputs_of_one_product() -> None:
+    a, b = te.placeholder((70, 72), "float16", name="a"), te.placeholder((64, 72), "float16", name="b")
+    d = te.reduce_axis((0, 72), "d")
+    wide = te.compute((70, 64), lambda i, j: te.sum(a[i, d].astype("float32") * b[j, d].astype("float32"), axis=d))
+    narrow = te.compute((70, 64), lambda i, j: wide[i, j].astype("float16"), name="narrow")
+    square = te.compute((70, 64), lambda i, j: wide[i, j] * wide[i, j], name="square")
+    func = te.create_prim_func([a, b, narrow, square])
+    given = inputs_of(te.create_prim_func([a, b, narrow]))
+    assert_right(func, SMALL, length=72, inputs=given)
+
+
+@emulated
+def test_rows_of_two_variables_are_one_line() -> None:
+    """A projection of tokens in a batch: a tile of rows runs on from one sequence into the next."""
+    x, w = te.placeholder((3, 50, 72), "bfloat16", name="x"), te.placeholder((40, 72), "bfloat16", name="w")
+    d = te.reduce_axis((0, 72), "d")
+    product = te.compute(
+        (3, 50, 40), lambda s, i, j: te.sum(x[s, i, d].astype("float32") * w[j, d].astype("float32"), axis=d)
+    )
+    out = te.compute(product.shape, lambda *at: product(*at).astype("bfloat16"), name="out")
+    func = te.create_prim_func([x, w, out])
+    kernel = kernel_of(func, SMALL)
+    assert len(kernel.program.left.line.parts) == 2 and not kernel.program.batch
+    assert_right(func, length=72, kernel=kernel)
+
+
+@emulated
+def test_heads_that_leave_apart() -> None:
+    """Columns of two variables, which the output has in dimensions that are no neighbours."""
+    x, w = te.placeholder((70, 72), "bfloat16", name="x"), te.placeholder((72, 2, 24), "bfloat16", name="w")
+    d = te.reduce_axis((0, 72), "d")
+    product = te.compute(
+        (2, 70, 24), lambda h, i, f: te.sum(x[i, d].astype("float32") * w[d, h, f].astype("float32"), axis=d)
+    )
+    out = te.compute(product.shape, lambda *at: product(*at).astype("bfloat16"), name="out")
+    func = te.create_prim_func([x, w, out])
+    assert len(kernel_of(func, SMALL).program.right.line.parts) == 2
+    assert_right(func, SMALL, length=72)
+
+
+@emulated
+def test_sums_over_two_variables() -> None:
+    x, w = te.placeholder((70, 3, 40), "bfloat16", name="x"), te.placeholder((3, 40, 48), "bfloat16", name="w")
+    h, d = te.reduce_axis((0, 3), "h"), te.reduce_axis((0, 40), "d")
+    product = te.compute(
+        (70, 48), lambda i, j: te.sum(x[i, h, d].astype("float32") * w[h, d, j].astype("float32"), axis=[h, d])
+    )
+    out = te.compute(product.shape, lambda *at: product(*at).astype("bfloat16"), name="out")
+    assert_right(te.create_prim_func([x, w, out]), SMALL, length=120)
+
+
+@emulated
+def test_sums_over_variables_that_are_no_neighbours() -> None:
+    x, w = te.placeholder((3, 70, 40), "bfloat16", name="x"), te.placeholder((3, 40, 48), "bfloat16", name="w")
+    h, d = te.reduce_axis((0, 3), "h"), te.reduce_axis((0, 40), "d")
+    product = te.compute(
+        (70, 48), lambda i, j: te.sum(x[h, i, d].astype("float32") * w[h, d, j].astype("float32"), axis=[h, d])
+    )
+    out = te.compute(product.shape, lambda *at: product(*at).astype("bfloat16"), name="out")
+    func = te.create_prim_func([x, w, out])
+    assert [v.name for v in kernel_of(func, SMALL).program.outer] == ["h"]
+    assert_right(func, SMALL, length=120)
+
+
+@emulated
+def test_rows_known_at_launch_alone() -> None:
+    func = Product(m=te.var("m", "int32"), n=72, k=136).build()
+    known = Product(m=150, n=72, k=136).build()
+    assert_right(known, length=136, kernel=kernel_of(func, SMALL), inputs=inputs_of(func, m=150))
+
+
+@emulated
+@pytest.mark.parametrize(("m", "n"), [(1, 8), (3, 100), (64, 24)])
+def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
+    assert_right(Product(m=m, n=n, k=264, out="float32").build(), length=264)
+
+
+def test_what_has_no_product_shape() -> None:
+    """Each reason names the tensors of the program."""
+    cases: dict[str, tirx.PrimFunc] = {
+        "rows of 100 bytes are no multiple of 16": Product(m=64, n=64, k=50).build(),
+        "a and product is float64|summed in float64": Product(m=64, n=64, k=64, sums="float64").build(),
+        "float32 is none of": Product(m=64, n=64, k=64, dtypes=("float32", "float32")).build(),
+        "b.* is float16, a.* is bfloat16": Product(m=64, n=64, k=64, dtypes=("bfloat16", "float16")).build(),
+    }
+    for reason, func in cases.items():
+        with pytest.raises(Unfit, match=reason):
+            kernel_of(func)
+    with pytest.raises(Unfit, match="the tensor cores multiply float8_e4m3fn where d is contiguous"):
+        kernel_of(Product(m=64, n=64, k=64, dtypes=("float8_e4m3fn",) * 2, a_across=True).build(), narrow_sums=True)
+
+
+def test_a_product_is_compiled_for_tensor_cores() -> None:
+    func = Product(m=256, n=256, k=256).build()
+    told = tvm_cascade.explain(func, target=TARGET).functions[0].lowering
+    assert told.startswith("the tensor-core kernel `product`, ProductConfig(")
+    off = tvm_cascade.explain(func, target=TARGET, tensor_cores=False).functions[0].lowering
+    assert "the option tensor_cores is off" in off
+    compiled = tvm_cascade.compile(func, target=TARGET)
+    assert "wgmma" in compiled.mod.script()
+
+
+def test_reruns_are_the_same_bit_by_bit_whatever_the_order_of_threads() -> None:
+    """The emulator runs every kernel in two orders, and compares: here with partial sums that are added up."""
+    rng = np.random.default_rng(1)
+    func = Product(m=64, n=64, k=520, out="float32").build()
+    given = [
+        (rng.standard_normal(a.shape) * 10.0 ** rng.integers(-3, 4, a.shape)).astype(a.dtype) for a in inputs_of(func)
+    ]
+    emulate(kernel_of(func, replace(SPLIT, splits=4)).func, given)
