@@ -53,6 +53,8 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "%0 = %3 ? %1 : %2;",
     ),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
+    (r"st\.global\.b32 \[%0\], %1;", "ptx::store_global(%0, %1);"),
+    (r"st\.global\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_global_pair(%0, %1, %2);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
     (
         r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "

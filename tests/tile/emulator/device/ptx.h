@@ -20,6 +20,10 @@ void setmaxnreg(bool more, int count);
 // From global memory.
 uint32_t load_global(const void* address);
 
+// To global memory.
+void store_global(const void* address, uint32_t value);
+void store_global_pair(const void* address, float first, float second);
+
 // Barriers of threads.
 void bar_sync(uint32_t barrier, uint32_t threads);
 void bar_arrive(uint32_t barrier, uint32_t threads);

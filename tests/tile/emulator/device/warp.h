@@ -91,6 +91,17 @@ uint32_t load_global(const void* address) {
   return value;
 }
 
+void store_global(const void* address, uint32_t value) {
+  check_aligned(address, sizeof value);
+  std::memcpy(const_cast<void*>(address), &value, sizeof value);
+}
+
+void store_global_pair(const void* address, float first, float second) {
+  const float pair[2] = {first, second};
+  check_aligned(address, sizeof pair);
+  std::memcpy(const_cast<void*>(address), pair, sizeof pair);
+}
+
 void setmaxnreg(bool more, int count) {
   meet(more ? "setmaxnreg.inc" : "setmaxnreg.dec");
   if (count % 8 || count < 24 || count > 256) fault("setmaxnreg to %d registers", count);

@@ -114,17 +114,34 @@ class Epilogue:
         return {**self.tile.batch, **left.places(row), **right.places(column)}
 
     def _store_elements(self, output: Output) -> None:
-        """Every thread stores its own elements."""
-        own, columns = self._own(output.buffer), kernel_extent(self.shape.right.line.extent)
+        """Every thread stores its own elements: pairs where the output has neighbours in even places."""
+        columns = kernel_extent(self.shape.right.line.extent)
+        paired = output.buffer in self.shape.paired
         for r in ROWS:
             inside = self.rows[r] < kernel_extent(self.shape.left.line.extent)
             with when(inside), T.unroll(self.config.share // 8) as j:
+                first = bind("stored_column", self.tile.first_column + j * 8 + self.lane_column)
+                if paired:
+                    with when(first < columns):
+                        self._store_pair(output, r, first, j)
+                    continue
                 for e in NEIGHBOURS:
-                    column = self.tile.first_column + j * 8 + self.lane_column + e
-                    places = self._places(self.rows[r], column)
-                    indices = [placed(i, places, self.buffers) for i in output.indices]
-                    with when(column < columns):
-                        T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
+                    with when(first + e < columns):
+                        value = self._value(output, r, first + e, j * 4 + 2 * r + e)
+                        T.buffer_store(self._own(output.buffer), value, self._indices(output, r, first + e))
+
+    def _indices(self, output: Output, row: int, column: ir.Expr) -> list[ir.Expr]:
+        return [placed(index, self._places(self.rows[row], column), self.buffers) for index in output.indices]
+
+    def _store_pair(self, output: Output, row: int, column: ir.Expr, j: ir.Expr) -> None:
+        target = self._own(output.buffer).ptr_to(self._indices(output, row, column))
+        pair = [self._narrow(output, row, column + e, j * 4 + 2 * row + e) for e in NEIGHBOURS]
+        if dtype_of(output.buffer) == DTYPE:
+            ptx("st.global.v2.f32", target, *pair)
+            return
+        word = registers("stored_pair", 1, "uint32")
+        ptx(f"cvt.rn.{MATRIX_DTYPES[dtype_of(output.buffer)].name}x2.f32", word[0], *reversed(pair))
+        ptx("st.global.b32", target, word[0])
 
     def _store_tile(self, output: Output) -> None:
         """Through shared memory: matrices of 8×8 from the registers, then a bulk copy of each box."""
@@ -164,11 +181,12 @@ class Epilogue:
         for q in range(4):
             column, r = first + q // 2 * 8, q % 2
             if column < self.config.share:
-                pair = [self._narrow(output, r, column, e) for e in reversed(NEIGHBOURS)]
+                at = self.tile.first_column + column + self.lane_column
+                index = column // 2 + 2 * r
+                pair = [self._narrow(output, r, at + e, tirx.const(index + e, "int32")) for e in reversed(NEIGHBOURS)]
                 ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
 
-    def _narrow(self, output: Output, row: int, first: int, e: int) -> ir.Expr:
+    def _narrow(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""
-        column = self.tile.first_column + first + self.lane_column + e
-        value = self._value(output, row, column, tirx.const(first // 2 + 2 * row + e, "int32"))
+        value = self._value(output, row, column, index)
         return cast(value.value if isinstance(value, ir.prim.Cast) else value, DTYPE)

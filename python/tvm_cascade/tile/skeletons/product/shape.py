@@ -38,6 +38,9 @@ from tvm_cascade.tile.skeletons.product.lines import Line, View, in_order, line_
 _WIDEST = "float32"
 """What products are summed in."""
 
+_PAIRED = ("float32", "float16", "bfloat16")
+"""Dtypes of outputs of which a thread stores two elements at once."""
+
 _DIMENSIONS = 5
 """Of a tensor, for bulk tensor copies."""
 
@@ -69,6 +72,7 @@ class MatrixProduct:
     lift : an element over the symbol of its product A·B.
     product : that symbol.
     tiled : the outputs that bulk copies store, by their buffers.
+    paired : the outputs of which neighbours in a row can be stored at once, two and two.
     """
 
     program: Program
@@ -82,6 +86,7 @@ class MatrixProduct:
     product: sp.Symbol
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
+    paired: tuple[tirx.Var, ...]
 
     @property
     def fold(self) -> Fold:
@@ -127,7 +132,8 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     outer = tuple(v for v in rest if any(v.same_as(k) for k in group.frame.axis))
     batch = tuple(v for v in rest if not any(v.same_as(o) for o in outer))
     tiled = {o.buffer: view for o in outputs if (view := _stored(o, lines[0], lines[1])) is not None}
-    return MatrixProduct(program, group, *sides, inner, outer, batch, lift, symbol, outputs, tiled)
+    paired = tuple(o.buffer for o in outputs if _is_paired(o, lines[1]))
+    return MatrixProduct(program, group, *sides, inner, outer, batch, lift, symbol, outputs, tiled, paired)
 
 
 def _factors(group: Group) -> tuple[sp.Expr, sp.Symbol, tuple[ir.TensorLoad, ir.TensorLoad]]:
@@ -241,3 +247,12 @@ def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     ):
         return None
     return Operand(output.buffer, view.shape, view.indices, row)
+
+
+def _is_paired(output: Output, columns: Line) -> bool:
+    """Whether columns 2k and 2k + 1 of every row are neighbours in memory, with the first at an even place."""
+    last, width = columns.parts[-1], columns.extents[-1]
+    view = View(tuple(output.buffer.ty.shape), tuple(output.indices))
+    even = extent_of(output.buffer.ty.shape[-1]), width
+    known = dtype_of(output.buffer) in _PAIRED and all(isinstance(n, int) and n % 2 == 0 for n in even)
+    return known and view.dimension(last) == len(view.indices) - 1
