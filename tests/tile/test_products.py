@@ -189,10 +189,20 @@ def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
     assert_right(Product(m=m, n=n, k=264, out="float32").build(), length=264)
 
 
+@emulated
+@pytest.mark.parametrize(
+    ("a_across", "b_across", "n", "k"), [(False, False, 72, 100), (False, True, 50, 104), (True, True, 50, 101)]
+)
+def test_rows_that_bulk_copies_cannot_fetch(a_across: bool, b_across: bool, n: int, k: int) -> None:
+    """Of tensors whose rows are no multiple of 16 bytes: threads copy one operand or both."""
+    func = Product(m=131, n=n, k=k, a_across=a_across, b_across=b_across).build()
+    assert not all(side.bulk for side in kernel_of(func, SMALL).program.sides)
+    assert_right(func, SMALL, length=k)
+
+
 def test_what_has_no_product_shape() -> None:
     """Each reason names the tensors of the program."""
     cases: dict[str, tirx.PrimFunc] = {
-        "rows of 100 bytes are no multiple of 16": Product(m=64, n=64, k=50).build(),
         "a and product is float64|summed in float64": Product(m=64, n=64, k=64, sums="float64").build(),
         "float32 is none of": Product(m=64, n=64, k=64, dtypes=("float32", "float32")).build(),
         "b.* is float16, a.* is bfloat16": Product(m=64, n=64, k=64, dtypes=("bfloat16", "float16")).build(),

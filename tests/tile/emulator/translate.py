@@ -53,6 +53,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "%0 = %3 ? %1 : %2;",
     ),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
+    (
+        r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",
+        "ptx::store_shared_vector(%0, %1, %2, %3, %4);",
+    ),
     (r"st\.global\.b32 \[%0\], %1;", "ptx::store_global(%0, %1);"),
     (r"st\.global\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_global_pair(%0, %1, %2);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),

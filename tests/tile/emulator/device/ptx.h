@@ -20,6 +20,9 @@ void setmaxnreg(bool more, int count);
 // From global memory.
 uint32_t load_global(const void* address);
 
+// To shared memory.
+void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
+
 // To global memory.
 void store_global(const void* address, uint32_t value);
 void store_global_pair(const void* address, float first, float second);

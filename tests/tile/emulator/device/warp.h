@@ -91,6 +91,12 @@ uint32_t load_global(const void* address) {
   return value;
 }
 
+void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  const uint32_t values[4] = {a, b, c, d};
+  if (address % sizeof values) fault("st.shared of 16 bytes at shared address %u", address);
+  shared.write(address, values, sizeof values, "st.shared");
+}
+
 void store_global(const void* address, uint32_t value) {
   check_aligned(address, sizeof value);
   std::memcpy(const_cast<void*>(address), &value, sizeof value);

@@ -93,6 +93,8 @@ class ProductConfig:
             return False
         if self.share % 8 or not (self.splits == 1 or self._has_steps(shape)):
             return False
+        if self.cluster > 1 and not (shape.left.bulk and shape.right.bulk):
+            return False
         shares = self.columns // self.cluster
         if shares % (BOX_COLUMNS if shape.right.across else 8) or (shape.left.across and self.rows % BOX_COLUMNS):
             return False

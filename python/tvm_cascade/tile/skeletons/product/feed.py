@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, kernel_extent, when
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 
 class ProductFeed:
@@ -31,7 +32,7 @@ class ProductFeed:
 
         def operand(side: Any, length: int, shares: int) -> TileOperand:
             own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
-            return TileOperand(side, own, length, shares, buffers)
+            return TileOperand(side, shape.inner, own, length, shares, buffers)
 
         self.left = operand(shape.left, config.rows, 1)
         self.right = operand(shape.right, config.columns, config.cluster)
@@ -41,8 +42,13 @@ class ProductFeed:
         config = self.config
         self.left.allocate("left_tiles", pool, config.stages)
         self.right.allocate("right_tiles", pool, config.stages)
-        self.full = Barriers(pool, config.stages, 1)
+        self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
+
+    @property
+    def gathers(self) -> list[TileOperand]:
+        """The operands that the threads of the producer's warp group copy."""
+        return [operand for operand in (self.left, self.right) if operand.copies is None]
 
     @property
     def inner(self) -> ir.Expr:
@@ -66,8 +72,8 @@ class ProductFeed:
         first = bind("first_step", rank * self.steps // self.config.splits)
         return first, bind("own_steps", (rank + 1) * self.steps // self.config.splits - first)
 
-    def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int) -> None:
-        """Issues the copies of a step into the next stage, once that is empty."""
+    def fill(self, ring: Ring, tile: Tile, step: ir.Expr, rank: ir.Expr | int, threads: Threads) -> None:
+        """Copies the tiles of a step into the next stage, once that is empty: by one thread, or by the warp group."""
         places, rest = dict(tile.batch), step // self.inner
         for var in reversed(self.shape.outer):
             extent = kernel_extent(self.shape.extent(var))
@@ -75,10 +81,18 @@ class ProductFeed:
             rest = rest // extent
         deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
         self.empty.wait(ring.stage, ring.parity)
-        self.full.announce(ring.stage, self.left.bytes + self.right.bytes)
-        barrier = self.full.pointer(ring.stage)
-        self.left.copy(ring.stage, tile.first_row, deep, places, rank, barrier)
-        self.right.copy(ring.stage, tile.first_column, deep, places, rank, barrier)
+        firsts = tile.first_row, tile.first_column
+        with when(threads.leads) if self.gathers else nullcontext():
+            self.full.announce(ring.stage, self.left.expected + self.right.expected)
+            barrier = self.full.pointer(ring.stage)
+            for operand, first in zip((self.left, self.right), firsts, strict=True):
+                operand.copy(ring.stage, first, deep, places, rank, barrier)
+        for operand, first in zip((self.left, self.right), firsts, strict=True):
+            if operand.gather is not None:
+                operand.gather.copy(ring.stage, first, deep, places, threads.thread)
+        if self.gathers:
+            ptx("fence.proxy.async.shared::cta")
+            self.full.arrive(ring.stage)
         ring.advance()
 
     def address_blocks(self, threads: Threads) -> None:

@@ -98,8 +98,7 @@ class ProductKernel:
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
                 ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
-                with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-                    self._produce()
+                self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
                 Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
@@ -107,10 +106,20 @@ class ProductKernel:
             cluster_sync()
 
     def _produce(self) -> None:
-        for copies in (self.feed.left.copies, self.feed.right.copies, *self.epilogue.copies.values()):
-            copies.prefetch()
+        """By one thread, or by the whole warp group where threads copy an operand."""
+        feed = self.feed
+        if feed.gathers:
+            self._fill()
+            return
+        with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
+            for copies in (feed.left.copies, feed.right.copies, *self.epilogue.copies.values()):
+                if copies is not None:
+                    copies.prefetch()
+            self._fill()
+
+    def _fill(self) -> None:
         ring = Ring("produced", self.config.stages, 1)
         with self._each_tile() as tile:
             first, count = self.feed.part(self.rank)
             with T.serial(count) as step:
-                self.feed.fill(ring, tile, first + step, self.rank)
+                self.feed.fill(ring, tile, first + step, self.rank, self.threads)

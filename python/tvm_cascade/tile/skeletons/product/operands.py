@@ -11,6 +11,8 @@ from tvm_cascade.tile.emit import kernel_extent, named
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.skeletons.product.gather import Gather
+from tvm_cascade.tile.skeletons.product.lines import Line
 from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import GROUP_ROWS
 
@@ -23,35 +25,49 @@ class TileOperand:
 
     Parameters
     ----------
+    inner : what is summed over.
     own : the kernel's parameter for the tensor.
     shares : blocks of a cluster that copy a part each, for all of them.
+
+    Attributes
+    ----------
+    copies : its bulk copies; None where threads copy it.
     """
 
-    def __init__(self, side: Side, own: Any, length: int, shares: int, buffers: Mapping[tirx.Var, Any]) -> None:
-        self.side, self.length, self.shares, self.buffers = side, length, shares, buffers
+    def __init__(
+        self, side: Side, inner: Line, own: Any, length: int, shares: int, buffers: Mapping[tirx.Var, Any]
+    ) -> None:
+        self.side, self.inner, self.length, self.shares, self.buffers = side, inner, length, shares, buffers
         self.depth = BOX_BYTES // side.operand.size
-        if side.across:
+        self.copies: TensorMap | None = None
+        if side.bulk and side.across:
             self.copies = TensorMap(side.operand, own, self.depth, length // shares)
-        else:
+        elif side.bulk:
             self.copies = TensorMap(side.operand, own, length // shares, self.depth)
 
     @property
     def bytes(self) -> int:
         """Of a tile."""
-        return self.copies.tile_bytes * self.shares
+        return self.length * BOX_BYTES
+
+    @property
+    def expected(self) -> int:
+        """Bytes that bulk copies bring."""
+        return 0 if self.copies is None else self.bytes
 
     def allocate(self, name: str, pool: Any, stages: int) -> None:
         """Shared memory, [stage, box, row, column]."""
-        boxes = self.copies.boxes * (self.shares if self.side.across else 1)
-        rows = self.depth if self.side.across else self.length
-        shape = (stages, boxes, rows, self.copies.per_box)
-        self.tiles = named(name, pool.alloc(shape, self.copies.element, align=1024))
+        boxes, rows = (self.length // self.depth, self.depth) if self.side.across else (1, self.length)
+        shape = (stages, boxes, rows, self.depth)
+        element = self.side.operand.dtype if self.side.operand.size > 1 else "uint8"
+        self.tiles = named(name, pool.alloc(shape, element, align=1024))
+        self.gather = None if self.side.bulk else Gather(self.side, self.inner, self.tiles, shape, self.buffers)
 
     def copy(
         self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], rank: ir.Expr | int,
         barrier: ir.Expr,
     ) -> None:  # fmt: skip
-        """Issues the copies of a tile, or of this block's share of it.
+        """Issues the bulk copies of a tile, or of this block's share of it.
 
         Parameters
         ----------
@@ -59,6 +75,8 @@ class TileOperand:
         places : of the other variables.
         rank : of the block in its cluster.
         """
+        if self.copies is None:
+            return
         operand, share = self.side.operand, self.length // self.shares
         fixed = {d: placed(operand.indices[d], places, self.buffers) for d in operand.fixed}
         own = first + rank * share if self.shares > 1 else first
@@ -68,7 +86,7 @@ class TileOperand:
             if self.shares == 1:
                 return self.tiles.ptr_to([stage, box, 0, 0])
             if self.side.across:
-                return self.tiles.ptr_to([stage, rank * self.copies.boxes + box, 0, 0])
+                return self.tiles.ptr_to([stage, rank * (share // self.depth) + box, 0, 0])
             return self.tiles.ptr_to([stage, box, rank * share, 0])
 
         row, column = (deep, own) if self.side.across else (own, deep)

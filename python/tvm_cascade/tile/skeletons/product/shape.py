@@ -24,10 +24,10 @@ from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.operand import (
+    COPY_ALIGNMENT,
     MATRIX_DTYPES,
     Operand,
     Unfit,
-    check_matrix_input,
     check_partners,
     is_copied,
     plain_value,
@@ -52,11 +52,18 @@ class Side:
     Attributes
     ----------
     across : the line is its contiguous dimension, not k: products sum over its rows.
+    load : of an element, as the program has it.
     """
 
     operand: Operand
     line: Line
     across: bool
+    load: ir.TensorLoad
+
+    @property
+    def bulk(self) -> bool:
+        """Whether bulk copies fetch it: its rows are multiples of what they take; threads copy it elsewhere."""
+        return self.operand.width * self.operand.size % COPY_ALIGNMENT == 0
 
 
 @dataclass(frozen=True)
@@ -224,10 +231,11 @@ def _side(load: ir.TensorLoad, view: View, line: Line, inner: Line) -> Side:
     if len(found.indices) > _DIMENSIONS:
         raise Unfit(f"{load}: bulk tensor copies take five dimensions at most")
     operand = Operand(load.source, found.shape, found.indices, rows if last == deep else deep)
-    check_matrix_input(operand)
+    if operand.dtype not in MATRIX_DTYPES:
+        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(MATRIX_DTYPES)}")
     if operand.size == 1 and last == rows:
         raise Unfit(f"{load}: the tensor cores multiply {operand.dtype} where {inner.var.name} is contiguous")
-    return Side(operand, line, last == rows)
+    return Side(operand, line, last == rows, load)
 
 
 def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
