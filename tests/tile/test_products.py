@@ -153,6 +153,22 @@ def test_heads_that_leave_apart() -> None:
 
 
 @emulated
+def test_long_heads_that_leave_apart_are_tiles_of_their_own() -> None:
+    """Rows and columns of one variable each, so that bulk copies store them; the other variables are a batch."""
+    x, w = te.placeholder((2, 130, 72), "bfloat16", name="x"), te.placeholder((2, 128, 72), "bfloat16", name="w")
+    d = te.reduce_axis((0, 72), "d")
+    product = te.compute(
+        (2, 2, 130, 128),
+        lambda s, h, i, f: te.sum(x[s, i, d].astype("float32") * w[h, f, d].astype("float32"), axis=d),
+    )
+    out = te.compute(product.shape, lambda *at: product(*at).astype("bfloat16"), name="out")
+    func = te.create_prim_func([x, w, out])
+    shape = kernel_of(func, SMALL).program
+    assert len(shape.batch) == 2 and list(shape.tiled)
+    assert_right(func, SMALL, length=72)
+
+
+@emulated
 def test_sums_over_two_variables() -> None:
     x, w = te.placeholder((70, 3, 40), "bfloat16", name="x"), te.placeholder((3, 40, 48), "bfloat16", name="w")
     h, d = te.reduce_axis((0, 3), "h"), te.reduce_axis((0, 40), "d")

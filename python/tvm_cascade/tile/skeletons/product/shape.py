@@ -9,6 +9,7 @@ the tensors have them in neighbouring dimensions. Nothing here goes by name: the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,9 @@ _WIDEST = "float32"
 
 _PAIRED = ("float32", "float16", "bfloat16")
 """Dtypes of outputs of which a thread stores two elements at once."""
+
+_LONG = 128
+"""Values of a variable that fill tiles of their own."""
 
 _DIMENSIONS = 5
 """Of a tensor, for bulk tensor copies."""
@@ -130,7 +134,7 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     spatial = [v for v in group.frame.extents if not any(v.same_as(k) for k in group.frame.axis)]
     own = [_own(one, other, spatial, group) for one, other in ((left, right), (right, left))]
     views = [View(tuple(load.source.ty.shape), tuple(load.indices)) for load in (left, right)]
-    lines = [_line(view, variables, group) for view, variables in zip(views, own, strict=True)]
+    lines = _lines(views, own, outputs, group)
     inner = _inner(views, [load.source.name for load in (left, right)], group)
     sides = _side(left, views[0], lines[0], inner), _side(right, views[1], lines[1], inner)
     check_partners(sides[0].operand, sides[1].operand)
@@ -184,19 +188,33 @@ def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], 
     return long or alone[-1:]
 
 
-def _line(view: View, variables: Sequence[tirx.Var], group: Group) -> Line:
-    """The variables as one line where the tensor allows it, else the longest of them."""
+def _lines(
+    views: Sequence[View], own: Sequence[Sequence[tirx.Var]], outputs: Sequence[Output], group: Group
+) -> tuple[Line, Line]:
+    """The lines of both operands: of all their variables, or of the longest where bulk copies can store those alone."""
+    rows, columns = (_options(view, variables, group) for view, variables in zip(views, own, strict=True))
+    choices = list(itertools.product(rows, columns))
+    stored = [c for c in choices if all(_stored(output, *c) is not None for output in outputs)]
+    return next((c for c in stored if c is choices[0] or all(_is_long(line) for line in c)), choices[0])
+
+
+def _options(view: View, variables: Sequence[tirx.Var], group: Group) -> list[Line]:
+    """The line of all variables, where the tensor allows it, and that of the longest."""
     ordered = in_order(view, variables)
     line = line_of(ordered, [lookup(group.frame.extents, v) for v in ordered])
-    if view.along(line) is not None:
-        return line
 
     def length(var: tirx.Var) -> float:
         extent = lookup(group.frame.extents, var)
         return extent if isinstance(extent, int) else float("inf")
 
     longest = max(ordered, key=length)
-    return line_of([longest], [lookup(group.frame.extents, longest)])
+    alone = line_of([longest], [lookup(group.frame.extents, longest)])
+    return [line, alone] if len(ordered) > 1 and view.along(line) is not None else [alone]
+
+
+def _is_long(line: Line) -> bool:
+    """Whether tiles of their own for each value of the other variables waste little."""
+    return len(line.parts) > 1 or not isinstance(line.extent, int) or line.extent >= _LONG
 
 
 def _inner(views: Sequence[View], names: Sequence[str], group: Group) -> Line:
