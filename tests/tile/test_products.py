@@ -30,7 +30,7 @@ SMALL = ProductConfig(columns=64, stages=2, blocks=2)
 """Several tiles for each block, and more steps along k than stages."""
 
 CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
-SPLIT = ProductConfig(columns=64, stages=2, splits=2)
+SPLIT = ProductConfig(columns=64, stages=4, splits=2)
 
 
 def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None, narrow_sums: bool = False) -> Kernel:

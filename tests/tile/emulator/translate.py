@@ -36,7 +36,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
-    (r"barrier\.cluster\.arrive\.release;", "ptx::cluster_arrive();"),
+    (r"barrier\.cluster\.arrive\.(release|relaxed);", "ptx::cluster_arrive();"),
     (r"mapa\.shared::cluster\.u32 %0, %1, %2;", "%0 = ptx::map_to_block(%1, %2);"),
     (r"mbarrier\.arrive\.shared::cluster\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_at_block(%0, %1);"),
     (r"barrier\.cluster\.wait\.acquire;", "ptx::cluster_wait();"),
@@ -73,6 +73,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (
         r"cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
         "ptx::copy_to_shared(%0, %1, %2, %3);",
+    ),
+    (
+        r"cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes \[%0\], \[%1\], %2, \[%3\];",
+        "ptx::copy_to_block(%0, %1, %2, %3);",
     ),
     (
         r"cp\.async\.bulk\.tensor\.\dd\.global\.shared::cta\.tile\.bulk_group "

@@ -18,10 +18,32 @@ def fence_barriers() -> None:
     ptx("fence.mbarrier_init.release.cluster")
 
 
+def cluster_arrive(relaxed: bool = False) -> None:
+    """Arrives at the barrier of the cluster.
+
+    Parameters
+    ----------
+    relaxed : no writes before it need be seen behind it.
+    """
+    ptx(f"barrier.cluster.arrive.{'relaxed' if relaxed else 'release'}")
+
+
+def cluster_wait() -> None:
+    """Waits until all threads of the cluster that have not ended have arrived."""
+    ptx("barrier.cluster.wait.acquire")
+
+
 def cluster_sync() -> None:
     """Waits for all threads of the cluster."""
-    ptx("barrier.cluster.arrive.release")
-    ptx("barrier.cluster.wait.acquire")
+    cluster_arrive()
+    cluster_wait()
+
+
+def in_block(pointer: ir.Expr, block: ir.Expr) -> ir.Expr:
+    """The address of a place of shared memory in another block of the cluster."""
+    mapped = registers("address_in_block", 1, "uint32")
+    ptx("mapa.shared::cluster.u32", mapped[0], T.cuda.cvta_generic_to_shared(pointer), T.cast(block, "uint32"))
+    return mapped[0]
 
 
 class Barriers:
@@ -50,10 +72,7 @@ class Barriers:
 
     def of_block(self, block: ir.Expr) -> ir.Expr:
         """The address of the first barrier in another block of the cluster."""
-        mapped = registers("barriers_of_block", 1, "uint32")
-        own = T.cuda.cvta_generic_to_shared(self.pointer(0))
-        ptx("mapa.shared::cluster.u32", mapped[0], own, T.cast(block, "uint32"))
-        return mapped[0]
+        return in_block(self.pointer(0), block)
 
     def arrive_at(self, first: ir.Expr, stage: ir.Expr) -> None:
         """Arrives at a stage's barrier in the block whose first one has that address."""

@@ -152,6 +152,27 @@ void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_
   });
 }
 
+void copy_to_block(uint32_t target, uint32_t source, uint32_t bytes, uint32_t barrier) {
+  const char* who = "cp.async.bulk.shared::cluster.shared::cta";
+  const uint32_t to = target & kInBlock, block = target / (kInBlock + 1), completes = barrier & kInBlock;
+  if (barrier / (kInBlock + 1) != block) fault("%s: the barrier is in block %u, not %u", who, barrier >> 24, block);
+  if (to % kUnit || source % kUnit || bytes % kUnit || !bytes) fault("%s: %u bytes from %u to %u", who, bytes, source, to);
+  for (uint32_t k = 0; k < bytes; k += kUnit) shared.start_read(source + k, who);
+  in_block(block, [&] {
+    check_barrier(completes, who);
+    for (uint32_t k = 0; k < bytes; k += kUnit) shared.start_fill(to + k, who);
+  });
+  scheduler.add(scheduler.copies, [=] {
+    const unsigned char* first = shared.at(source, bytes, who);
+    const std::vector<unsigned char> data(first, first + bytes);
+    for (uint32_t k = 0; k < bytes; k += kUnit) shared.end_read(source + k);
+    scheduler.enter(int(block));
+    for (uint32_t k = 0; k < bytes; k += kUnit) shared.end_fill(to + k);
+    std::memcpy(shared.at(to, bytes, who), data.data(), bytes);
+    brought(completes, bytes);
+  });
+}
+
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source) {
   Box box(map, place, source, "cp.async.bulk.tensor");
   box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_read(address, "cp.async.bulk.tensor"); });

@@ -14,6 +14,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 DEPTH_BYTES = 128
 """Bytes of a row of an operand in one pipeline stage: the widest swizzle."""
 
+SUM_BYTES = 4
+"""Of an accumulated sum."""
+
 BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
 """Columns of a result in one box of a bulk copy."""
 
@@ -61,8 +64,8 @@ class ProductConfig:
 
     @property
     def stores_boxes(self) -> bool:
-        """Whether what a block stores is whole boxes of bulk copies, but for the last."""
-        return self.splits == 1 or self.share % BOX_COLUMNS == 0
+        """Whether what a block stores is whole boxes of bulk copies."""
+        return self.share % BOX_COLUMNS == 0
 
     @property
     def producer_registers(self) -> int:
@@ -82,7 +85,7 @@ class ProductConfig:
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
         staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
-        partial = self.rows * self.columns * 4 if self.splits > 1 else 0
+        partial = self.rows * self.columns * SUM_BYTES if self.splits > 1 else 0
         return self.stages * (self.rows + self.columns) * DEPTH_BYTES + staging + partial + 1024
 
     def fits(self, shape: MatrixProduct, gpu: Gpu) -> bool:
@@ -91,7 +94,7 @@ class ProductConfig:
             return False
         if self.columns % 8 or self.blocks_together > gpu.largest_cluster or self.splits > 1 < self.cluster:
             return False
-        if self.share % 8 or not (self.splits == 1 or self._has_steps(shape)):
+        if self.share % 8 or not (self.splits == 1 or self._splits(shape)):
             return False
         if self.cluster > 1 and not (shape.left.bulk and shape.right.bulk):
             return False
@@ -100,8 +103,10 @@ class ProductConfig:
             return False
         return self.shared_bytes(shape) <= gpu.block_shared_bytes
 
-    def _has_steps(self, shape: MatrixProduct) -> bool:
-        """Whether each part of k has a step at least."""
+    def _splits(self, shape: MatrixProduct) -> bool:
+        """Whether each part of k has a step at least, and partial sums find room where right operands were."""
+        if self.rows * SUM_BYTES > self.stages * DEPTH_BYTES:
+            return False
         extents = [shape.inner.extent, *(shape.extent(var) for var in shape.outer)]
         depth = DEPTH_BYTES // shape.left.operand.size
         steps = product([ceil_div(extents[0], depth), *extents[1:]])

@@ -46,10 +46,12 @@ class Consumer:
         with each_tile() as tile:
             self._sum()
             if self.partial is not None:
-                self.partial.exchange(self.sums, self.rank, self.threads)
+                self.partial.exchange(self.sums, self.index, self.rank, self.feed.memory, self.threads)
                 tile = dataclasses.replace(tile, first_column=tile.first_column + self.rank * self.config.share)
             self.epilogue.emit(tile, self.sums, self.index, self.threads)
         self.epilogue.drain(self.threads)
+        if self.partial is not None:
+            self.partial.leave()
 
     def _sum(self) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""

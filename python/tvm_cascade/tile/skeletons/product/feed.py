@@ -46,6 +46,11 @@ class ProductFeed:
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
 
     @property
+    def memory(self) -> ir.Expr:
+        """A pointer to the tiles of the right operand, which are in one piece."""
+        return self.right.tiles.ptr_to([0, 0, 0, 0])
+
+    @property
     def gathers(self) -> list[TileOperand]:
         """The operands that the threads of the producer's warp group copy."""
         return [operand for operand in (self.left, self.right) if operand.copies is None]

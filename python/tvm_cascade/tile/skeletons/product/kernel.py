@@ -87,6 +87,8 @@ class ProductKernel:
         with when(self.threads.thread == 0):
             self.feed.full.initialise()
             self.feed.empty.initialise()
+            if self.partial is not None:
+                self.partial.initialise()
         ptx("fence.proxy.async.shared::cta")
         if self.config.blocks_together > 1:
             fence_barriers()
