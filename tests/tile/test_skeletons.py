@@ -48,7 +48,7 @@ def lowering(variant: str, **extents: int) -> str:
 def test_a_skeleton_is_a_module_and_a_row() -> None:
     assert lowering("full").startswith("the tensor-core kernel `split stream`, SplitConfig(")
     assert lowering("full", keys=64).startswith("the tensor-core kernel `stream`, StreamConfig(")
-    told = lowering("full", queries=1)
+    told = lowering("full", head_dim=20)
     assert "no `split stream` (folds of a matrix product with a long axis)" in told
     assert "no `row` (folds along contiguous rows)" in told
     compiled = tvm_cascade.compile(attention_case("full").build(), target=TARGET)

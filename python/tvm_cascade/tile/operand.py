@@ -78,14 +78,15 @@ class Operand:
     buffer : the tensor.
     shape : of the tensor, or of a view of it; the last dimension is contiguous.
     indices : where it is accessed, in the frame's variables and the column's own.
-    row : the dimension that the tile's rows run along; that of the slots where a table finds their pages.
+    row : the dimension that the tile's rows run along, or that of slots where a table finds their pages; None where
+        rows are several variables, or none.
     pages : where rows are; None where they follow one another.
     """
 
     buffer: tirx.Var
     shape: tuple[ir.Expr, ...]
     indices: tuple[ir.Expr, ...]
-    row: int
+    row: int | None
     pages: Pages | None = None
 
     @property
@@ -113,8 +114,12 @@ class Operand:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
 
 
-def read_operand(load: ir.TensorLoad, row: Line, column: Line) -> Operand:
+def read_operand(load: ir.TensorLoad, row: Line | None, column: Line) -> Operand:
     """The operand that a load is, with rows along one variable and contiguous columns along another.
+
+    Parameters
+    ----------
+    row : None of an operand whose rows are read one by one.
 
     Raises
     ------
@@ -123,16 +128,16 @@ def read_operand(load: ir.TensorLoad, row: Line, column: Line) -> Operand:
     """
     text = str(load)
     shape, indices = tuple(load.source.ty.shape), tuple(load.indices)
-    for var, extent in (column, row):
+    for var, extent in (column, row) if row else (column,):
         shape, indices = taken_apart(shape, indices, var, extent)
     if not runs_along(indices[-1], column[0]):
         raise Unfit(f"{text}: the last dimension does not run along {column[0].name}")
-    dimension, pages = _rows_of(text, indices[:-1], row[0])
+    dimension, pages = _rows_of(text, indices[:-1], row[0]) if row else (None, None)
     if any(uses(index, [column[0]]) for index in indices[:-1]):
         raise Unfit(f"{text}: a second dimension runs along {column[0].name}")
     if not isinstance(shape[-1], prim.IntImm):
         raise Unfit(f"{text}: the contiguous dimension has a symbolic extent")
-    if len(indices) > 5:
+    if row and len(indices) > 5:
         raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
     return Operand(load.source, shape, indices, dimension, pages)
 

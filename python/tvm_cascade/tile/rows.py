@@ -41,6 +41,9 @@ from tvm_cascade.tile.steps import PARTIAL, Hoisted, RegisterElement, TileReduce
 from tvm_cascade.transform.printer import cast
 from tvm_cascade.transform.values import TirValues
 
+_PARTS = sp.Symbol("parts")
+"""Of a reduction over a tile, one for each row and neighbour."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -85,6 +88,7 @@ class RowFold:
     values : registers of everything that has a value per row, two each.
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
+    end : the position before which the first of the tiles ends, where that is not the end of the axis.
     """
 
     program: TileProgram
@@ -95,6 +99,7 @@ class RowFold:
     values: dict[sp.Symbol, Any] = field(default_factory=dict)
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
+    end: ir.Expr | None = None
 
     def start(self) -> None:
         """Initialises the state, and loads the inputs with one value a row."""
@@ -108,6 +113,23 @@ class RowFold:
         for move in self.program.body.moves:
             for r in ROWS:
                 self.set(move.moved, r, tirx.const(move.start, DTYPE))
+
+    def allocate(self) -> None:
+        """Registers of all steps at once, for a fold whose steps are in several scopes."""
+        body = self.program.body
+        known = [_old(symbol) for symbol in sorted(body.remembered, key=str)]
+        for step in body.steps:
+            if isinstance(step, TileReduce):
+                self._array(_PARTS, len(ROWS) * len(NEIGHBOURS))
+                known.append(_partial(step.component))
+            elif isinstance(step, Move):
+                known.append(step.step)
+            elif isinstance(step, (Scale, Hoisted)):
+                known.append(step.symbol)
+            elif isinstance(step, RegisterElement) and not step.in_place:
+                self._array(step.symbol, self.columns // 2, self.elements)
+        for symbol in known:
+            self._array(symbol, len(ROWS))
 
     def map_scores(self, tile: ir.Expr, near: NearZero | None = None) -> None:
         """r of every score; `near`: of scores that are small."""
@@ -188,8 +210,12 @@ class RowFold:
 
     def address(self, load: ir.TensorLoad, row: int, position: ir.Expr) -> ir.Expr:
         """Of an input's element at one of the thread's rows."""
+        return self.address_at(load, row, {self.program.stream.position: position})
+
+    def address_at(self, load: ir.TensorLoad, row: int, at: dict[tirx.Var, ir.Expr]) -> ir.Expr:
+        """As `address`, with values for any variables."""
         own = next(own for param, own in self.place.buffers.items() if param.same_as(load.source))
-        values = {self.program.stream.row: self._row_in_bounds(row), self.program.stream.position: position}
+        values = {self.program.stream.row: self._row_in_bounds(row), **at}
         return own.ptr_to([self._input(index, values) for index in load.indices])
 
     def step(self, tile: ir.Expr, first: bool, guarded: bool) -> None:
@@ -298,7 +324,7 @@ class RowFold:
 
     def _reduce(self, step: TileReduce, tile: ir.Expr, guarded: bool) -> None:
         combine = combiner_of(step.reducer)
-        parts = self._array(sp.Symbol("parts"), len(ROWS) * len(NEIGHBOURS))
+        parts = self._array(_PARTS, len(ROWS) * len(NEIGHBOURS))
         for k in range(len(ROWS) * len(NEIGHBOURS)):
             put(parts, k, identity_of(step.reducer, DTYPE))
 
@@ -360,8 +386,8 @@ class RowFold:
         length = self._length()
         counts: dict[sp.Symbol, Any] = {LENGTH: lambda: tirx.Cast(DTYPE, length)}
         if tile is not None:
-            start = (tile + 1 if before else tile) * self.columns
-            counts[COUNT] = lambda: tirx.Cast(DTYPE, tirx.max(length - start, 0))
+            start, end = (tile + 1 if before else tile) * self.columns, length if self.end is None else self.end
+            counts[COUNT] = lambda: tirx.Cast(DTYPE, tirx.max(end - start, 0))
         return counts
 
     def _length(self) -> ir.Expr:

@@ -34,9 +34,13 @@ from tvm_cascade.tile.operand import (
     read_operand,
 )
 from tvm_cascade.tile.output import Output, read_outputs, stored_operand
+from tvm_cascade.tile.packed import PackedRows, digits_of, pack
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
 from tvm_cascade.transform.producers import Producer, find_producers
+
+FULL_ROWS = 64
+"""Rows of one variable from which on it is not packed with others: those of an instruction of the tensor cores."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Stream:
     row, position, inner : variables of rows, of the cascade axis, and of the score's own reduction.
     batch : the other variables that rows are indexed by, in order.
     left, right : the operands A and B.
+    left_load : the load that A is.
     score : the buffer of A·B; `factor` multiplies every element of it.
     products : the components that are matrix products.
     tiled : the outputs that bulk copies store, by their buffers.
@@ -83,6 +88,7 @@ class Stream:
     inner: tirx.Var
     batch: tuple[tirx.Var, ...]
     left: Operand
+    left_load: ir.TensorLoad
     right: Operand
     score: tirx.Var
     factor: sp.Expr
@@ -103,6 +109,12 @@ class Stream:
     def depth(self) -> int:
         """The inner extent of the score product."""
         return self.left.width
+
+    @property
+    def few_rows(self) -> int | None:
+        """How many rows share the right operands, where they are fewer than the longest of variables has to have."""
+        count = self.extent(self.row)
+        return count if isinstance(count, int) and (self.left.row is None or count < FULL_ROWS) else None
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -137,19 +149,25 @@ def read_stream(program: Program, group: Group) -> Stream:
     group = _with_tensors_apart(group, producer)
     factor, loads = _factors_of(producer)
     left, right = sorted(loads, key=lambda load: uses_variable(load, position))
-    dims = Dims(group)
     rows = [v for v in producer.variables.values() if not v.same_as(position)]
+    row = _row_variable(left, _shared_indices(group, right, rows), rows, group)
+    packed = None
+    if isinstance(row, PackedRows):
+        packed, row, rows = row, row.row, [*row.batch, row.row]
+        group, outputs = packed.of_group(group), tuple(map(packed.of_output, outputs))
+        left, right = packed.of_load(left), packed.of_load(right)
+    dims = Dims(group)
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
-    row = _row_variable(left, [right, *(p.value for p in products)], rows, group)
     inner = producer.stage.reduce[0]
     extents = {**group.frame.extents, inner: producer.stage.extents[inner]}
     lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
-    operands = read_operand(left, lines[0], lines[2]), read_operand(right, lines[1], lines[2])
+    operands = read_operand(left, None if packed else lines[0], lines[2]), read_operand(right, lines[1], lines[2])
     _check_operands(operands, products, position, group)
-    batch = tuple(v for v in rows if not v.same_as(row))
-    score = producer.stage.buffer
-    tiled = _tiled(outputs, products, lines[0])
-    return Stream(program, group, dims, row, position, inner, batch, *operands, score, factor, products, outputs, tiled)
+    tiled = {} if packed else _tiled(outputs, products, lines[0])
+    return Stream(
+        program, group, dims, row, position, inner, tuple(v for v in rows if not v.same_as(row)), operands[0], left,
+        operands[1], producer.stage.buffer, factor, products, outputs, tiled,
+    )  # fmt: skip
 
 
 def product_along(output: Output, products: tuple[Product, ...]) -> Product | None:
@@ -231,21 +249,33 @@ def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var
     return Product(component, atom.symbol, value, free[0], width, is_transposed)
 
 
+def _shared_indices(group: Group, right: ir.TensorLoad, rows: list[tirx.Var]) -> list[ir.Expr]:
+    """The indices of every operand but the left one: what runs along an axis that neither rows nor positions have."""
+    known = [*rows, *group.frame.axis]
+    free = [v for v in group.frame.extents if not any(v.same_as(other) for other in known)]
+    atoms = [a.expression for a in group.atoms.atoms.values() if uses(a.expression, free)]
+    return [index for load in (right, *(load for atom in atoms for load in loads_of(atom))) for index in load.indices]
+
+
 def _row_variable(
-    left: ir.TensorLoad, others: list[ir.TensorLoad | Operand], rows: list[tirx.Var], group: Group
-) -> tirx.Var:
-    """The variable that the left operand alone runs along; the longest where there are several."""
-    shared = [index for other in others for index in other.indices]
+    left: ir.TensorLoad, shared: list[ir.Expr], rows: list[tirx.Var], group: Group
+) -> tirx.Var | PackedRows:
+    """The longest variable that the left operand alone runs along; several, or parts of some, where that is short."""
+    extents = group.frame.extents
     alone = [v for v in rows if uses_variable(left, v) and not any(uses(index, [v]) for index in shared)]
-    alone = [v for v in alone if more_than_one(lookup(group.frame.extents, v))]
-    if not alone:
-        raise Unfit(f"no axis of {left.source.name} is missing in the other operands: there is no matrix product")
+    alone = [v for v in alone if more_than_one(lookup(extents, v))]
 
     def length(var: tirx.Var) -> float:
-        extent = lookup(group.frame.extents, var)
+        extent = lookup(extents, var)
         return extent if isinstance(extent, int) else float("inf")
 
-    return max(alone, key=length)
+    longest = max(alone, key=length, default=None)
+    if longest is not None and length(longest) >= FULL_ROWS:
+        return longest
+    digits = digits_of([v for v in rows if uses_variable(left, v)], extents, shared)
+    if longest is not None and len(digits) == 1 and digits[0].quotient is None:
+        return longest
+    return pack(digits, rows, extents)
 
 
 def _check_operands(

@@ -37,6 +37,7 @@ class TensorMap:
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
         box = [self.per_box] + [1] * (rank - 1)
+        assert operand.row is not None
         self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
         box[rank - 1 - operand.row] = self.box_rows
         self.map = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))

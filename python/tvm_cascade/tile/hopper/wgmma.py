@@ -89,13 +89,21 @@ def multiply_shared(
 
 
 def multiply_registers(
-    accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str], offset: ir.Expr
-) -> None:
-    """accumulator += left @ right, with the left operand in registers of 32 bits, whose elements are neighbours."""
-    for step in range(depth // MATRIX_DTYPES[dtypes[0]].step):
+    accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
+    offset: ir.Expr, adds: bool = True,
+) -> None:  # fmt: skip
+    """accumulator += left @ right, with the left operand in registers of 32 bits, whose elements are neighbours.
+
+    Parameters
+    ----------
+    depth : of the sum; the last step is zero past it.
+    adds : to what the accumulator has; otherwise it is overwritten.
+    """
+    for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
         ptx(
             _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
-            *[left[step * 4 + k] for k in range(4)], right.at(step, offset), True, 1, 1, *_orders(dtypes[0], right),
+            *[left[step * 4 + k] for k in range(4)], right.at(step, offset), adds or step > 0, 1, 1,
+            *_orders(dtypes[0], right),
         )  # fmt: skip
 
 

@@ -111,16 +111,20 @@ class StreamConfig:
         weights = len({str(p.component.lift / p.symbol) for p in stream.products})
         return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
 
-    def shared_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for the operands."""
+    def stage_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for a tile of each right operand."""
         right = self.columns * _boxed(stream.depth, stream.right.size)
         for p in stream.products:
             rows, columns = (p.width, self.columns) if p.is_transposed else (self.columns, p.width)
             right += rows * _boxed(columns, p.value.size)
+        return right
+
+    def shared_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the operands."""
         left = _boxed(stream.depth, stream.left.size)
         staged = max((_boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
-        return self.rows * (self.left_stages * left + staging) + self.stages * right + 1024
+        return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
     @property
     def block_registers(self) -> int:
@@ -145,16 +149,27 @@ def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
         Where none does.
     """
     stream = program.stream
-    widest = max((p.width for p in stream.products), default=0)
-    if widest > 256 or stream.depth > 256:
-        raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
-    if any(p.width % 8 for p in stream.products) or stream.depth % 8:
-        raise Unfit("the operands' rows are no multiple of 8 elements")
+    check_widths(stream)
     fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
     usual = [c for c in fitting if c.columns == _COLUMNS and not _is_starved(c, stream)]
     return min(usual or fitting, key=lambda config: _cost(config, program))
+
+
+def check_widths(stream: Stream) -> None:
+    """Checks that a warp group holds rows of the operands' widths.
+
+    Raises
+    ------
+    Unfit
+        Where it does not.
+    """
+    widest = max((p.width for p in stream.products), default=0)
+    if widest > 256 or stream.depth > 256:
+        raise Unfit(f"rows of {max(widest, stream.depth)} elements; a warp group's accumulators hold 256")
+    if any(p.width % 8 for p in stream.products) or stream.depth % 8:
+        raise Unfit("the operands' rows are no multiple of 8 elements")
 
 
 def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | None:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import sympy as sp
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, Symbols, placed
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
-from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import product_along
+from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
 
@@ -39,6 +39,18 @@ class Folded(Protocol):
         """The tile of rows of the block."""
 
     @property
+    def rows(self) -> RowFold:
+        """The state of its rows, reduced across lanes."""
+
+    @property
+    def accumulators(self) -> Mapping[sp.Symbol, Any]:
+        """Registers of the components that are products."""
+
+
+class Staged(Folded, Protocol):
+    """A folded tile of rows whose stores go through shared memory."""
+
+    @property
     def index(self) -> ir.Expr:
         """The group's number among those that store."""
 
@@ -50,14 +62,6 @@ class Folded(Protocol):
     def first_row(self) -> ir.Expr:
         """The first of its rows of all."""
 
-    @property
-    def rows(self) -> RowFold:
-        """The state of its rows, reduced across lanes."""
-
-    @property
-    def accumulators(self) -> Mapping[sp.Symbol, Any]:
-        """Registers of the components that are products."""
-
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage, where results may wait for their store."""
 
@@ -65,99 +69,30 @@ class Folded(Protocol):
         """Releases that stage; called by one thread of the group."""
 
 
-class Epilogue:
-    """Emits the epilogue."""
+class RowEpilogue:
+    """Emits the epilogue of rows whose threads store their own elements."""
 
     def __init__(self, tiling: Tiling) -> None:
         self.tiling, self.program, self.stream = tiling, tiling.program, tiling.stream
         self.config, self.buffers = tiling.config, tiling.buffers
-        self.tiled = {
-            buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
-        }
 
-    def _free(self, output: Output) -> tirx.Var | None:
-        product = product_along(output, self.stream.products)
-        return None if product is None else product.free
-
-    def allocate(self, pool: Any, left_boxes: int) -> None:
-        """Shared memory for the stores: their own where there is room, else that of the left operand."""
-        boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
-        self.own_staging = self.config.own_staging or boxes > left_boxes
-        if self.own_staging and boxes:
-            dtype = next(iter(self.tiled.values())).operand.dtype
-            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
-
-    def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
-        """Where 16 bytes wait for their store."""
-        if self.own_staging:
-            return self.staging.ptr_to([box, row, chunk * (_CHUNK // STORED_BYTES)])
-        per_chunk = _CHUNK // self.stream.left.size
-        return self.folded.left_place(box, row, chunk * per_chunk)
-
-    def emit(self, folded: Folded) -> None:
+    def finish_and_store(self, folded: Folded) -> None:
         """Finishes the rows, then stores every output."""
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
-        self._finish_rows()
+        self.finish = Finish(self.tiling, folded.rows, ROWS)
         for output in self.stream.outputs:
-            if output.buffer in self.tiled:
-                self._store_tile(output)
-            elif self._free(output) is not None:
-                self._store_elements(output)
-            else:
-                self._store_rows(output)
-        if not self.own_staging:
-            with when(self._is_storing()):
-                ptx("cp.async.bulk.wait_group.read", 0)
-                folded.left_is_read()
+            self._store(output)
 
-    def drain(self, threads: Threads) -> None:
-        """Waits for outstanding TMA stores before the block ends."""
-        with when(tirx.And(threads.warp == 0, threads.lane == 0)):
-            ptx("cp.async.bulk.wait_group", 0)
-
-    def _is_storing(self) -> ir.Expr:
-        """The one thread of a group that starts its copies."""
-        return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
-
-    def _finish_rows(self) -> None:
-        """Results with a value per row, and what finishing the others needs once per row."""
-        products = {p.component.symbol for p in self.stream.products}
-        self.finish: dict[sp.Symbol, sp.Expr] = {}
-        wide: set[sp.Symbol] = set(products)
-        for result, expression in self.stream.fold.finish.items():
-            if not expression.free_symbols & wide:
-                for r in ROWS:
-                    self.rows.set(result, r, self.rows.write(expression, self.rows.row_symbols(r)))
-                continue
-            wide.add(result)
-            self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
-
-    def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
-        """The expression with loop-invariant reciprocals hoisted."""
-        for power in sorted(expression.atoms(sp.Pow), key=str):
-            if power.exp == -1 and not power.free_symbols & products:
-                symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
-                for r in ROWS:
-                    self.rows.set(symbol, r, self.rows.write(power, self.rows.row_symbols(r)))
-                expression = expression.xreplace({power: symbol})
-        return expression
+    def _store(self, output: Output) -> None:
+        if free_axis(output, self.stream) is not None:
+            self._store_elements(output)
+        else:
+            self._store_rows(output)
 
     def _value(self, output: Output, row: int, column: ir.Expr | None, index: ir.Expr | None) -> ir.Expr:
         """What is stored at a row, and at a register of the accumulators."""
-        symbols = self.rows.row_symbols(row)
-        if index is not None:
-            symbols = Symbols({s: a[index] for s, a in self.folded.accumulators.items()}, symbols)
-
-        def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.stream.group, load)
-            if member is None:
-                return load
-            return self.rows.write(self.finish.get(member.result, member.result), symbols)
-
-        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
-        free = self._free(output)
-        places = self._places(row) | ({free: column} if free is not None and column is not None else {})
-        return placed(value, places, self.buffers)
+        of_product = {} if index is None else {s: a[index] for s, a in self.folded.accumulators.items()}
+        return self.finish.value(output, row, self._places(row), column, of_product)
 
     def _places(self, row: int) -> dict[tirx.Var, ir.Expr]:
         return {**self.folded.work.batch, self.stream.row: self.rows.place.rows[row]}
@@ -187,14 +122,63 @@ class Epilogue:
                     ]
                     T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
 
+
+class Epilogue(RowEpilogue):
+    """Emits the epilogue of rows some of whose outputs bulk copies store."""
+
+    def __init__(self, tiling: Tiling) -> None:
+        super().__init__(tiling)
+        self.tiled = {
+            buffer: TensorMap(operand, tiling.own(buffer), GROUP_ROWS) for buffer, operand in self.stream.tiled.items()
+        }
+
+    def allocate(self, pool: Any, left_boxes: int) -> None:
+        """Shared memory for the stores: their own where there is room, else that of the left operand."""
+        boxes = max((copies.boxes for copies in self.tiled.values()), default=0)
+        self.own_staging = self.config.own_staging or boxes > left_boxes
+        if self.own_staging and boxes:
+            dtype = next(iter(self.tiled.values())).operand.dtype
+            self.staging = pool.alloc((boxes, self.config.rows, BOX_BYTES // STORED_BYTES), dtype, align=1024)
+
+    def _staged(self, box: int, row: ir.Expr, chunk: ir.Expr | int) -> ir.Expr:
+        """Where 16 bytes wait for their store."""
+        if self.own_staging:
+            return self.staging.ptr_to([box, row, chunk * (_CHUNK // STORED_BYTES)])
+        per_chunk = _CHUNK // self.stream.left.size
+        return self.staged.left_place(box, row, chunk * per_chunk)
+
+    def emit(self, folded: Staged) -> None:
+        """Finishes the rows, then stores every output."""
+        self.staged = folded
+        self.finish_and_store(folded)
+        if not self.own_staging:
+            with when(self._is_storing()):
+                ptx("cp.async.bulk.wait_group.read", 0)
+                folded.left_is_read()
+
+    def _store(self, output: Output) -> None:
+        if output.buffer in self.tiled:
+            self._store_tile(output)
+        else:
+            super()._store(output)
+
+    def drain(self, threads: Threads) -> None:
+        """Waits for outstanding TMA stores before the block ends."""
+        with when(tirx.And(threads.warp == 0, threads.lane == 0)):
+            ptx("cp.async.bulk.wait_group", 0)
+
+    def _is_storing(self) -> ir.Expr:
+        """The one thread of a group that starts its copies."""
+        return tirx.And(self.threads.warp == 0, self.threads.lane == 0)
+
     def _store_tile(self, output: Output) -> None:
         """Through shared memory: matrices of 8×8 from the registers, then one bulk copy a box."""
         copies = self.tiled[output.buffer]
         product = product_along(output, self.stream.products)
         assert product is not None
         kind = MATRIX_DTYPES[copies.operand.dtype].name
-        first = self.folded.own_rows
-        barrier = T.cast(_STORED + self.folded.index, "uint32")
+        first = self.staged.own_rows
+        barrier = T.cast(_STORED + self.staged.index, "uint32")
         if self.own_staging:  # the copies of the rows before may still read it
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
@@ -214,8 +198,8 @@ class Epilogue:
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         with when(self._is_storing()):
             copies.store(
-                lambda box: self._staged(box, first, 0), self.folded.first_row,
-                self.tiling.fixed(copies.operand, self.folded.work.batch),
+                lambda box: self._staged(box, first, 0), self.staged.first_row,
+                self.tiling.fixed(copies.operand, self.staged.work.batch),
             )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
 

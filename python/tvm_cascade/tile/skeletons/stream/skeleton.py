@@ -14,6 +14,8 @@ from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -36,19 +38,23 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         return build_program(shape)
 
     def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
-        """See `choose_config`."""
-        return choose_config(program, setting.gpu)
+        """See `choose_config`, and `choose_pieces` for few rows."""
+        rows = program.stream.few_rows
+        return choose_config(program, setting.gpu) if rows is None else choose_pieces(program, setting.gpu, rows)
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
+        if program.stream.left.row is None and not isinstance(config, PiecesConfig):
+            raise Unfit(f"{program.stream.left}: its rows are several variables, which {config} does not pack")
         if not config.fits(program.stream, setting.gpu):
             raise Unfit(f"{config} needs more registers or shared memory than there are")
         for operand in () if setting.options.narrow_sums else program.stream.operands:
             check_sums(operand)
 
     def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
-        """See `StreamKernel`."""
-        return StreamKernel(program, config).build(name)
+        """See `StreamKernel`, and `PiecesKernel` for few rows."""
+        kernel = PiecesKernel(program, config) if isinstance(config, PiecesConfig) else StreamKernel(program, config)
+        return kernel.build(name)
 
     def fast_math(self, program: TileProgram) -> bool:
         """Operands are of half width or less."""

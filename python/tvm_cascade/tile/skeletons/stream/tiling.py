@@ -56,15 +56,20 @@ class Tiling:
         rows = Rows(self.stream.row, first_row, count)
         return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
 
+    def batch(self, place: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+        """The batch index that a place is the number of."""
+        batch: dict[tirx.Var, ir.Expr] = {}
+        for var in reversed(self.stream.batch):
+            extent = kernel_extent(self.stream.extent(var))
+            batch[var] = bind(var.name, place % extent)
+            place = place // extent
+        return batch
+
     def work(self, item: Item) -> Work:
         """The tile of rows that an item of the scheduler is."""
-        stream, config = self.stream, self.config
-        first_row, rest = bind("first_row", item.row_tile * config.rows), item.place
-        batch: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(stream.batch):
-            extent = kernel_extent(stream.extent(var))
-            batch[var] = bind(var.name, rest % extent)
-            rest = rest // extent
+        config = self.config
+        first_row = bind("first_row", item.row_tile * config.rows)
+        batch = self.batch(item.place)
         tiles, visited = self.tile_count(), self.visited(batch, first_row, config.rows)
         first = bind("first_tile", tirx.max(tirx.min(visited.first, tiles - 1), 0))
         end = bind("end_tile", tirx.max(tirx.min(visited.end, tiles), first + 1))

@@ -1,0 +1,177 @@
+"""Packed rows: several index variables as the digits of one row number, so that few rows of each fill a tile.
+
+    queries i below 4, heads h below 64, keys of head h // 8        row = (h mod 8)·4 + i below 32, one for each h // 8
+
+A variable is a digit where the right operands do not run along it, and so is the remainder of one that they read by its
+quotient alone. Every expression over the frame is rewritten in the row and in what is left of such a variable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.expression import Atom
+from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.tir import dtype_of, same, simplify_index, substitute, uses
+from tvm_cascade.tile.output import Output
+
+
+@dataclass(frozen=True)
+class Digit:
+    """A variable of the frame that rows run along.
+
+    Attributes
+    ----------
+    variable : of the frame.
+    extent : of it, or of the remainder that is the digit.
+    quotient : what is left of it outside of the row: variable = quotient·extent + digit; None where the digit is all.
+    """
+
+    variable: tirx.Var
+    extent: int
+    quotient: tirx.Var | None = None
+
+
+def digits_of(rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent], others: Sequence[ir.Expr]) -> list[Digit]:
+    """The digits of packed rows, the outermost first.
+
+    Parameters
+    ----------
+    rows : the variables that the left operand may run along.
+    extents : of the frame's variables.
+    others : the indices of the right operands.
+    """
+    found = []
+    for var in rows:
+        extent = lookup(dict(extents), var)
+        if not isinstance(extent, int) or not more_than_one(extent):
+            continue
+        group = extent if not any(uses(index, [var]) for index in others) else _divisor(var, others)
+        if group == extent:
+            found.append(Digit(var, extent))
+        elif group > 1 and extent % group == 0:
+            found.append(Digit(var, group, tirx.Var(f"{var.name}_group", var.ty)))
+    return found
+
+
+def _divisor(var: tirx.Var, others: Sequence[ir.Expr]) -> int:
+    """c where all expressions read a variable as ⌊v/c⌋ alone; 1 for any other."""
+    found: list[int] = []
+    rest = tirx.Var("rest", var.ty)
+
+    def replace(node: ir.Expr) -> ir.Expr:
+        if isinstance(node.a, ir.Var) and node.a.same_as(var) and isinstance(node.b, prim.IntImm):
+            found.append(int(node.b))
+            return rest
+        return node
+
+    without = [tvm_ffi.structural_map(index, (prim.FloorDiv, replace)) for index in others]
+    alike = len(set(found)) == 1 and not any(uses(index, [var]) for index in without)
+    return found[0] if alike else 1
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """The frame's variables in terms of a packed row.
+
+    Attributes
+    ----------
+    row : the variable of the packed rows.
+    count : how many there are.
+    batch : the frame's other row variables, with the quotients in place of those that were taken apart.
+    values : what has become of each variable that is no more.
+    extents : of all variables of the new frame.
+    """
+
+    row: tirx.Var
+    count: int
+    batch: tuple[tirx.Var, ...]
+    values: dict[tirx.Var, ir.Expr]
+    extents: dict[tirx.Var, Extent]
+
+    def of(self, expression: ir.Expr) -> ir.Expr:
+        """An expression over the old frame in the new one's variables."""
+        if not uses(expression, list(self.values)):
+            return expression
+        placed = substitute(expression, self.values)
+        return simplify_index(placed, self.extents) if _is_index(placed) else _with_plain_indices(placed, self.extents)
+
+    def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
+        """A load over the new frame."""
+        return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
+
+    def of_group(self, group: Group) -> Group:
+        """A group over the new frame; its fold and the symbols of its atoms are what they were."""
+        members = tuple(
+            dataclasses.replace(m, element=self.of(m.element), dims=tuple(map(self.of, m.dims))) for m in group.members
+        )
+        table = group.atoms.copy()
+        atoms = {form: _with(atom, self.of(atom.expression)) for form, atom in table.atoms.items()}
+        frame = dataclasses.replace(group.frame, extents=self.extents)
+        return dataclasses.replace(group, members=members, frame=frame, atoms=dataclasses.replace(table, atoms=atoms))
+
+    def of_output(self, output: Output) -> Output:
+        """An output over the new frame."""
+        return dataclasses.replace(output, indices=tuple(map(self.of, output.indices)), value=self.of(output.value))
+
+
+def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tirx.Var, Extent]) -> PackedRows:
+    """Packs rows of digits; of none, one row.
+
+    Parameters
+    ----------
+    rows : the variables that the left operand may run along.
+    extents : of the frame's variables.
+    """
+    ty = digits[0].variable.ty if digits else ir.PrimType("int32")
+    row, count = tirx.Var("packed_row" if digits else "only_row", ty), 1
+    values: dict[tirx.Var, ir.Expr] = {}
+    kept: dict[tirx.Var, Extent] = {row: 1}
+    for digit in reversed(digits):
+        own = tirx.floormod(tirx.floordiv(row, _number(count, row)), _number(digit.extent, row))
+        own = own.astype(dtype_of(digit.variable))
+        if digit.quotient is not None:
+            own = digit.quotient * digit.extent + own
+            kept[digit.quotient] = int(lookup(dict(extents), digit.variable)) // digit.extent
+        values[digit.variable] = own
+        count *= digit.extent
+    kept[row] = count
+    quotients = {digit.variable: digit.quotient for digit in digits}
+    batch = []
+    for var in rows:
+        taken = any(var.same_as(other) for other in quotients)
+        left = lookup(quotients, var) if taken else var
+        batch += [] if left is None else [left]
+    others = {v: e for v, e in extents.items() if not any(v.same_as(taken) for taken in quotients)}
+    bounds = {**others, **kept}
+    plain = {var: simplify_index(value, bounds) for var, value in values.items()}
+    return PackedRows(row, count, tuple(batch), plain, bounds)
+
+
+def _number(value: int, like: tirx.Var) -> ir.Expr:
+    return tirx.const(value, dtype_of(like))
+
+
+def _is_index(expression: ir.Expr) -> bool:
+    return dtype_of(expression).startswith("int")
+
+
+def _with_plain_indices(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
+    """An expression with simplified indices of its loads."""
+
+    def plain(load: ir.TensorLoad) -> ir.Expr:
+        return tirx.BufferLoad(load.source, [simplify_index(index, extents) for index in load.indices])
+
+    return tvm_ffi.structural_map(expression, (ir.TensorLoad, plain))
+
+
+def _with(atom: Atom, expression: ir.Expr) -> Atom:
+    return atom if same(atom.expression, expression) else dataclasses.replace(atom, expression=expression)

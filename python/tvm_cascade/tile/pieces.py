@@ -1,0 +1,112 @@
+"""Equal-work pieces: the concatenation of all items' cascade axes, cut into one contiguous share a block (stream-K).
+
+    items        a a a a a a a a | b b b b b b b b | c c c c c c c c      tiles of each
+    blocks       0 0 0 0 0 1 1 1 | 1 1 2 2 2 2 2 3 | 3 3 3 3 4 4 4 4
+    pieces       whole, or a part of an item whose state meets the other parts'
+
+A block leaves the state of its first piece where that continues an item, and of its last where that does not end one:
+two states at most, whatever the lengths. Osama et al., "Stream-K" (2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, in_register
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive tiles of one item.
+
+    Attributes
+    ----------
+    item : its number.
+    first, end : its tiles [first, end) among the item's visited ones.
+    starts, ends : whether it has the first, and the last of them.
+    first_block, blocks : the first of the blocks that have pieces of the item, and how many there are.
+    """
+
+    item: ir.Expr
+    first: ir.Expr
+    end: ir.Expr
+    starts: ir.Expr
+    ends: ir.Expr
+    first_block: ir.Expr
+    blocks: ir.Expr
+
+    @property
+    def is_whole(self) -> ir.Expr:
+        """Whether the item has no other piece."""
+        return tirx.And(self.starts, self.ends)
+
+    def slot(self, number: ir.Expr) -> ir.Expr:
+        """Where the state of one of the item's pieces is kept, by its number along the axis: two slots a block."""
+        return (self.first_block + number) * SLOTS + tirx.Select(number == 0, 1, 0)
+
+    def own_slot(self, block: ir.Expr) -> ir.Expr:
+        """Where its own state is kept."""
+        return block * SLOTS + tirx.Select(self.starts, 1, 0)
+
+
+SLOTS = 2
+"""States that a block leaves at most."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Shares of equal numbers of tiles.
+
+    Attributes
+    ----------
+    items, tiles : how many items there are, and how many tiles each visits; one at least.
+    blocks : that are launched, at most.
+    """
+
+    items: ir.Expr
+    tiles: ir.Expr
+    blocks: int
+
+    @property
+    def total(self) -> ir.Expr:
+        """All tiles."""
+        return self.items * self.tiles
+
+    @property
+    def longest(self) -> ir.Expr:
+        """Tiles of the longest share."""
+        return (self.total + (self.blocks - 1)) // self.blocks
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched: no more than the longest share asks for."""
+        return (self.total + (self.longest - 1)) // self.longest
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Piece]:
+        """A loop over the pieces of a block around the statements of the block."""
+        # Registers, since TVM looks through bound variables: symbolic extents would be written out everywhere.
+        tiles, grid = in_register("item_tiles", self.tiles), in_register("grid", self.grid)
+        total = self.items * tiles
+        least, longer = in_register("share", total // grid), in_register("longer_shares", total % grid)
+        start, end = (in_register("share_bound", b * least + tirx.min(b, longer)) for b in (block, block + 1))
+
+        def owner(tile: ir.Expr) -> ir.Expr:
+            """The block whose share has a tile."""
+            rest = tile - longer * (least + 1)
+            return tirx.Select(rest < 0, tile // (least + 1), longer + rest // least)
+
+        first_item = bind("first_item", start // tiles)
+        with T.serial((end - 1) // tiles - first_item + 1) as step:
+            item = bind("item", first_item + step)
+            origin = in_register("origin", item * tiles)
+            first = in_register("piece_first", tirx.max(start - origin, 0))
+            last = in_register("piece_end", tirx.min(end - origin, tiles))
+            first_block = in_register("first_block", owner(origin))
+            blocks = in_register("item_blocks", owner(origin + tiles - 1) - first_block + 1)
+            yield Piece(item, first, last, first == 0, last == tiles, first_block, blocks)

@@ -1,0 +1,104 @@
+"""Results from final states: what has a value per row once, what has more at every register, and maps of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.shape import Stream, product_along
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+
+
+class FinalRows(Protocol):
+    """Rows whose state is whole, by their numbers in a thread."""
+
+    @property
+    def values(self) -> Mapping[sp.Symbol, Any]:
+        """Registers of everything that has a value per row."""
+
+    def set(self, symbol: sp.Symbol, row: int, value: ir.Expr) -> None:
+        """Stores a row's value in its register."""
+
+    def row_symbols(self, row: int) -> Symbols:
+        """Everything that has a value per row."""
+
+    def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
+        """An expression over registers as TIR."""
+
+
+def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
+    """The free axis of a product that an output runs along."""
+    product = product_along(output, stream.products)
+    return None if product is None else product.free
+
+
+class Finish:
+    """Computes the results with a value per row, and writes what is stored of them.
+
+    Parameters
+    ----------
+    rows : whose states are whole.
+    numbers : of the rows that a thread has.
+    """
+
+    def __init__(self, tiling: Tiling, rows: FinalRows, numbers: Sequence[int]) -> None:
+        self.tiling, self.stream, self.rows, self.numbers = tiling, tiling.stream, rows, numbers
+        products = {p.component.symbol for p in self.stream.products}
+        self.finish: dict[sp.Symbol, sp.Expr] = {}
+        wide: set[sp.Symbol] = set(products)
+        for result, expression in self.stream.fold.finish.items():
+            if not expression.free_symbols & wide:
+                self._set(result, expression)
+                continue
+            wide.add(result)
+            self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
+
+    def _set(self, symbol: sp.Symbol, expression: sp.Expr) -> None:
+        for r in self.numbers:
+            self.rows.set(symbol, r, self.rows.write(expression, self.rows.row_symbols(r)))
+
+    def _hoisted(self, expression: sp.Expr, products: set[sp.Symbol]) -> sp.Expr:
+        """The expression with loop-invariant reciprocals hoisted."""
+        for power in sorted(expression.atoms(sp.Pow), key=str):
+            if power.exp == -1 and not power.free_symbols & products:
+                symbol = sp.Symbol(f"inverse_{len(self.rows.values)}", real=True)
+                self._set(symbol, power)
+                expression = expression.xreplace({power: symbol})
+        return expression
+
+    def value(
+        self,
+        output: Output,
+        row: int,
+        places: Mapping[tirx.Var, ir.Expr],
+        column: ir.Expr | None,
+        of_products: Mapping[sp.Symbol, ir.Expr],
+    ) -> ir.Expr:
+        """What is stored of a row.
+
+        Parameters
+        ----------
+        places : of the batch and of the row.
+        column : of the output's free axis; None where it has none.
+        of_products : the components that are products, at that column.
+        """
+        symbols = self.rows.row_symbols(row)
+        if of_products:
+            symbols = Symbols(of_products, symbols)
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            member = member_at(self.stream.group, load)
+            if member is None:
+                return load
+            return self.rows.write(self.finish.get(member.result, member.result), symbols)
+
+        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        free = free_axis(output, self.stream)
+        at = {**places, free: column} if free is not None and column is not None else dict(places)
+        return placed(value, at, self.tiling.buffers)

@@ -1,0 +1,185 @@
+"""The fold of a consumer warp group: products, folding of tiles in registers, and masks; schedules derive from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, branches, put, registers, when
+from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.feed import Feed
+from tvm_cascade.tile.hopper.packing import Packing
+from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
+from tvm_cascade.tile.masks import Masking, passes_of
+from tvm_cascade.tile.rows import Place, RowFold
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+
+
+class GroupFold:
+    """Registers of a warp group, and what is done to them tile by tile.
+
+    Parameters
+    ----------
+    right, value : the feeds of the score's right operand and of the products'.
+
+    Attributes
+    ----------
+    work : the tile of rows that it is at.
+    index : its number among the consumers.
+    first_row : of its own rows.
+    rows : the state and the steps of its rows.
+    accumulators : registers of the components that are products.
+    """
+
+    def __init__(self, tiling: Tiling, threads: Threads, right: Feed, value: Feed) -> None:
+        self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
+        self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
+        self.masks, self.columns = self.program.element.masks, self.config.columns
+        self.index = bind("consumer", threads.group - 1)
+        self.scores = registers("scores", self.columns // 2)
+        self.accumulators = {
+            p.component.symbol: registers(f"{p.component.symbol}", p.width // 2) for p in self.stream.products
+        }
+        self.packing = Packing(self.program.accumulations, self.columns, threads.lane)
+        self._allocate()
+        self._describe_left()
+        self.right_matrix = wgmma.SharedMatrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
+        self.value_matrices = [
+            wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), copies.rows, transposed=not product.is_transposed)
+            for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
+        ]
+        self._start_left()
+        self.right, self.value = right.reading("right"), value.reading("value")
+
+    def _allocate(self) -> None:
+        """Registers of a schedule's own."""
+
+    def _describe_left(self) -> None:
+        """Where products find the left operand."""
+
+    def _start_left(self) -> None:
+        """The first stage of the left operand."""
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+        return self.index * GROUP_ROWS
+
+    @property
+    def row_count(self) -> int:
+        """How many they are at most."""
+        return GROUP_ROWS
+
+    def _place(self, work: Work) -> None:
+        lane = self.threads.lane
+        self.work = work
+        self.first_row = bind("first_own_row", work.first_row + self.own_rows)
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
+        place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
+        self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
+        for array in self.accumulators.values():
+            with T.unroll(int(array.ty.shape[0])) as k:
+                put(array, k, T.float32(0))
+        self.rows.start()
+        self._whole_range()
+
+    def _finish_products(self) -> None:
+        if self.accumulators:
+            wgmma.wait(0)
+            self._release(self.value_feed, self.value)
+
+    def _start_products(self) -> None:
+        wgmma.fence()
+        for accumulation, copies, matrix in zip(
+            self.program.accumulations, self.value_feed.copies, self.value_matrices, strict=True
+        ):
+            product = accumulation.product
+            wgmma.multiply_registers(
+                self.accumulators[product.component.symbol], product.width, self.packing.of(accumulation),
+                matrix, self.columns, (accumulation.dtype, product.value.dtype),
+                wgmma.stage_offset(self.value.stage, copies.tile_bytes),
+            )  # fmt: skip
+        wgmma.commit()
+
+    def _release(self, feed: Feed, ring: Ring) -> None:
+        with when(self.threads.leads):
+            feed.empty.arrive(ring.stage)
+        ring.advance()
+
+    def _fold_rows(self, tile: ir.Expr, first: bool) -> None:
+        self._map_and_mask(tile)
+        # Tiles are visited from the last on, so that only the first of them can reach past the end of the axis.
+        self.rows.step(tile, first, guarded=first and self.tiling.ragged)
+
+    def _fold_mapped(self, tile: ir.Expr, fold: Callable[[], None]) -> None:
+        """Maps, masks and folds a tile; where a warp's scores are small and all are kept, without a branch between.
+
+        Special functions then take their time while multiply-adds map further scores.
+        """
+        near = self.program.near_zero if self.config.near_zero else None
+        if near is None:
+            self._map_and_mask(tile)
+            fold()
+            return
+        kept = self._all_kept(tile)
+        small = self.rows.all_near(near)
+        with branches(small if kept is None else tirx.And(small, kept)) as (plain, other):
+            with plain:
+                self.rows.map_scores(tile, near)
+                if kept is None:
+                    self.masking.apply(tile)
+                fold()
+            with other:
+                self._map_and_mask(tile)
+                fold()
+
+    def _map_and_mask(self, tile: ir.Expr) -> None:
+        self.rows.map_scores(tile)
+        kept = self._all_kept(tile)
+        if kept is None:
+            self.masking.apply(tile)
+        elif self.masks:
+            with when(tirx.Not(kept)):
+                self.masking.apply(tile)
+
+    def _all_kept(self, tile: ir.Expr) -> ir.Expr | None:
+        """The condition that no mask drops anything of a tile; None where that is unknown."""
+        return None if self.whole is None else tirx.And(tile >= self.whole.first, tile < self.whole.end)
+
+    def _whole_range(self) -> None:
+        """The tiles in which no mask drops anything of the group's rows."""
+        tiles = self.tiling.tile_count()
+        rows = Rows(self.stream.row, self.first_row, self.row_count)
+        self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
+        for mask in self.masks:
+            slacks = mask_slacks(mask)
+            placed = None if slacks is None else tuple(self.tiling.placed(s, self.work.batch) for s in slacks)
+            found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
+            self.whole = None if found is None or self.whole is None else self.whole.within(found)
+        if self.whole is not None and self.masks:
+            self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
+
+    def _shift_accumulators(self, tile: ir.Expr) -> None:
+        for accumulation in self.program.accumulations:
+            symbol = accumulation.product.component.symbol
+            if accumulation.shift == symbol:
+                continue
+            with T.unroll(accumulation.product.width // 8) as j:
+                for r in ROWS:
+                    for e in NEIGHBOURS:
+                        put(self.accumulators[symbol], j * 4 + 2 * r + e,
+                            self._shifted(accumulation.shift, r, j * 4 + 2 * r + e, tile))  # fmt: skip
+
+    def _shifted(self, shift: sp.Expr, row: int, index: ir.Expr, tile: ir.Expr) -> ir.Expr:
+        return self.rows.write_accumulator(shift, row, tile, {s: a[index] for s, a in self.accumulators.items()})
+
+    def _pack(self, ragged: ir.Expr | None) -> None:
+        """Weights as products read them; zeros past the end of a ragged tile."""
+        self.packing.emit(lambda symbol, j, r, e: self.rows.weight(symbol, ragged, j, r, e))

@@ -1,0 +1,128 @@
+"""The consumer of few rows: it folds a piece of the axis at a time, with the left operand in registers.
+
+A warp has sixteen of the group's rows. All warps take part in products; those without a row of the program's fold none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
+from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.feed import Feed
+from tvm_cascade.tile.operand import STEP_BYTES
+from tvm_cascade.tile.pieces import Piece
+from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
+from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
+from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
+
+_WARP_ROWS = 16
+"""Rows of an accumulator that a warp holds."""
+
+_WORD = 4
+"""Bytes of a register."""
+
+
+class PiecesConsumer(GroupFold):
+    """Emits one consumer warp group."""
+
+    def __init__(self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting) -> None:
+        super().__init__(tiling, threads, right, value)
+        self.meeting, self.epilogue = meeting, RowEpilogue(tiling)
+        meeting.states.start()
+
+    def _allocate(self) -> None:
+        self.left_words = registers("left_words", left_words(self.stream), "uint32")
+        for packed in self.packing.packed.values():  # warps without rows multiply what is there
+            with T.unroll(int(packed.ty.shape[0])) as k:
+                put(packed, k, T.uint32(0))
+
+    @property
+    def row_count(self) -> int:
+        """How many they are at most."""
+        return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
+
+    def run(self, each_piece: Callable[[], AbstractContextManager[tuple[Piece, Work]]]) -> None:
+        """Emits the loop over the block's pieces."""
+        with each_piece() as (piece, work):
+            self._place(work)
+            self.rows.allocate()
+            length = kernel_extent(self.stream.extent(self.stream.position))
+            self.rows.end = bind("piece_end_position", tirx.min(work.tiles.end * self.columns, length))
+            rows = kernel_extent(self.stream.extent(self.stream.row))
+            self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
+            self._fetch_left()
+            self._fold_piece(work)
+            with branches(piece.is_whole) as (whole, part):
+                with whole, when(self.has_rows):
+                    self.epilogue.finish_and_store(self)
+                with part:
+                    self.meeting.leave(self, piece)
+
+    def _fetch_left(self) -> None:
+        """Loads the thread's rows as the tensor cores read them; zeros past the depth."""
+        size = self.stream.left.size
+        for word in range(left_words(self.stream)):
+            row, half, step = word % 2, word // 2 % 2, word // 4
+            first = (step * STEP_BYTES + half * STEP_BYTES // 2) // size
+            if first >= self.stream.depth:
+                put(self.left_words, word, T.uint32(0))
+                continue
+            column = self.threads.lane % QUAD * (_WORD // size) + first
+            address = self.rows.address_at(self.stream.left_load, row, {self.stream.inner: column})
+            ptx("ld.global.nc.b32", self.left_words[word], address)
+
+    def _fold_piece(self, work: Work) -> None:
+        """From the first score to the last product."""
+        tiles = work.tiles
+        self.right_feed.wait(self.right)
+        self._start_scores()
+        self.masking.prepare(tiles.end - 1)
+        wgmma.wait(0)
+        self._release(self.right_feed, self.right)
+        with when(self.has_rows):
+            self._fold_rows(tiles.end - 1, first=True)
+            self._pack(tiles.end - 1 if self.tiling.ragged else None)
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
+        if self.accumulators:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self.rows.across_lanes()
+        self._finish_products()
+
+    def _tile(self, tile: ir.Expr) -> None:
+        """Scores of this tile and products of the one before, overlapped."""
+        self.right_feed.wait(self.right)
+        self._start_scores()
+        if self.accumulators:
+            self.value_feed.wait(self.value)
+            self._start_products()
+        self.masking.prepare(tile)
+        wgmma.wait(1 if self.accumulators else 0)
+        self._release(self.right_feed, self.right)
+        with when(self.has_rows):
+            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
+        self._finish_products()
+        with when(self.has_rows):
+            self._shift_accumulators(tile)
+            self._pack(None)
+
+    def _start_scores(self) -> None:
+        stream = self.stream
+        wgmma.fence()
+        wgmma.multiply_registers(
+            self.scores, self.columns, self.left_words, self.right_matrix, stream.depth,
+            (stream.left.dtype, stream.right.dtype),
+            wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes), adds=False,
+        )  # fmt: skip
+        wgmma.commit()

@@ -1,0 +1,139 @@
+"""Few rows: packed of several variables, and folded in equal-work pieces of the axis that meet in one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tvm import te
+
+import tvm_cascade
+from tvm_cascade.bench import workloads
+from tvm_cascade.evaluate.oracle import signature
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.shape import Stream, read_stream
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+
+from . import folds
+from .checked import assert_attention_right, assert_right, attention_case, kernel_of
+from .emulator.run import compiler
+from .test_tile_program import attention_of, group_of
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+def pieces(blocks: int, columns: int = 64, consumers: int = 1) -> PiecesConfig:
+    """A configuration for so many blocks."""
+    return PiecesConfig(columns, consumers, 2, 0, False, blocks, False, False)
+
+
+def stream_of(variant: str, **shape: int) -> Stream:
+    return read_stream(*group_of(attention_of(variant, **shape)))
+
+
+def test_the_query_heads_of_a_group_are_rows() -> None:
+    stream = stream_of("full", heads=64, kv_heads=8, queries=1)
+    assert stream.few_rows == 8 and str(stream.right) == "k[h_group, j, v_d]"
+    assert str(stream.left) == "q[h_group * 8 + packed_row, i, v_d]"
+
+
+def test_queries_and_heads_are_digits_of_a_row() -> None:
+    stream = stream_of("causal", heads=8, kv_heads=2, queries=3, batch=5)
+    assert stream.few_rows == 12 and [var.name for var in stream.batch] == ["b", "h_group"]
+    assert str(stream.left) == "q[b, h_group * 4 + packed_row // 3, packed_row % 3, v_d]"
+
+
+def test_a_query_a_head_is_a_row_by_itself() -> None:
+    assert stream_of("full", heads=32, queries=1).few_rows == 1
+
+
+def test_long_rows_stay_one_variable() -> None:
+    stream = stream_of("causal", heads=8, kv_heads=2, queries=64)
+    assert stream.few_rows is None and stream.row.name == "i"
+
+
+@pytest.mark.parametrize("name", ["DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7"])
+def test_decode_is_one_kernel_for_the_tensor_cores(name: str) -> None:
+    func = workloads.get(name).build()
+    told = tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}).functions[0].lowering
+    assert told.startswith("the tensor-core kernel `stream`, PiecesConfig(")
+
+
+def test_packed_rows_are_for_kernels_of_few_rows_alone() -> None:
+    with pytest.raises(Unfit, match="its rows are several variables"):
+        kernel_of(attention_of("full", heads=8, kv_heads=2, queries=2), StreamConfig(columns=64))
+
+
+@emulated
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 9, 12, 64])
+def test_pieces_that_cut_rows_in_many_ways(blocks: int) -> None:
+    """Three heads of four tiles: whole heads, parts that cross to the next one, and a block for every tile."""
+    assert_attention_right(attention_case("full", heads=3, queries=1), pieces(blocks))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("variant", "extents"),
+    [
+        ("causal", {"heads": 8, "kv_heads": 2, "queries": 4, "batch": 2}),
+        ("causal_alibi", {"heads": 8, "kv_heads": 2, "queries": 4, "head_dim": 128}),
+        ("window_softcap", {"heads": 4, "kv_heads": 2, "queries": 3, "keys": 500, "window": 100}),
+        ("mask", {"heads": 4, "kv_heads": 2, "queries": 5, "keys": 300}),
+        ("softcap", {"heads": 16, "kv_heads": 1, "queries": 7, "head_dim": 40}),
+        ("causal", {"queries": 7, "keys": 5}),
+    ],
+)
+def test_masks_and_score_maps_of_packed_rows(variant: str, extents: dict[str, int]) -> None:
+    consumers = 2 if extents.get("heads") == 16 else 1
+    assert_attention_right(attention_case(variant, "bfloat16", **extents), pieces(7, consumers=consumers))
+
+
+@emulated
+def test_more_pieces_than_are_read_at_once() -> None:
+    assert_attention_right(attention_case("full", queries=2, heads=2, kv_heads=1, keys=1300), pieces(21))
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["all_neg_inf_row", "neg_inf_first_segment", "pos_inf", "nan", "denormals"])
+def test_classes_of_results(kind: str) -> None:
+    assert_attention_right(attention_case("causal", "bfloat16", queries=3), pieces(3), kind)
+
+
+@emulated
+def test_pieces_whose_positions_are_all_masked() -> None:
+    """Of three rows one keeps the first tiles alone, the next the last alone."""
+    case = attention_case("mask", queries=12, keys=332)
+    inputs = list(case.inputs(np.random.default_rng(0), "normal"))
+    (number,) = (k for k, array in enumerate(inputs) if str(array.dtype) == "bool")
+    kept = np.ones((12, 332), "bool")
+    kept[0::3, 128:], kept[1::3, :300] = False, False
+    inputs[number] = np.broadcast_to(kept, inputs[number].shape).copy()
+    assert_right(case.build(), inputs, pieces(4), length=332)
+
+
+FOLDS = ["log_sum_exp", "entropy", "variance", "sigmoid", "centred", "two_values"]
+
+
+def assert_fold_right(name: str, config: PiecesConfig, keys: Any = folds.KEYS) -> None:
+    """A fold of three rows, whose program is compiled for a number of keys that may be a variable."""
+    fold, dtype = getattr(folds, name), "bfloat16" if name in ("entropy", "centred") else "float16"
+    func, rounded = (folds.program(fold, dtype, queries=3, rounded=rounds) for rounds in (False, True))
+    rng, stored = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    inputs = [rng.standard_normal([int(n) for n in param.ty.shape]).astype(stored) for param in signature(func).inputs]
+    compiled = folds.program(fold, dtype, queries=3, keys=keys)
+    assert_right(func, inputs, config, length=folds.KEYS, unfused=rounded, compiled=compiled)
+
+
+@emulated
+@pytest.mark.parametrize("name", FOLDS)
+def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
+    assert_fold_right(name, pieces(3))
+
+
+@emulated
+def test_lengths_known_at_launch_alone() -> None:
+    """The shares are computed by the kernel."""
+    assert_fold_right("log_sum_exp", pieces(3), te.var("n", "int32"))
