@@ -32,6 +32,7 @@ META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
 FRONT = {
     "te",
+    "chunks",
     "report",
     "native",
     "driver",
@@ -59,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": LOWERING | {"tile"},
     "driver": LOWERING | {"schedule", "tile", "native", "report"},
     "te": LOWERING,
+    "chunks": LOWERING,
     "meta_schedule": META_SCHEDULE,
     "relax": RELAX,
     "_autoload": {"transform", "meta_schedule"},

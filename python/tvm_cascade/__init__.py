@@ -6,6 +6,7 @@
 | `compile`                | from an unfused program to one that runs                                       |
 | `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
 | `Compiled`               | what both return: call it, or export it as a library                           |
+| `split`                  | a function's fold as one that leaves partial states and one that merges them   |
 | `derive`                 | the algebra alone: a cascade in, a fold or a refusal out                       |
 | `Cascade`, `Reduction`   | what `derive` takes, over symbols made by `element` and `result`               |
 | `SUM`, `MAX`, …          | the reducers of a `Reduction`: SUM, PROD, MAX, MIN, AND, OR                    |
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tvm_cascade.accuracy.numerics import numerics
     from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
+    from tvm_cascade.chunks.split import Split, split
     from tvm_cascade.driver.compilation import compile, compile_unfused
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.driver.explain import explain
@@ -58,6 +60,7 @@ __all__ = [
     "FuseCascadedReductions",
     "FuseOptions",
     "Reduction",
+    "Split",
     "compile",
     "compile_unfused",
     "derive",
@@ -66,6 +69,7 @@ __all__ = [
     "fuse_cascade",
     "numerics",
     "result",
+    "split",
     "te",
 ]
 
@@ -76,12 +80,14 @@ _HOMES = {
     "Compiled": "tvm_cascade.driver.compiled",
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",
+    "Split": "tvm_cascade.chunks.split",
     "compile": "tvm_cascade.driver.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.proof.derive",
     "explain": "tvm_cascade.driver.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",
+    "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
 }
 

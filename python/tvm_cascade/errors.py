@@ -44,6 +44,10 @@ class ScheduleError(CascadeError, ValueError):
     """`fuse_cascade` cannot rewrite the blocks it was given on an open schedule."""
 
 
+class SplitError(CascadeError, ValueError):
+    """A function cannot be split into one that leaves partial states and one that merges them."""
+
+
 class FoldError(CascadeError, RuntimeError):
     """A derived fold failed one of its proof obligations: a defect of ours, never of the program."""
 

@@ -33,7 +33,7 @@ from tvm_cascade.transform.elements import ElementPlan
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, sequence, store
 from tvm_cascade.transform.printer import select
 from tvm_cascade.transform.producers import Producer
-from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
+from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype, reference_dtype
 from tvm_cascade.transform.tiling import INSIDE, LANE, SEGMENT, STRIP, TILE
 from tvm_cascade.transform.tuples import Cell, combined, started
 from tvm_cascade.transform.values import VANISHING_EXPONENT, TirValues
@@ -337,7 +337,7 @@ class LoopEmitter:
         rows += [v for symbol in dead.symbols() for v in self.slots.dims.of(symbol)]
         if not all(any(v.same_as(d) for d in dims) for v in rows):
             return None
-        self.dead, dtype = None, self._reference_dtype()
+        self.dead, dtype = None, reference_dtype(self.group)
 
         def notes(at: Values) -> dict[str, object]:
             inside = tirx.Var("inside", self.nests.dtype)
@@ -427,7 +427,7 @@ class LoopEmitter:
         return {COUNT: self.tiling.count(at, after).astype(dtype), LENGTH: as_number(self.tiling.length, dtype)}
 
     def _reference(self, step: Move) -> None:
-        dims, dtype = self.slots.dims.of(step.reference), self._reference_dtype()
+        dims, dtype = self.slots.dims.of(step.reference), reference_dtype(self.group)
         name = str(step.reference)
         self.slots.allocate(step.moved, name, dims, dtype)
         self.slots.allocate(step.step, f"{name}_step", dims, dtype)
@@ -452,7 +452,7 @@ class LoopEmitter:
         kind, current = TirValues(dtype), self.slots.table[step.moved]
         where = self.slots.indices(current, at)
         value = Scope(self.slots, at, self._counts(at, dtype, after=True)).printer(dtype)(
-            _with_length(step.value, self.tiling.length)
+            with_length(step.value, self.tiling.length)
         )
         first = tirx.EQ(at[TILE], tirx.const(0, self.nests.dtype))
         new, old = (tirx.Var(f"{step.reference}_{suffix}", dtype) for suffix in ("new", "old"))
@@ -468,7 +468,7 @@ class LoopEmitter:
         return statements
 
     def _coefficient(self, step: Scale) -> None:
-        dims, dtype = self.slots.dims.of(step.symbol), self._reference_dtype()
+        dims, dtype = self.slots.dims.of(step.symbol), reference_dtype(self.group)
         segment, tile = self._outer(carries=True)
         slot = self.slots.allocate(step.symbol, str(step.symbol), dims, dtype)
         steps = {move.step for move in self.program.moves if move.reference == step.reference}
@@ -490,10 +490,6 @@ class LoopEmitter:
             self.nests.nest(str(step.symbol), "reference", [*segment, *self.slots.iters(dims), tile], body, init)
         )
 
-    def _reference_dtype(self) -> str:
-        dtypes = {component_dtype(self.group, c) for c in self.fold.components}
-        return "float64" if "float64" in dtypes else "float32"
-
     def _label(self, component: Component) -> str:
         """A component is called after its result; further ones are numbered."""
         name = str(component.symbol)
@@ -505,6 +501,6 @@ def as_number(length: Extent, dtype: str) -> ir.Expr:
     return tirx.const(length, dtype) if isinstance(length, int) else length.astype(dtype)
 
 
-def _with_length(expression: sp.Expr, length: Extent) -> sp.Expr:
+def with_length(expression: sp.Expr, length: Extent) -> sp.Expr:
     """N as a number, so that a mean's s·(N/n)/N is s/n."""
     return expression.subs(LENGTH, sp.Integer(length)) if isinstance(length, int) else expression

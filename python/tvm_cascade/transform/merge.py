@@ -6,11 +6,12 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.analysis.extent import same_extent
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Move, Scale, Shift, StepProgram, Tuple
-from tvm_cascade.transform.loop import as_number
+from tvm_cascade.transform.loop import as_number, with_length
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Scope, Slot, Slots, component_dtype, counting_dtype
 from tvm_cascade.transform.tiling import SEGMENT
@@ -100,7 +101,8 @@ class MergeEmitter:
             final = self.merged[move.reference]
             values[move.moved] = new = load(final.buffer, self.slots.indices(final, at))
             kind = TirValues(dtype_of(final.buffer))
-            values[move.step] = displacement(move, new, self.slots.read(move.reference, at), kind)
+            old, empty = self.slots.read(move.reference, at), self.slots.tiling.segment_is_empty(at)
+            values[move.step] = displacement(move, new, old, kind, empty)
         return values
 
     def _reference(self, step: Move) -> None:
@@ -114,11 +116,10 @@ class MergeEmitter:
             state = {
                 s: load(m.buffer, self.slots.indices(m, at)) for s, m in self.merged.items() if s != step.reference
             }
-            length = self.slots.tiling.length
-            folded = step.value.subs(COUNT, LENGTH)
-            if isinstance(length, int):
-                folded = folded.subs(LENGTH, sp.Integer(length))
-            value = Scope(self.slots, at, {**state, LENGTH: as_number(length, dtype)}).printer(dtype)(folded)
+            length, folded = self.slots.tiling.length, self.slots.tiling.folded
+            value = step.value.subs(COUNT, LENGTH) if same_extent(folded, length) else step.value
+            counts = {COUNT: as_number(folded, dtype), LENGTH: as_number(length, dtype)}
+            value = Scope(self.slots, at, {**state, **counts}).printer(dtype)(with_length(value, length))
             if standing is not None:
                 stay, empty = self._stay(step, load(standing.buffer, self.slots.indices(standing, at)), dtype)
                 value = destination(step, value, stay, empty, TirValues(dtype))
@@ -128,14 +129,15 @@ class MergeEmitter:
         self.statements.append(self.nests.nest(f"{step.reference}_merged", "merge", self.slots.iters(dims), body))
 
     def _standing(self, step: Move, dims: tuple[tirx.Var, ...], dtype: str) -> Slot:
-        """The least reference of the segments; none of them is empty, unless the axis is."""
+        """The least reference of the segments that have a position."""
         slot = self.slots.allocate(
             ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
         )
 
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
-            own = self.slots.read(step.reference, at)
+            empty, most = self.slots.tiling.segment_is_empty(at), tirx.max_value(dtype)
+            own = TirValues(dtype).choose(empty, most, self.slots.read(step.reference, at))
             return [store(slot.buffer, tirx.min(load(slot.buffer, where), own), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
@@ -147,8 +149,8 @@ class MergeEmitter:
 
     def _stay(self, step: Move, standing: ir.Expr, dtype: str) -> tuple[ir.Expr, ir.Expr | bool]:
         """Where the merged state stands before it moves, and whether no segment has a position."""
-        length = self.slots.tiling.length
-        if isinstance(length, int):
+        folded = self.slots.tiling.folded
+        if isinstance(folded, int):
             return standing, False
-        empty = tirx.LE(length, 0)
+        empty = tirx.LE(folded, 0)
         return tirx.Select(empty, tirx.const(step.start, dtype), standing), empty

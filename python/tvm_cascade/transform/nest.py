@@ -55,10 +55,18 @@ class Iter:
 
 @dataclass
 class NestBuilder:
-    """Builds nests over fresh variables; `dtype` is that of loop variables."""
+    """Builds nests over fresh variables.
+
+    Attributes
+    ----------
+    dtype : of loop variables.
+    names : of blocks, taken already.
+    annotated : blocks tell their role and their axes, as those of a fused function do.
+    """
 
     dtype: str = "int32"
     names: set[str] = field(default_factory=set)
+    annotated: bool = True
     _axes: list[tuple[tirx.Var, str]] = field(default_factory=list)
 
     def nest(
@@ -90,8 +98,7 @@ class NestBuilder:
             sequence(body(values)),
             init=None if init is None else sequence(init(values)),
             annotations={
-                ROLE: role,
-                AXES: [self._axis(it) for it in iters],
+                **({ROLE: role, AXES: [self._axis(it) for it in iters]} if self.annotated else {}),
                 DETECT_ACCESS: tirx.IntImm("int32", 3),
                 **(notes(values) if notes else {}),
             },

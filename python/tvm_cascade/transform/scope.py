@@ -217,3 +217,9 @@ def component_dtype(group: Group, component: Component) -> str:
         own = widest_float(dtype_of(other.stage.buffer) for other in group.members)
     exact = component.reducer.ordered and is_result and own != "bfloat16"  # which TVM cannot keep in a temporary
     return own if exact else accumulator_dtype(own)
+
+
+def reference_dtype(group: Group) -> str:
+    """The dtype of references: float64 where a component is accumulated in it."""
+    dtypes = {component_dtype(group, component) for component in group.fold.components}
+    return "float64" if "float64" in dtypes else "float32"

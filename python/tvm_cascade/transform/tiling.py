@@ -148,6 +148,15 @@ class Tiling:
         """Positions of a whole segment."""
         return self.folded_before((at[SEGMENT] + 1) * self.tiles) - self.folded_before(at[SEGMENT] * self.tiles)
 
+    def segment_is_empty(self, at: Values) -> ir.Expr | bool:
+        """Whether a segment has no position; there is none such, unless the axis is empty."""
+        return False
+
+    @property
+    def folded(self) -> Extent:
+        """Positions of all segments together."""
+        return self.length
+
 
 def choose_tiling(
     frame: Frame,

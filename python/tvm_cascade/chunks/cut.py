@@ -1,0 +1,253 @@
+"""A chunk of the cascade axis: what the fold of a program reads there, as loads of the chunk's own inputs.
+
+    x[i, j]  with j the axis, read so everywhere      →  x_chunk[i, j], of the chunk's extent
+    any other use of j: a mask j <= i, table[j // 16]  →  the position on the whole axis, j + offset
+
+Reductions that elements read at the axis, as the scores Q·Kᵀ, are computed for the chunk alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.expression import AtomTable
+from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.errors import SplitError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Where a chunk lies, and which of its inputs have no extent of their own along a row.
+
+    Attributes
+    ----------
+    length : its positions along the loop that is cut.
+    offset : of its first position; a number or a variable.
+    shared : a row variable's name; inputs of the chunk are the same for all its values. Empty for none.
+    """
+
+    length: Extent
+    offset: ir.Expr
+    shared: str = ""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An expression that the fold is computed from, and the variable in it that stands for the axis, if one does."""
+
+    expression: ir.Expr
+    axis: tirx.Var | None
+    stage: Stage | None = None
+
+
+@dataclass(frozen=True)
+class Along:
+    """An input, or a producer's result, that is cut: which dimension is the axis, and which is left out."""
+
+    dimension: int
+    left_out: int | None = None
+
+
+@dataclass
+class Cut:
+    """A group with one chunk of its axis.
+
+    Attributes
+    ----------
+    axis : the variable of the frame that is cut: the outermost axis loop of more than one iteration.
+    along : the buffers that are cut.
+    replaced : each buffer of the program and the one that stands for it in the chunk's function.
+    locals : for each variable of the axis, one that counts from the chunk's first position.
+    """
+
+    program: Program
+    group: Group
+    chunk: Chunk
+    axis: tirx.Var
+    index_dtype: str
+    readers: list[Reader] = field(default_factory=list)
+    along: dict[tirx.Var, Along] = field(default_factory=dict)
+    replaced: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
+    locals: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
+
+    @property
+    def producers(self) -> list[Stage]:
+        """The reductions that elements are computed from, in the order of the program."""
+        found = [reader.stage for reader in self.readers if reader.stage is not None]
+        return sorted(found, key=self.program.position)
+
+    @property
+    def reads_positions(self) -> bool:
+        """Whether anything but cut buffers is read by the position."""
+        found = [(self._placed(r.expression, r.axis), r.axis) for r in self.readers]
+        return any(axis is not None and uses(placed, [axis]) for placed, axis in found)
+
+    def stand_in(self, buffer: tirx.Var) -> tirx.Var | None:
+        """What stands for a buffer of the program in the chunk's function; None where that does not read it."""
+        return _found(self.replaced, buffer)
+
+    def of_group(self) -> Group:
+        """The group over the chunk: its atoms read the chunk's inputs."""
+        atoms = {
+            form: dataclasses.replace(atom, expression=self.rewritten(atom.expression, self.axis))
+            for form, atom in self.group.atoms.atoms.items()
+        }
+        table: AtomTable = dataclasses.replace(self.group.atoms.copy(), atoms=atoms)
+        extents = dict(self.group.frame.extents)
+        extents[next(v for v in extents if v.same_as(self.axis))] = self.chunk.length
+        frame = dataclasses.replace(self.group.frame, extents=extents)
+        return dataclasses.replace(self.group, atoms=table, frame=frame)
+
+    def rewritten(self, expression: ir.Expr, axis: tirx.Var | None) -> ir.Expr:
+        """An expression over the chunk, where `axis` then counts from its first position."""
+        placed = self._placed(expression, axis)
+        if axis is None:
+            return placed
+        offset = self.chunk.offset
+        offset = offset if dtype_of(offset) == dtype_of(axis) else offset.astype(dtype_of(axis))
+        return substitute(substitute(placed, {axis: axis + offset}), {self._local(axis): axis})
+
+    def _local(self, axis: tirx.Var) -> tirx.Var:
+        """What stands for the position within the chunk while the position on the whole axis is still `axis`."""
+        return self.locals.setdefault(axis, tirx.Var("local", axis.ty))
+
+    def _placed(self, expression: ir.Expr, axis: tirx.Var | None) -> ir.Expr:
+        """An expression with loads of the chunk's buffers, at positions within it."""
+
+        def replace(load: ir.TensorLoad) -> ir.Expr:
+            buffer, along = _found(self.replaced, load.source), _found(self.along, load.source)
+            if buffer is None:
+                return load
+            indices = list(load.indices)
+            if along is not None and axis is not None:
+                indices[along.dimension] = self._local(axis)
+                indices = [index for d, index in enumerate(indices) if d != along.left_out]
+            return tirx.BufferLoad(buffer, indices)
+
+        return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+
+
+def cut(program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, index_dtype: str) -> Cut:
+    """The chunk of a group.
+
+    Parameters
+    ----------
+    symbols : of atoms that the state is computed from.
+
+    Raises
+    ------
+    SplitError
+        When an element reads a reduction of tuples before the cascade, or inputs are not alike along a shared row.
+    """
+    made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype)
+    atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
+    made.readers += [Reader(atom.expression, made.axis) for atom in atoms]
+    inline = Inliner(program)
+    while (stage := _next_producer(made)) is not None:
+        if stage.is_part:
+            raise SplitError("elements of sums, maxima and other single reductions", stage.name, stage.buffer.name)
+        along = _along(made, stage.buffer)
+        if along is not None and plain_indices(stage):
+            made.along[stage.buffer] = along
+        own = stage.indices[along.dimension] if stage.buffer in made.along and along is not None else None
+        made.readers.append(Reader(inline(stage.value, stage.extents), own, stage))
+    _cut_inputs(made)
+    return made
+
+
+def axis_that_is_cut(group: Group) -> tirx.Var:
+    """The outermost axis loop of more than one iteration, so that a chunk's positions are contiguous."""
+    axis, extents = group.frame.axis, group.frame.extents
+    return next((v for v in axis if extents[v] != 1), axis[0])
+
+
+def _next_producer(made: Cut) -> Stage | None:
+    """The last reduction that is read and not looked at yet: everything that reads it is known."""
+    loads = [load for reader in made.readers for load in loads_of(reader.expression)]
+    stages = [made.program.writer(load.source) for load in loads]
+    known = [reader.stage for reader in made.readers if reader.stage is not None]
+    pending = [s for s in stages if s is not None and not any(s is other for other in known)]
+    return max(pending, key=made.program.position, default=None)
+
+
+def _along(made: Cut, buffer: tirx.Var) -> Along | None:
+    """The dimension that every load of a buffer reads at the axis itself; None where there is no such one."""
+    extent = made.group.frame.extents[made.axis]
+    shape = [extent_of(e) for e in buffer.ty.shape]
+    dimensions = {d for d, e in enumerate(shape) if same_extent(e, extent)}
+    for load, axis in _loads(made.readers, buffer):
+        read_at = [d for d, index in enumerate(load.indices) if axis is not None and uses(index, [axis])]
+        plain = [d for d in read_at if isinstance(load.indices[d], ir.Var)]
+        dimensions &= set(plain) if len(read_at) == 1 else set()
+    return Along(dimensions.pop()) if len(dimensions) == 1 else None
+
+
+def _loads(readers: Iterable[Reader], buffer: tirx.Var) -> list[tuple[ir.TensorLoad, tirx.Var | None]]:
+    return [
+        (load, reader.axis) for reader in readers for load in loads_of(reader.expression) if load.source.same_as(buffer)
+    ]
+
+
+def _cut_inputs(made: Cut) -> None:
+    """Decides for every buffer that is read what stands for it in the chunk's function."""
+    for stage in made.producers:
+        made.replaced[stage.buffer] = _like(made, stage.buffer, stage.buffer.name)
+    for reader in list(made.readers):
+        for load in loads_of(reader.expression):
+            buffer = load.source
+            if _found(made.replaced, buffer) is not None:
+                continue
+            along = _along(made, buffer)
+            if along is None:
+                made.replaced[buffer] = buffer
+                continue
+            made.along[buffer] = dataclasses.replace(along, left_out=_left_out(made, buffer))
+            made.replaced[buffer] = _like(made, buffer, buffer.name)
+
+
+def _left_out(made: Cut, buffer: tirx.Var) -> int | None:
+    """The dimension of an input that a shared row indexes: one copy of the chunk serves all its values."""
+    if not made.chunk.shared:
+        return None
+    found: set[int] = set()
+    for load, _ in _loads(made.readers, buffer):
+        for d, index in enumerate(load.indices):
+            named = isinstance(index, ir.Var) and index.name.removeprefix("v_") == made.chunk.shared
+            if named:
+                found.add(d)
+            elif any(v.name.removeprefix("v_") == made.chunk.shared for v in variables_of(index)):
+                raise SplitError(
+                    f"{buffer.name} read at `{made.chunk.shared}` itself",
+                    str(load),
+                    f"shared along {made.chunk.shared}",
+                )
+    if len(found) > 1:
+        raise SplitError("one dimension along the shared row", str(sorted(found)), buffer.name)
+    return found.pop() if found else None
+
+
+def _like(made: Cut, buffer: tirx.Var, name: str) -> tirx.Var:
+    """A buffer for the chunk's share of another."""
+    along = _found(made.along, buffer)
+    shape = [as_index(extent_of(e), made.index_dtype) for e in buffer.ty.shape]
+    if along is not None:
+        shape[along.dimension] = as_index(made.chunk.length, made.index_dtype)
+        shape = [e for d, e in enumerate(shape) if d != along.left_out]
+    return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=name, layout=None)
+
+
+def _found(table: Mapping[tirx.Var, T], buffer: tirx.Var) -> T | None:
+    return next((value for key, value in table.items() if key.same_as(buffer)), None)

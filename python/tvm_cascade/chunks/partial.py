@@ -1,0 +1,176 @@
+"""The function of a chunk: from its inputs to the state of its positions, at the references of the whole chunk.
+
+One reduction a component, each as the fold's lift says, with references between them: an unfused program, of which the
+same fold is derived again.
+"""
+
+from __future__ import annotations
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
+from tvm_cascade.algebra.reducer import EXTREMES
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.program import Stage
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.chunks.cut import Cut
+from tvm_cascade.chunks.state import State
+from tvm_cascade.steps.move import destination
+from tvm_cascade.steps.program import Move, Reduce, Tuple
+from tvm_cascade.transform.loop import as_number, with_length
+from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
+from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
+from tvm_cascade.transform.tiling import Tiling
+from tvm_cascade.transform.tuples import Cell, combined, started
+from tvm_cascade.transform.values import TirValues
+
+
+class ChunkScope(Scope):
+    """Symbols as TIR at one position of a chunk: blocks run over the axis' own loops."""
+
+    def frame_values(self) -> dict[tirx.Var, ir.Expr]:
+        """Every frame variable's value at this point."""
+        axis = self.slots.group.frame.axis
+        return {v: value_at(self.at, v) for v in (*self.slots.dims.order, *axis)}
+
+
+class PartialEmitter:
+    """Emits one nest a component, and one for each reference that leaves.
+
+    Parameters
+    ----------
+    part : the chunk.
+    state : what leaves of it; `buffers` is where, in the same order.
+    length : positions of the whole axis.
+    """
+
+    def __init__(self, part: Cut, state: State, buffers: list[tirx.Var], length: Extent, nests: NestBuilder) -> None:
+        self.part, self.state, self.length, self.nests = part, state, length, nests
+        group = part.of_group()
+        whole = Tiling((), length, 1, 1, 1, 1)
+        self.slots = Slots(group, whole, state.dims, nests.dtype)
+        self.count = group.frame.length
+        self.components = {component.symbol: component for component in group.fold.components}
+        self.homes = {
+            leaving.symbol: Slot(buffer, leaving.dims, per_segment=False)
+            for leaving, buffer in zip(state.leaving, buffers, strict=True)
+        }
+        self.statements: list[tirx.Stmt] = []
+        self.allocated: list[tirx.Var] = []
+
+    def run(self) -> list[tirx.Stmt]:
+        """The nests, in the order of the program's steps."""
+        for stage in self.part.producers:
+            self._producer(stage)
+        for step in self.state.program.steps:
+            if isinstance(step, Reduce):
+                self._reduction(step)
+            elif isinstance(step, Tuple):
+                self._tuple(step)
+            elif isinstance(step, Move):
+                self._reference(step)
+        return self.statements
+
+    def _producer(self, stage: Stage) -> None:
+        reader = next(r for r in self.part.readers if r.stage is stage)
+        buffer = next(new for old, new in self.part.replaced.items() if old.same_as(stage.buffer))
+        reducer, init = stage.reducer, stage.init
+        assert reducer is not None and init is not None
+        value = self.part.rewritten(reader.expression, reader.axis)
+        extents = {v: self._extent(v, stage, reader.axis) for v in (*stage.spatial, *stage.reduce)}
+        iters = [Iter(v, v.name.removeprefix("v_"), extents[v]) for v in stage.spatial]
+        iters += [Iter(v, v.name.removeprefix("v_"), extents[v], reduce=True) for v in stage.reduce]
+
+        def where(at: Values) -> list[ir.Expr]:
+            return [value_at(at, i) if isinstance(i, ir.Var) else i for i in stage.indices]
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            element = _at(value, at)
+            return [store(buffer, combiner_of(reducer)(load(buffer, where(at)), element), where(at))]
+
+        def start(at: Values) -> list[tirx.Stmt]:
+            return [store(buffer, init, where(at))]
+
+        self.allocated.append(buffer)
+        self.statements.append(self.nests.nest(stage.name, "", iters, body, start))
+
+    def _extent(self, var: tirx.Var, stage: Stage, axis: tirx.Var | None) -> Extent:
+        is_axis = axis is not None and var.same_as(axis)
+        return self.part.chunk.length if is_axis else stage.extents[var]
+
+    def _over_axis(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
+        axis = self.slots.group.frame.axis
+        return [*self.slots.iters(dims), *(Iter(v, v.name, self.slots.extent(v), reduce=True) for v in axis)]
+
+    def _placed(self, symbol: sp.Symbol) -> Slot:
+        self.slots.table[symbol] = self.homes[symbol]
+        return self.homes[symbol]
+
+    def _reduction(self, step: Reduce) -> None:
+        """⊕ of a component's lift over the chunk."""
+        component, slot = self.components[step.component], self._placed(step.component)
+        dtype = dtype_of(slot.buffer)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            where = self.slots.indices(slot, at)
+            value = self._scope(at, dtype).printer(dtype)(step.lift)
+            return [
+                store(slot.buffer, combiner_of(component.reducer)(tirx.BufferLoad(slot.buffer, where), value), where)
+            ]
+
+        def init(at: Values) -> list[tirx.Stmt]:
+            return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
+
+        name = slot.buffer.name
+        self.statements.append(self.nests.nest(name, "", self._over_axis(slot.dims), body, init))
+
+    def _tuple(self, step: Tuple) -> None:
+        """A tuple over the chunk, one position after another."""
+        unit = tuple(self.components[symbol] for symbol in step.components)
+        lifts = dict(zip(step.components, step.lifts, strict=True))
+        slots = {symbol: self._placed(symbol) for symbol in step.components}
+        first = slots[step.components[0]]
+
+        def cells(at: Values) -> dict[sp.Symbol, Cell]:
+            return {symbol: Cell(slot.buffer, self.slots.indices(slot, at)) for symbol, slot in slots.items()}
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            values = {
+                symbol: self._scope(at, cell.dtype).printer(cell.dtype)(lifts[symbol])
+                for symbol, cell in cells(at).items()
+                if lifts[symbol].free_symbols - EXTREMES.keys()
+            }
+            return combined(unit, cells(at), values, lifts, lambda new, _old: new)
+
+        iters = self._over_axis(first.dims)
+        self.statements.append(self.nests.nest(first.buffer.name, "", iters, body, lambda at: started(unit, cells(at))))
+
+    def _reference(self, step: Move) -> None:
+        """Where the chunk stands: at a component, or in a buffer of its own."""
+        component = self.state.standing_at.get(step.reference)
+        if component is not None:
+            self.slots.table[step.reference] = self.slots.table[step.moved] = self.slots.table[component]
+            return
+        slot = self.homes[step.reference]
+        dtype = dtype_of(slot.buffer)
+
+        def body(at: Values) -> list[tirx.Stmt]:
+            kind, start = TirValues(dtype), tirx.const(step.start, dtype)
+            value = self._scope(at, dtype).printer(dtype)(with_length(step.value, self.length))
+            if step.value.has(COUNT) and not isinstance(self.count, int):
+                value = tirx.Select(self.count > 0, value, start)
+            return [store(slot.buffer, destination(step, value, start, True, kind), self.slots.indices(slot, at))]
+
+        self.statements.append(self.nests.nest(slot.buffer.name, "", self.slots.iters(slot.dims), body))
+        self.slots.table[step.reference] = self.slots.table[step.moved] = slot
+
+    def _scope(self, at: Values, dtype: str) -> Scope:
+        counting = counting_dtype(dtype)
+        counts = {COUNT: as_number(self.count, counting), LENGTH: as_number(self.length, counting)}
+        return ChunkScope(self.slots, at, counts)
+
+
+def _at(expression: ir.Expr, at: Values) -> ir.Expr:
+    return substitute(expression, {key: value for key, value in at.items() if isinstance(key, ir.Var)})

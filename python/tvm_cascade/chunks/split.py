@@ -1,0 +1,188 @@
+"""`tvm_cascade.split`: a function as one that leaves the state of a chunk and one that merges states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+import tvm
+from tvm import tirx
+
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.order import among
+from tvm_cascade.chunks.cut import Cut, cut
+from tvm_cascade.chunks.functions import buffers_read, build
+from tvm_cascade.chunks.lengths import Chunking, chunking_of
+from tvm_cascade.chunks.merging import MergingEmitter
+from tvm_cascade.chunks.partial import PartialEmitter
+from tvm_cascade.chunks.single_fold import SingleFold, single_fold
+from tvm_cascade.chunks.state import State, StatePart, state_of
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.steps.program import Element, Move, Reduce, Tuple
+from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
+from tvm_cascade.transform.nest import NestBuilder
+
+
+@dataclass(frozen=True)
+class Split:
+    """The functions of a split; all are unfused S-TIR, which `compile`, `explain` and schedules take as any other.
+
+    Attributes
+    ----------
+    partials : a function for each chunk, from the chunk's inputs to its state; one for all where offsets are passed.
+    combine : from the states of some chunks to their state, for trees and rings.
+    merge : from the states of all chunks to the results of the function that was split.
+    state : the buffers of a state, in the order in which they are passed.
+    counted : merging takes `counts`, the number of positions of each chunk, after the states.
+    """
+
+    partials: tuple[tirx.PrimFunc, ...]
+    combine: tirx.PrimFunc
+    merge: tirx.PrimFunc
+    state: tuple[StatePart, ...]
+    counted: bool
+
+    @property
+    def partial(self) -> tirx.PrimFunc:
+        """The function of a chunk, or of the first one."""
+        return self.partials[0]
+
+    @property
+    def module(self) -> tvm.IRModule:
+        """All functions by their names."""
+        functions = {str(f.attrs["global_symbol"]): f for f in (*self.partials, self.combine, self.merge)}
+        return tvm.IRModule(functions)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.state))
+
+
+def split(
+    mod_or_func: tvm.IRModule | tirx.PrimFunc,
+    chunks: int | None = None,
+    lengths: int | Sequence[int] | None = None,
+    shared: Mapping[int, str] | None = None,
+    **options: object,
+) -> Split:
+    """Splits a function's fold into functions that leave partial states and functions that merge them.
+
+    For chunks of the cascade axis that arrive later, prefixes that sequences share, and devices that hold a part each.
+    The state, the partial function and the merge follow from the fold alone; the merge is associative, and a chunk
+    whose every position is masked, or that has none, changes nothing.
+
+    rewrite: m = max_j s[j];  t = Σ_j exp(s[j] − m);  o = Σ_j exp(s[j] − m)/t·v[j]
+          →  partial: m_state, t_state, o_state over the chunk's own s and v
+             merge:   m = max_c m_states[c];  t = Σ_c t_states[c]·exp(m_states[c] − m);  …  o = o_0/t
+
+    Parameters
+    ----------
+    mod_or_func : an S-TIR function that is not scheduled, or a module of one, with one cascade (or one reduction, or
+        reductions that share their axis).
+    chunks : so many chunks of equal length, or nearly.
+    lengths : of all chunks of the axis, in order; or one length for any number of chunks. With neither this nor
+        `chunks`, partial functions take chunks of any length, and merging functions any number of states.
+    shared : by chunk, the row axis along which its inputs are the same: they lose that dimension, so that, for 0: "b",
+        the keys of the first chunk are read once for all b.
+    **options
+        Fields of `FuseOptions` that a fold is derived by: `rescalable_casts` and `reference`.
+
+    Returns
+    -------
+    Split
+        Inputs of a partial function have the chunk's length where the function reads them at the axis itself. All
+        else that an element reads of its position (masks, biases, indices that are results) is that of the whole
+        axis: with known chunks as constants, else by a last input `offset`, the chunk's first position.
+
+    Raises
+    ------
+    InputError
+        When the program is not one function in S-TIR.
+    OptionError
+        When chunks and lengths are no cut of the axis, or no row axis of that name is shared.
+    SplitError
+        When the function has no fold, or several, or what its fold reads cannot be cut; the message says why.
+    """
+    fold = single_fold(mod_or_func, FuseOptions.from_environment(**options))
+    dtype = index_dtype(fold.program)
+    chunking = chunking_of(fold.group, chunks, lengths, shared or {}, dtype)
+    state = state_of(fold.group, [param.name for param in fold.program.params])
+    number: Extent = chunking.number or tirx.Var("chunks", dtype)
+    return Split(
+        _partials(fold, state, chunking),
+        _combine(fold, state, number),
+        _merge(fold, state, number),
+        tuple(map(state.part, state.leaving)),
+        state.counted,
+    )
+
+
+def _partials(fold: SingleFold, state: State, chunking: Chunking) -> tuple[tirx.PrimFunc, ...]:
+    """A function for each chunk; chunks that differ in nothing that is read have the same."""
+    read = {s for step in state.program.steps for s in _read_over_positions(step)}
+    made: dict[object, tirx.PrimFunc] = {}
+    found = []
+    for k, chunk in enumerate(chunking.chunks):
+        part = cut(fold.program, fold.group, read, chunk, index_dtype(fold.program))
+        same = (chunk.length, chunk.shared, k if part.reads_positions else None)
+        if same not in made:
+            made[same] = _partial(fold, state, part, f"partial_{k}" if len(chunking.chunks) > 1 else "partial")
+        found.append(made[same])
+    return tuple(found)
+
+
+def _partial(fold: SingleFold, state: State, part: Cut, name: str) -> tirx.PrimFunc:
+    left = [one.buffer(state.group, part.index_dtype, one.name) for one in state.leaving]
+    nests = NestBuilder(part.index_dtype, annotated=False)
+    emitter = PartialEmitter(part, state, left, fold.group.frame.length, nests)
+    statements = emitter.run()
+    loaded = buffers_read(statements)
+    inputs = [b for b in map(part.stand_in, fold.program.params) if b is not None and among(b, loaded)]
+    return build(fold.program, name, statements, inputs, left, emitter.allocated)
+
+
+def _read_over_positions(step: object) -> Iterator[sp.Symbol]:
+    """Symbols that lifts, and values of references, read."""
+    if isinstance(step, (Element, Tuple)):
+        expressions = step.lifts
+    elif isinstance(step, (Reduce, Move)):
+        expressions = (step.lift if isinstance(step, Reduce) else step.value,)
+    else:
+        return
+    for expression in expressions:
+        yield from expression.free_symbols
+
+
+def _combine(fold: SingleFold, state: State, number: Extent) -> tirx.PrimFunc:
+    merging = _merging(fold, state, number)
+    statements, brought, left = merging.combined()
+    read = buffers_read(statements)
+    further = [param for param in fold.program.params if among(param, read)]
+    return build(fold.program, "combine", statements, [*merging.inputs, *further], left, brought)
+
+
+def _merge(fold: SingleFold, state: State, number: Extent) -> tirx.PrimFunc:
+    """The function's results from states: the merge stands for the reductions, and what follows them stays."""
+    program, merging = fold.program, _merging(fold, state, number)
+    statements, brought, written = merging.finished(set(fold.asked))
+    stages = live_stages(program, [fold.group], [buffers_read(statements)])
+    whole = [stage for stage in stages if stage is program.together(stage)[0]]
+    pieces = [stage_piece(program, stage, [], program.position(stage)) for stage in whole]
+    results = [member.stage for member in fold.group.members]
+    order = min(map(program.position, results))
+    writes = at([stage.buffer for stage in results], order)
+    pieces.append(Piece(tuple(statements), (), writes, (*brought, *written), order))
+    ordered = in_dependency_order(pieces)
+    nests = [statement for piece in ordered for statement in piece.statements]
+    read, stored = buffers_read(nests), [b for piece in ordered for b, _ in piece.writes]
+    outputs = [param for param in program.params if among(param, stored)]
+    inputs = [param for param in program.params if among(param, read) and not among(param, outputs)]
+    allocated = [buffer for piece in ordered for buffer in piece.allocates]
+    return build(program, "merge", nests, [*merging.inputs, *inputs], outputs, allocated)
+
+
+def _merging(fold: SingleFold, state: State, number: Extent) -> MergingEmitter:
+    replaced = [member.stage.name for member in fold.group.members]
+    kept = {stage.name for stage in fold.program.stages if stage.name not in replaced}
+    nests = NestBuilder(index_dtype(fold.program), kept, annotated=False)
+    return MergingEmitter(state, number, fold.group.frame.length, nests)

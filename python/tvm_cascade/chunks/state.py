@@ -1,0 +1,161 @@
+"""The state that leaves a function: which components and references, in which shapes and dtypes, and what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import tirx
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, unlike
+from tvm_cascade.algebra.fold import Component, formula
+from tvm_cascade.algebra.gauge import Move as Rule
+from tvm_cascade.analysis.extent import Extent, as_index
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
+from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.scope import component_dtype, reference_dtype
+
+COUNTS = "int32"
+"""The dtype of numbers of positions."""
+
+
+@dataclass(frozen=True)
+class StatePart:
+    """One buffer of a state.
+
+    Attributes
+    ----------
+    name : of the buffer that a partial function writes; merging functions read `<name>s`, one chunk after another.
+    shape : of one chunk's; symbolic extents by their text.
+    dtype : of its elements: what the fold accumulates in.
+    formula : what it holds, over one element: `sum of exp(s - c_m)`, or where a reference stands.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    formula: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)} = {self.formula}"
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A symbol of a fold that leaves, with the rows and free axes that index it."""
+
+    symbol: sp.Symbol
+    name: str
+    dims: tuple[tirx.Var, ...]
+    dtype: str
+    formula: str
+
+    def buffer(self, group: Group, index_dtype: str, name: str, leading: Sequence[Extent] = ()) -> tirx.Var:
+        """A buffer for it; `leading` are extents before its own."""
+        extents = [*leading, *(group.frame.extents[v] for v in self.dims)] or [1]
+        return tirx.decl_buffer([as_index(e, index_dtype) for e in extents], self.dtype, name=name, layout=None)
+
+
+@dataclass(frozen=True)
+class State:
+    """What leaves of a fold.
+
+    Attributes
+    ----------
+    program : the fold's steps. References move exactly: a state is merged once, so that staying saves nothing.
+    leaving : components and references, in the order of the program.
+    standing_at : for each reference that does not leave, the component that it is equal to.
+    counted : merging needs the number of positions of each state.
+    """
+
+    group: Group
+    dims: Dims
+    program: StepProgram
+    leaving: tuple[Leaving, ...]
+    standing_at: dict[sp.Symbol, sp.Symbol]
+    counted: bool
+
+    def part(self, leaving: Leaving) -> StatePart:
+        """What leaves as it is told to users."""
+        extents = [self.group.frame.extents[v] for v in leaving.dims] or [1]
+        shape = tuple(e if isinstance(e, int) else str(e) for e in extents)
+        return StatePart(leaving.name, shape, leaving.dtype, leaving.formula)
+
+
+def state_of(group: Group, taken: Collection[str]) -> State:
+    """The state of a group's fold.
+
+    Parameters
+    ----------
+    taken : names that its buffers must not have.
+    """
+    dims, whole = Dims(group), program_of(group.fold)
+    program = _plain_moves(whole, group)
+    dims.define_scales(program)
+    standing_at = {m.reference: m.value for m in program.moves if _stands_at_component(m, group)}
+    names, leaving = list(taken), list[Leaving]()
+    moves = {move.reference: move for move in program.moves}
+    for step in group.fold.steps:
+        if step.symbol in standing_at:
+            continue
+        name = unlike(f"{_label(step)}_state", names)
+        names.append(name)
+        if isinstance(step, Component):
+            dtype, told = component_dtype(group, step), _told(step)
+        else:
+            dtype, told = reference_dtype(group), formula(moves[step.symbol].value)
+        leaving.append(Leaving(step.symbol, name, dims.of(step.symbol), dtype, told))
+    return State(group, dims, program, tuple(leaving), standing_at, _is_counted(whole))
+
+
+def _plain_moves(program: StepProgram, group: Group) -> StepProgram:
+    """The steps with references that move exactly, over differences that are not cut off unless they have to be."""
+    steps = (_plain_move(step, program, group) if isinstance(step, Move) else step for step in program.steps)
+    return dataclasses.replace(program, steps=tuple(steps))
+
+
+def _plain_move(move: Move, program: StepProgram, group: Group) -> Move:
+    """The move, exact where it is lazy; see `Move.decay`.
+
+    A step that stands under exponentials alone needs no cutting off, as exp(−Δ) is 0 of itself, unless a state of no
+    positions may stand at an infinity, where Δ is NaN.
+    """
+    scales = {step.symbol: step.expression for step in program.steps if isinstance(step, Scale)}
+    read = [shift.xreplace(scales) for shift in program.shifts.values()]
+    beside = any(e.replace(lambda part: isinstance(part, sp.exp), lambda _: sp.S.One).has(move.step) for e in read)
+    infinite = any(c.reducer.infinite for c in group.fold.components)
+    rule = Rule.EXACT if move.rule is Rule.LAZY else move.rule
+    return dataclasses.replace(move, rule=rule, decay=move.decay if beside or infinite else None)
+
+
+def _stands_at_component(move: Move, group: Group) -> bool:
+    """Whether the reference is a component of the same dtype wherever it moves, so that it need not leave."""
+    found = [c for c in group.fold.components if c.symbol == move.value]
+    return bool(found) and not move.guarded and component_dtype(group, found[0]) == reference_dtype(group)
+
+
+def _is_counted(program: StepProgram) -> bool:
+    """Whether merging reads how many positions a state has, or must know that there are none.
+
+    A state of no positions stands anywhere. Its identity absorbs a move under an exponential that vanishes; any other
+    move would make 0·inf of it.
+    """
+    read = [m.value for m in program.moves] + list(program.shifts.values())
+    read += [s.expression for s in program.merge if not isinstance(s, Move) and hasattr(s, "expression")]
+    by_count = any(e.has(COUNT, LENGTH) for e in read)
+    return by_count or any(move.guarded or move.decay is None for move in program.moves)
+
+
+def _label(step: object) -> str:
+    """A component is called after its result; further ones are numbered."""
+    name = str(step.symbol)  # type: ignore[attr-defined]
+    return name.removesuffix("_0") if isinstance(step, Component) and name == f"{step.owner}_0" else name
+
+
+def _told(component: Component) -> str:
+    whole = component.reducer.whole
+    told = component.reducer if whole is None else f"part {component.reducer.part} of {whole.name}"
+    return f"{told} of {formula(component.lift)}"
