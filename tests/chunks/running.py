@@ -9,10 +9,11 @@ import tvm
 from tvm import tirx
 
 from tvm_cascade.chunks.split import Split
-from tvm_cascade.chunks.state import StatePart
 from tvm_cascade.evaluate import oracle
 
 from ..transform.running import Array, Arrays, Results, build, numpy_dtype
+
+Arguments = dict[str, object]
 
 
 def given_to(func: tirx.PrimFunc, original: tirx.PrimFunc, inputs: Arrays, start: int, length: int) -> dict[str, Array]:
@@ -22,8 +23,10 @@ def given_to(func: tirx.PrimFunc, original: tirx.PrimFunc, inputs: Arrays, start
     for param in func.params:
         if param.name not in named:
             continue
-        array = named[param.name]
-        for d, extent in enumerate(param.ty.shape if tirx.is_buffer_var(param) else ()):
+        array, shape = named[param.name], param.ty.shape if tirx.is_buffer_var(param) else ()
+        if tirx.is_buffer_var(param) and len(shape) < array.ndim:
+            array = array[0]  # shared by all of the first dimension
+        for d, extent in enumerate(shape):
             is_cut = not isinstance(extent, tirx.IntImm) or int(extent) != array.shape[d]
             array = np.take(array, range(start, start + length), axis=d) if is_cut else array
         found[param.name] = np.ascontiguousarray(array)
@@ -62,13 +65,14 @@ class Running:
         self.partials = [build(func) for func in parts.partials]
         self.merge, self.combine = build(parts.merge), build(parts.combine)
 
-    def states(self, inputs: Arrays, lengths: Sequence[int]) -> list[list[Array]]:
-        """The state of each chunk."""
+    def states(self, inputs: Arrays, lengths: Sequence[int], **numbers: int) -> list[list[Array]]:
+        """The state of each chunk; `numbers` are arguments of their own."""
         found, start = [], 0
         for k, length in enumerate(lengths):
             at = k if len(self.partials) > 1 else 0
             func = self.parts.partials[at]
-            arrays = {**given_to(func, self.original, inputs, start, length), "offset": start, "length": length}
+            cut = given_to(func, self.original, inputs, start, length)
+            arrays = {**cut, "offset": start, "length": length, **numbers}
             found.append(state(func, self.partials[at], arrays, self.parts.state))
             start += length
         return found
@@ -85,10 +89,15 @@ class Running:
     def _whole(self, inputs: Arrays) -> Arguments:
         return dict(zip((p.name for p in oracle.signature(self.original).inputs), inputs, strict=True))
 
-    def merged(self, states: Sequence[list[Array]], lengths: Sequence[int], inputs: Arrays) -> Results:
-        """The results of all chunks; `inputs` are whole."""
+    def merged(self, states: Sequence[list[Array]], lengths: Sequence[int], inputs: Arrays, **numbers: int) -> Results:
+        """The results of all chunks; `inputs` are whole, `numbers` arguments of their own."""
         outputs = oracle.signature(self.original).outputs
         left = {b.name: poisoned([int(e) for e in b.ty.shape], str(b.ty.dtype)) for b in outputs}
         names = [b.name for b in outputs]
-        arrays = {**self._whole(inputs), **self._stacked(states, lengths), **left}
+        arrays = {**self._whole(inputs), **self._stacked(states, lengths), **left, **numbers}
         return dict(zip(names, called(self.parts.merge, self.merge, arrays, names), strict=True))
+
+
+def empty_state(parts: Split) -> list[Array]:
+    """The state of no positions."""
+    return [np.full(part.shape, part.identity, numpy_dtype(part.dtype)) for part in parts.state]

@@ -9,7 +9,7 @@ Reductions that elements read at the axis, as the scores Q·Kᵀ, are computed f
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.inline import Inliner, plain_indices
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.errors import SplitError
 
 T = TypeVar("T")
@@ -46,10 +46,17 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Reader:
-    """An expression that the fold is computed from, and the variable in it that stands for the axis, if one does."""
+    """An expression that the fold is computed from.
+
+    Attributes
+    ----------
+    axis, row : the variables in it that stand for the axis, and for the row that shares the chunk; None for none.
+    stage : the reduction whose element it is; None for an atom.
+    """
 
     expression: ir.Expr
     axis: tirx.Var | None
+    row: tirx.Var | None
     stage: Stage | None = None
 
 
@@ -154,16 +161,18 @@ def cut(program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, i
     """
     made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype)
     atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
-    made.readers += [Reader(atom.expression, made.axis) for atom in atoms]
+    row = next((v for v in group.frame.extents if v.name == chunk.shared), None)
+    made.readers += [Reader(atom.expression, made.axis, row) for atom in atoms]
     inline = Inliner(program)
     while (stage := _next_producer(made)) is not None:
         if stage.is_part:
             raise SplitError("elements of sums, maxima and other single reductions", stage.name, stage.buffer.name)
-        along = _along(made, stage.buffer)
-        if along is not None and plain_indices(stage):
+        along = _along(made, stage.buffer) if plain_indices(stage) else None
+        if along is not None:
             made.along[stage.buffer] = along
-        own = stage.indices[along.dimension] if stage.buffer in made.along and along is not None else None
-        made.readers.append(Reader(inline(stage.value, stage.extents), own, stage))
+        shared = _shared_dimension(made, stage.buffer)
+        own = [None if d is None else stage.indices[d] for d in (along.dimension if along else None, shared)]
+        made.readers.append(Reader(inline(stage.value, stage.extents), own[0], own[1], stage))
     _cut_inputs(made)
     return made
 
@@ -186,18 +195,38 @@ def _next_producer(made: Cut) -> Stage | None:
 def _along(made: Cut, buffer: tirx.Var) -> Along | None:
     """The dimension that every load of a buffer reads at the axis itself; None where there is no such one."""
     extent = made.group.frame.extents[made.axis]
-    shape = [extent_of(e) for e in buffer.ty.shape]
-    dimensions = {d for d, e in enumerate(shape) if same_extent(e, extent)}
-    for load, axis in _loads(made.readers, buffer):
-        read_at = [d for d, index in enumerate(load.indices) if axis is not None and uses(index, [axis])]
+    dimensions = {d for d, e in enumerate(buffer.ty.shape) if same_extent(extent_of(e), extent)}
+    for load, reader in _loads(made, buffer):
+        read_at = [d for d, index in enumerate(load.indices) if reader.axis is not None and uses(index, [reader.axis])]
         plain = [d for d in read_at if isinstance(load.indices[d], ir.Var)]
         dimensions &= set(plain) if len(read_at) == 1 else set()
     return Along(dimensions.pop()) if len(dimensions) == 1 else None
 
 
-def _loads(readers: Iterable[Reader], buffer: tirx.Var) -> list[tuple[ir.TensorLoad, tirx.Var | None]]:
+def _shared_dimension(made: Cut, buffer: tirx.Var) -> int | None:
+    """The dimension of a buffer that the row indexes along which the chunk is shared: one copy serves all its values.
+
+    Raises
+    ------
+    SplitError
+        Where the row is read in any other way.
+    """
+    found: set[int] = set()
+    for load, reader in _loads(made, buffer):
+        row = reader.row
+        read_at = [d for d, index in enumerate(load.indices) if row is not None and uses(index, [row])]
+        if any(not isinstance(load.indices[d], ir.Var) for d in read_at):
+            where = f"shared along {made.chunk.shared}"
+            raise SplitError(f"{buffer.name} read at {made.chunk.shared} itself", str(load), where)
+        found.update(read_at)
+    if len(found) > 1:
+        raise SplitError("one dimension along the shared row", str(sorted(found)), buffer.name)
+    return next(iter(found), None)
+
+
+def _loads(made: Cut, buffer: tirx.Var) -> list[tuple[ir.TensorLoad, Reader]]:
     return [
-        (load, reader.axis) for reader in readers for load in loads_of(reader.expression) if load.source.same_as(buffer)
+        (load, reader) for reader in made.readers for load in loads_of(reader.expression) if load.source.same_as(buffer)
     ]
 
 
@@ -214,29 +243,8 @@ def _cut_inputs(made: Cut) -> None:
             if along is None:
                 made.replaced[buffer] = buffer
                 continue
-            made.along[buffer] = dataclasses.replace(along, left_out=_left_out(made, buffer))
+            made.along[buffer] = dataclasses.replace(along, left_out=_shared_dimension(made, buffer))
             made.replaced[buffer] = _like(made, buffer, buffer.name)
-
-
-def _left_out(made: Cut, buffer: tirx.Var) -> int | None:
-    """The dimension of an input that a shared row indexes: one copy of the chunk serves all its values."""
-    if not made.chunk.shared:
-        return None
-    found: set[int] = set()
-    for load, _ in _loads(made.readers, buffer):
-        for d, index in enumerate(load.indices):
-            named = isinstance(index, ir.Var) and index.name.removeprefix("v_") == made.chunk.shared
-            if named:
-                found.add(d)
-            elif any(v.name.removeprefix("v_") == made.chunk.shared for v in variables_of(index)):
-                raise SplitError(
-                    f"{buffer.name} read at `{made.chunk.shared}` itself",
-                    str(load),
-                    f"shared along {made.chunk.shared}",
-                )
-    if len(found) > 1:
-        raise SplitError("one dimension along the shared row", str(sorted(found)), buffer.name)
-    return found.pop() if found else None
 
 
 def _like(made: Cut, buffer: tirx.Var, name: str) -> tirx.Var:

@@ -17,6 +17,9 @@ from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Slot, Slots
 from tvm_cascade.transform.tiling import SEGMENT, Tiling
 
+_UNIT = tirx.Var("unit", "int32")
+"""What indexes the one dimension, of extent 1, of a state that no row has: no block runs over it."""
+
 
 @dataclass(frozen=True)
 class Chunks(Tiling):
@@ -75,7 +78,7 @@ class MergingEmitter:
         tiling = Chunks((), self.length, 1, self.chunks, 1, 1, self.counts, together)
         slots = Slots(self.state.group, tiling, self.state.dims, self.nests.dtype)
         for one, buffer in zip(self.state.leaving, self.stacked, strict=True):
-            slots.table[one.symbol] = Slot(buffer, one.dims)
+            slots.table[one.symbol] = Slot(buffer, one.dims or (_UNIT,))
         for reference, component in self.state.standing_at.items():
             slots.table[reference] = slots.table[component]
         for move in self.state.program.moves:

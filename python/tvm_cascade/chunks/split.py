@@ -35,6 +35,7 @@ class Split:
     merge : from the states of all chunks to the results of the function that was split.
     state : the buffers of a state, in the order in which they are passed.
     counted : merging takes `counts`, the number of positions of each chunk, after the states.
+    lengths : of the chunks, along the loop that is cut; of the one that stands for all where that is known; else none.
     """
 
     partials: tuple[tirx.PrimFunc, ...]
@@ -42,6 +43,7 @@ class Split:
     merge: tirx.PrimFunc
     state: tuple[StatePart, ...]
     counted: bool
+    lengths: tuple[int, ...]
 
     @property
     def partial(self) -> tirx.PrimFunc:
@@ -114,6 +116,7 @@ def split(
         _merge(fold, state, number),
         tuple(map(state.part, state.leaving)),
         state.counted,
+        tuple(chunk.length for chunk in chunking.chunks if isinstance(chunk.length, int)),
     )
 
 

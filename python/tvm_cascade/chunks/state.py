@@ -14,6 +14,7 @@ from tvm_cascade.algebra.fold import Component, formula
 from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.steps.program import Move, Scale, StepProgram, program_of
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.scope import component_dtype, reference_dtype
@@ -32,12 +33,14 @@ class StatePart:
     shape : of one chunk's; symbolic extents by their text.
     dtype : of its elements: what the fold accumulates in.
     formula : what it holds, over one element: `sum of exp(s - c_m)`, or where a reference stands.
+    identity : its value in a state of no positions, which merging leaves as it is.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     formula: str
+    identity: float
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)} = {self.formula}"
@@ -52,10 +55,11 @@ class Leaving:
     dims: tuple[tirx.Var, ...]
     dtype: str
     formula: str
+    identity: float
 
     def buffer(self, group: Group, index_dtype: str, name: str, leading: Sequence[Extent] = ()) -> tirx.Var:
         """A buffer for it; `leading` are extents before its own."""
-        extents = [*leading, *(group.frame.extents[v] for v in self.dims)] or [1]
+        extents = [*leading, *([group.frame.extents[v] for v in self.dims] or [1])]
         return tirx.decl_buffer([as_index(e, index_dtype) for e in extents], self.dtype, name=name, layout=None)
 
 
@@ -82,7 +86,7 @@ class State:
         """What leaves as it is told to users."""
         extents = [self.group.frame.extents[v] for v in leaving.dims] or [1]
         shape = tuple(e if isinstance(e, int) else str(e) for e in extents)
-        return StatePart(leaving.name, shape, leaving.dtype, leaving.formula)
+        return StatePart(leaving.name, shape, leaving.dtype, leaving.formula, leaving.identity)
 
 
 def state_of(group: Group, taken: Collection[str]) -> State:
@@ -105,9 +109,11 @@ def state_of(group: Group, taken: Collection[str]) -> State:
         names.append(name)
         if isinstance(step, Component):
             dtype, told = component_dtype(group, step), _told(step)
+            identity = identity_of(step.reducer, dtype).value
         else:
             dtype, told = reference_dtype(group), formula(moves[step.symbol].value)
-        leaving.append(Leaving(step.symbol, name, dims.of(step.symbol), dtype, told))
+            identity = moves[step.symbol].start
+        leaving.append(Leaving(step.symbol, name, dims.of(step.symbol), dtype, told, identity))
     return State(group, dims, program, tuple(leaving), standing_at, _is_counted(whole))
 
 

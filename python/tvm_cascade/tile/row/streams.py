@@ -38,7 +38,7 @@ def read_lanes(loads: list[ir.TensorLoad], axis: Axis, rows: dict[tirx.Var, Exte
         trailing = _trailing(load, rows)
         for first in range(len(trailing)):
             lanes = Axis(trailing[first:], tuple(lookup(rows, v) for v in trailing[first:]))
-            if all(access_of(other, lanes) is not None for other in apart):
+            if all(access_of(other, lanes) is not None or _is_alike(other, lanes) for other in apart):
                 return lanes
     for load in apart:
         if not _gathers(load, axis):
@@ -98,6 +98,11 @@ def _lies_apart(load: ir.TensorLoad, axis: Axis) -> bool:
     """Whether neighbours on the axis are no neighbours in memory."""
     along = [uses(index, axis.variables) for index in load.indices]
     return any(along) and not along[-1] and access_of(load, axis) is None
+
+
+def _is_alike(load: ir.TensorLoad, lanes: Axis) -> bool:
+    """Whether a load is the same for all neighbours, as the weight of a position is for the features of a row."""
+    return not any(uses(index, lanes.variables) for index in load.indices)
 
 
 def _gathers(load: ir.TensorLoad, axis: Axis) -> bool:
