@@ -110,8 +110,8 @@ def read_row(program: Program, group: Group) -> Row:
     dims = Dims(group)
     rows = _rows(group, dims, outputs)
     for output in outputs:
-        lost = [v for v in rows if not any(uses(index, [v]) for index in output.indices)]
-        if lost := [v for v in lost if more_than_one(lookup(frame.extents, v))]:
+        lost = rows_alike(output, rows, group)
+        if lost and any(uses(index, axis.variables) for index in output.indices):
             raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
     atoms = used_atoms(group)
     elements = [load for a in atoms for load in loads_of(a.expression)]
@@ -126,6 +126,11 @@ def read_row(program: Program, group: Group) -> Row:
     if row.length == 0:
         raise Unfit("the axis is empty")
     return row
+
+
+def rows_alike(output: Output, rows: tuple[tirx.Var, ...], group: Group) -> list[tirx.Var]:
+    """The variables of rows that an output does not run along: its value is the same in all such rows."""
+    return [v for v in rows if not output.runs_along(v) and more_than_one(lookup(group.frame.extents, v))]
 
 
 def _rows(group: Group, dims: Dims, outputs: tuple[Output, ...]) -> tuple[tirx.Var, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
+from contextlib import nullcontext
 
 import sympy as sp
 import tvm_ffi
@@ -11,6 +13,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
@@ -18,7 +21,7 @@ from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.linear import Axis
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.row.shape import Row, rows_alike
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State
 from tvm_cascade.transform.printer import cast
@@ -51,9 +54,12 @@ class Store:
                 self._along_loops(output, member)
 
     def _at(self, output: Output, at: Mapping[tirx.Var, ir.Expr]) -> None:
+        """Stores an element; of rows that an output does not tell apart, the first does."""
         indices = [self.tensors.place(i, at) for i in output.indices]
         value = of_results(self.row, output.value, self.results)
-        T.buffer_store(self.tensors.own_of(output.buffer), self.tensors.place(value, at), indices)
+        first = [tirx.EQ(lookup(dict(at), v), 0) for v in rows_alike(output, self.row.rows, self.row.group)]
+        with when(functools.reduce(tirx.And, first)) if first else nullcontext():
+            T.buffer_store(self.tensors.own_of(output.buffer), self.tensors.place(value, at), indices)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
         """An output with further loops: its elements are distributed over the row's threads."""

@@ -24,6 +24,9 @@ _BLOCK_SHAPES = ((32, 8), (16, 16), (8, 32))
 _SHORT = (32, 4)
 """The same for axes shorter than the groups of another."""
 
+_ALONE, _ALONE_POSITIONS = (128, 1), 16
+"""The same for axes so short that a thread has all positions of its rows in flight, where its blocks are enough."""
+
 _STATE_REGISTERS, _MOST_STATE_REGISTERS = 20, 64
 """Registers for a thread's states: large states mean fewer rows a thread, except for narrow loads."""
 
@@ -106,6 +109,11 @@ class ColumnConfig:
         """Positions that those threads have in flight together."""
         return self.groups * self.vectors
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether every thread has all positions of its rows."""
+        return self.groups == 1 and self.segments == 1
+
     def is_cluster(self, gpu: Gpu) -> bool:
         """Whether the blocks of the same rows can be one block, or a cluster, where there are clusters."""
         count = self.segments
@@ -117,6 +125,10 @@ class ColumnConfig:
         return False
 
     def __str__(self) -> str:
+        if self.is_alone:
+            because = f": {self.why}" if self.why else ""
+            rows = f"a thread for {self.vector} neighbouring rows, {self.lanes} a block"
+            return f"{rows}, {self.vectors} loads in flight{because}"
         blocks = f"{self.segments} blocks for" if self.segments > 1 else "a block for"
         levels = "groups and blocks" if self.segments > 1 else "groups"
         kept = ", kept in registers" if self.kept else ""
@@ -193,6 +205,10 @@ def _resident(row: Row, vector: int) -> int:
 def _block_shape(row: Row, vector: int, gpu: Gpu) -> tuple[int, int]:
     enough = [s for s in _BLOCK_SHAPES if (_blocks(row, s[0] * vector) or gpu.processors) >= gpu.processors]
     lanes, groups = enough[0] if enough else _BLOCK_SHAPES[-1]
+    if isinstance(row.length, int) and row.length <= _ALONE_POSITIONS and not row.position_outputs:
+        blocks = _blocks(row, _ALONE[0] * vector)
+        if blocks is None or blocks >= gpu.processors:
+            return _ALONE
     if isinstance(row.length, int) and row.length < groups:
         lanes, groups = _SHORT
     return lanes, groups

@@ -1,7 +1,7 @@
 """Emits the column kernel: lanes over neighbouring rows, groups of threads over the axis, then the merge.
 
     for chunk of positions: load a vector of rows at each; fold it, row by row      every thread by itself
-    leave the states; take those of one row from all groups; merge them             block
+    leave the states; take those of one row from all groups; merge them             block, where there are groups
     the same of all blocks that share rows                                          a cluster's, or the last of the grid
     finish;  store what has one value a row
     for chunk of positions: store what has an element a position                    from registers, or read again
@@ -50,6 +50,35 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         self.thread = named("thread", T.thread_id([config.threads]))
 
     def _body(self) -> None:
+        if self.config.is_alone and not self.row.position_outputs:
+            self._alone()
+        else:
+            self._together()
+
+    def _alone(self) -> None:
+        """Every thread has whole rows: there is nothing to merge."""
+        config, state = self.config, self._state()
+        states = ThreadStates(state, config.vector)
+        self.tile = self.block
+        first, sweep = self._sweep(self.thread, tirx.const(0, "int32"))
+        states.clear()
+        sweep.fold_rows(states)
+        with when(self._row(self.thread, 0) < self.rows), T.unroll(config.vector) as number:
+            states.take(number)
+            self._store(state, self._point(first + number), tirx.const(0, "int32"), config.groups)
+
+    def _sweep(self, lane: ir.Expr, group: ir.Expr) -> tuple[ir.Expr, ColumnSweep]:
+        """The first row of a thread, and its passes over its rows."""
+        # Rows past the last are folded as the last are: all threads take part in what follows.
+        first = bind("first_row", tirx.min(self._row(lane, 0), self.rows - self.config.vector))
+        place = bind("place", first % kernel_extent(product(self.row.lanes.extents)))
+        point, segment = self._point(first), self._segment()
+        sweep = ColumnSweep(self.program, self.config, self.tensors, point, place, segment, group)
+        sweep.load_rows()
+        return first, sweep
+
+    def _together(self) -> None:
+        """Groups of threads, and blocks, have parts of the axis, and merge their states."""
         config, state = self.config, self._state()
         states, pool = ThreadStates(state, config.vector), T.SMEMPool()
         shared = ColumnStates(pool, state, config.groups, config.lanes, config.vector)
@@ -62,12 +91,7 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
             cluster.start()
         self.tile = bind("tile", self.block // config.segments)
         group, lane = bind("group", self.thread // config.lanes), bind("lane", self.thread % config.lanes)
-        # Rows past the last are folded as the last are: all threads take part in what follows.
-        first = bind("first_row", tirx.min(self._row(lane, 0), self.rows - config.vector))
-        place = bind("place", first % kernel_extent(product(self.row.lanes.extents)))
-        point, segment = self._point(first), self._segment()
-        sweep = ColumnSweep(self.program, config, self.tensors, point, place, segment, group)
-        sweep.load_rows()
+        _first, sweep = self._sweep(lane, group)
         states.clear()
         sweep.fold_rows(states)
         shared.leave(states, group, lane)
