@@ -50,13 +50,13 @@ class Inliner:
             return self(substitute(stage.value, at), extents)
 
         inlined = without_numbers_for_truth(tvm_ffi.structural_map(expression, (ir.TensorLoad, replace)))
-        return _simplify_conditions(inlined, extents)
+        return simplify_conditions(inlined, extents)
 
     def _map_of(self, buffer: tirx.Var) -> Stage | None:
         return next((stage for key, stage in self._maps.items() if key.same_as(buffer)), None)
 
 
-def _simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
+def simplify_conditions(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
     """Conditions that always hold, or never do, over the domain are decided (reshape and padding leave many)."""
 
     def decide(choice: ir.Call | prim.Select) -> ir.Expr:

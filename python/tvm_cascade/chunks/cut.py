@@ -20,9 +20,9 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, as_index, extent_of, same_extent
 from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.inline import Inliner, plain_indices, simplify_conditions
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, simplify_index, substitute, uses
 from tvm_cascade.errors import SplitError
 
 T = TypeVar("T")
@@ -119,13 +119,20 @@ class Cut:
         return dataclasses.replace(self.group, atoms=table, frame=frame)
 
     def rewritten(self, expression: ir.Expr, axis: tirx.Var | None) -> ir.Expr:
-        """An expression over the chunk, where `axis` then counts from its first position."""
-        placed = self._placed(expression, axis)
+        """An expression over the chunk, where `axis` then counts from its first position.
+
+        Conditions that hold in all of the chunk, or nowhere in it, are decided: a prefix that stands in a tensor of its
+        own is all that the prefix reads.
+        """
         if axis is None:
-            return placed
+            return self._placed(expression, axis)
+        placed = substitute(self._placed(expression, axis), {axis: axis + self._offset(axis)})
+        placed = substitute(placed, {self._local(axis): axis})
+        return simplified(placed, {axis: self.chunk.length})
+
+    def _offset(self, axis: tirx.Var) -> ir.Expr:
         offset = self.chunk.offset
-        offset = offset if dtype_of(offset) == dtype_of(axis) else offset.astype(dtype_of(axis))
-        return substitute(substitute(placed, {axis: axis + offset}), {self._local(axis): axis})
+        return offset if dtype_of(offset) == dtype_of(axis) else offset.astype(dtype_of(axis))
 
     def _local(self, axis: tirx.Var) -> tirx.Var:
         """What stands for the position within the chunk while the position on the whole axis is still `axis`."""
@@ -175,6 +182,15 @@ def cut(program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, i
         made.readers.append(Reader(inline(stage.value, stage.extents), own[0], own[1], stage))
     _cut_inputs(made)
     return made
+
+
+def simplified(expression: ir.Expr, extents: dict[tirx.Var, Extent]) -> ir.Expr:
+    """An expression with conditions that the extents decide taken out, and simplified indices of its loads."""
+
+    def plain(load: ir.TensorLoad) -> ir.Expr:
+        return tirx.BufferLoad(load.source, [simplify_index(index, extents) for index in load.indices])
+
+    return tvm_ffi.structural_map(simplify_conditions(expression, extents), (ir.TensorLoad, plain))
 
 
 def axis_that_is_cut(group: Group) -> tirx.Var:
