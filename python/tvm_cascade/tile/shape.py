@@ -122,6 +122,11 @@ class Stream:
         return self.left, self.right, *(product.value for product in self.products)
 
     @property
+    def paged(self) -> bool:
+        """Whether a table finds the rows of an operand."""
+        return any(operand.pages is not None for operand in self.operands)
+
+    @property
     def row_components(self) -> tuple[Component, ...]:
         """The components with one value a row."""
         products = {product.component.symbol for product in self.products}

@@ -59,10 +59,9 @@ class Feed:
 
             copies.load(target, at, dict(places), self.full.pointer(ring.stage))
 
-    def copy_paged(
-        self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PagedProducer, lane: ir.Expr
-    ) -> None:
-        """As `copy`, by all lanes of a warp, which share out the boxes of operands in pages."""
+    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PagedProducer) -> None:
+        """As `copy`, by lanes that share out the boxes of operands in pages."""
+        lane = pages.lanes.lane
         self.empty.wait(ring.stage, ring.parity)
         with when(lane == 0):
             self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))

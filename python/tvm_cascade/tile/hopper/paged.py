@@ -1,4 +1,4 @@
-"""Copies of tiles whose rows are in pages: the lanes of the producer's warp share out the boxes of a tile.
+"""Copies of tiles whose rows are in pages: lanes of the producer's warps share out the boxes of a tile.
 
 A box has rows of one page alone: as many as a page and a tile have in common. Every lane keeps the page numbers of
 its boxes, which it reads while the tile before is under way. Pages without a live row are not looked up: their number
@@ -7,7 +7,8 @@ is −1, and the copy of what lies outside of a tensor writes zeros, without rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -16,10 +17,8 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.live import TileRange
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pages import Pages
-
-LANES = 32
-"""Of the warp that issues copies."""
 
 NOWHERE = -1
 """The number of a page outside of every tensor."""
@@ -28,21 +27,40 @@ Numbers = Callable[[Pages, ir.Expr], ir.Expr]
 """(pages, index of a page) -> its number in the tensor."""
 
 
+@dataclass(frozen=True)
+class Lanes:
+    """The lanes of one or several warps.
+
+    Attributes
+    ----------
+    lane : of the thread among them.
+    warps : how many there are.
+    """
+
+    lane: ir.Expr
+    warps: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return WARP * self.warps
+
+
 class PageCopies:
     """The copies of a lane, of operands that find their pages alike.
 
     Parameters
     ----------
     copies : one of the operands' tensor maps; the others have boxes of as many rows.
-    lane : of the thread.
+    lanes : that share out the boxes.
     """
 
-    def __init__(self, copies: TensorMap, lane: ir.Expr) -> None:
+    def __init__(self, copies: TensorMap, lanes: Lanes) -> None:
         assert copies.operand.pages is not None
-        self.pages, self.lane = copies.operand.pages, lane
+        self.pages, self.lane, self.lanes = copies.operand.pages, lanes.lane, lanes.count
         self.rows, self.box_rows, self.boxes = copies.rows, copies.box_rows, copies.boxes
         self.count = copies.rows // copies.box_rows * copies.boxes
-        self.turns = -(-self.count // LANES)
+        self.turns = -(-self.count // self.lanes)
         self.numbers = registers("page_numbers", self.turns, "int32")
 
     def serves(self, copies: TensorMap) -> bool:
@@ -76,29 +94,30 @@ class PageCopies:
             if self._covers(turn):
                 copies.load_box(target(box, row), box, slot, places, barrier)
             else:
-                with when(self.lane + turn * LANES < self.count):
+                with when(self.lane + turn * self.lanes < self.count):
                     copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _covers(self, turn: int) -> bool:
         """Whether every lane has a copy in this turn."""
-        return (turn + 1) * LANES <= self.count
+        return (turn + 1) * self.lanes <= self.count
 
     def _box(self, turn: int) -> ir.Expr:
-        return (self.lane + turn * LANES) % self.boxes
+        return (self.lane + turn * self.lanes) % self.boxes
 
     def _row(self, turn: int) -> ir.Expr:
         """The first row of the lane's box in the tile; one of the tile's where it has none."""
-        return tirx.floormod(tirx.floordiv(self.lane + turn * LANES, self.boxes) * self.box_rows, self.rows)
+        return tirx.floormod(tirx.floordiv(self.lane + turn * self.lanes, self.boxes) * self.box_rows, self.rows)
 
 
 class PagedProducer:
-    """The page numbers that a producer's warp keeps, for all operands that need some."""
+    """The page numbers that lanes keep, for all operands that need some."""
 
-    def __init__(self, maps: list[TensorMap], lane: ir.Expr) -> None:
+    def __init__(self, maps: Sequence[TensorMap], lanes: Lanes) -> None:
+        self.lanes = lanes
         self.found: list[PageCopies] = []
         for copies in maps:
             if copies.operand.pages is not None and not any(own.serves(copies) for own in self.found):
-                self.found.append(PageCopies(copies, lane))
+                self.found.append(PageCopies(copies, lanes))
 
     def of(self, copies: TensorMap) -> PageCopies | None:
         """The page copies of an operand; None where its rows follow one another."""

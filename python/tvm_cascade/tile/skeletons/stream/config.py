@@ -18,6 +18,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
+PAGE_REGISTERS = 32
+"""Registers of a thread of the producer's warp group that keeps page numbers: all that consumers leave."""
+
 _COLUMNS = 128
 """Positions of a tile where they fit: tiles of 64 take 1.02 to 1.15 of the time, those of 96 to 112 or 160 to 176 1.02
 to 1.25 (measured, of causal rows of 512 to 32768 positions)."""
@@ -79,6 +82,7 @@ class StreamConfig:
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
+    paged_warps: int = 1
 
     @property
     def producer_registers(self) -> int:

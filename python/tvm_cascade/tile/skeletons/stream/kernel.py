@@ -14,7 +14,7 @@ with the exponentials of the next. Everything between the products comes from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -27,13 +27,14 @@ from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, whe
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
-from tvm_cascade.tile.hopper.paged import Numbers, PagedProducer
+from tvm_cascade.tile.hopper.paged import Lanes, Numbers, PagedProducer
 from tvm_cascade.tile.live import TileRange
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.scheduler import Scheduler
 from tvm_cascade.tile.shape import Product
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
+from tvm_cascade.tile.skeletons.stream.config import PAGE_REGISTERS, StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -130,38 +131,50 @@ class StreamKernel:
     def _roles(self) -> None:
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
-                ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
+                ptx("setmaxnreg.dec.sync.aligned.u32", self._producer_registers())
                 self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
                 self._consume()
 
+    def _producer_registers(self) -> int:
+        own = self.config.producer_registers
+        return max(own, PAGE_REGISTERS) if self.stream.paged else own
+
     def _consume(self) -> None:
         Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(self._each_work)
 
     def _produce(self) -> None:
-        paged = PagedProducer([self.right, *self.values], self.threads.lane)
-        with when(self.threads.warp == 0):
-            if paged.found:
-                self._produce_paged(paged)
-                return
-            with when(T.cuda.elect_sync()):
-                self._produce_rows()
+        if self.stream.paged:
+            self._produce_paged()
+            return
+        with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
+            self._produce_rows()
 
-    def _produce_paged(self, paged: PagedProducer) -> None:
-        """All lanes of a warp issue copies, of the pages whose numbers each has read."""
-        feeds, lane, columns = self.feeds, self.threads.lane, self.config.columns
+    def _produce_paged(self) -> None:
+        """All lanes of some warps issue copies, of the pages whose numbers each has read."""
+        feeds, each = self.feeds, self.config.paged_warps
+        joint = [feeds.right, *([feeds.value] if self.values else [])]
+        for k, shared in enumerate([joint] if each == 0 else [[feed] for feed in joint]):
+            count = max(each, 1)
+            lanes = Lanes((self.threads.warp - k * count) * WARP + self.threads.lane, count)
+            with when(tirx.floordiv(self.threads.warp, count) == k):
+                self._produce_pages(shared, PagedProducer([m for feed in shared for m in feed.copies], lanes), k == 0)
+
+    def _produce_pages(self, shared: Sequence[Feed], paged: PagedProducer, brings_left: bool) -> None:
+        feeds, columns = self.feeds, self.config.columns
         ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
         with self._each_work() as work:
             number, live = self._numbers(work), partial(self._live_pages, work)
-            with when(lane == 0):
-                feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
-            left.advance()
+            if brings_left:
+                with when(paged.lanes.lane == 0):
+                    feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
+                left.advance()
             paged.look_up((work.tiles.end - 1) * columns, live, number)
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = bind("first_position", (work.tiles.end - 1 - step) * columns)
-                for feed in (feeds.right, *([feeds.value] if self.values else [])):
-                    feed.copy_paged(ring, row, self._fixed(feed, work), paged, lane)
+                for feed in shared:
+                    feed.copy_paged(ring, row, self._fixed(feed, work), paged)
                 ring.advance()
                 paged.look_up(tirx.max(row - columns, 0), live, number)
 
