@@ -163,7 +163,7 @@ def test_each_workload_of_the_tables_is_derived_with_operations_of_a_second(spen
         assert isinstance(program, Program)
         extract.remembered.cache_clear()
         extract.find_cascades(program)
-        operations[job] = max(work.spent for work in spent)
+        operations[job] = max((work.spent for work in spent), default=0)  # a product alone is not derived
         spent.clear()
     assert len(operations) > 50
     assert not {name: found for name, found in operations.items() if found > OPERATIONS_OF_A_SECOND}

@@ -11,11 +11,11 @@ from tvm import tirx
 
 from tvm_cascade.bench.gpu import ahead, check, peers, suites, tvm_peers
 from tvm_cascade.bench.gpu import runner as gpu_runner
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.row_problem import RowProblem
-from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.errors import OptionError
 
 from .test_gpu_runner import parse

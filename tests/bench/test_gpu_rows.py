@@ -16,6 +16,7 @@ from tvm_cascade.bench import runner
 from tvm_cascade.bench.gpu import check, device, goals, memory, peers, suites, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu.cells import row_cells, row_columns
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OURS, OURS_CUDA_CORES, ROW_PEERS
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
@@ -23,7 +24,6 @@ from tvm_cascade.bench.gpu.problem import as_array, as_tensor
 from tvm_cascade.bench.gpu.problems import problem_class
 from tvm_cascade.bench.gpu.row_problem import RowProblem
 from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.timing import GpuPlan
 from tvm_cascade.bench.record import Status
 from tvm_cascade.driver.compilation import compile

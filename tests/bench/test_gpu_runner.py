@@ -18,12 +18,12 @@ from tvm_cascade.bench import runner, workloads
 from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.peers import OURS, PEERS, ROW_PEERS
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
 from tvm_cascade.bench.gpu.rows import Bench
-from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.summary import BEST, WHOLE_SUITE, means
 from tvm_cascade.bench.gpu.table import print_environment, print_means, print_report
 from tvm_cascade.bench.gpu.timing import DeviceClock, GpuPlan, in_turn, measure

@@ -19,11 +19,12 @@ import tvm
 
 from tvm_cascade.bench.gpu import device, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.check import twin
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.peers import INDUCTOR, OWN, TVM_DEFAULT
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.gpu.row_problem import RowProblem
-from tvm_cascade.bench.gpu.suites import GpuEntry, entries
+from tvm_cascade.bench.gpu.suites import entries
 from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.workload import Workload

@@ -26,10 +26,17 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "kv_heads": 2,
     "queries": 333,  # no multiple of any tile
     "keys": 333,
+    "shortest": 50,
+    "prefix": 150,
     "window": 70,
     "rows": 5,
     "length": 1000,  # a multiple of the widest vector, and of no chunk
+    "m": 333,
+    "n": 328,  # multiples of a vector, and of no tile
+    "k": 264,
 }
+_OF_A_TILE = ("latent_dim",)
+"""Extents of programs whose heads are the rows of a tile, which a kernel is chosen by."""
 _VECTOR = 8
 _RERUNS = 3
 
@@ -40,7 +47,9 @@ def twin(workload: Workload) -> Workload:
     Rows that no vector divides are as long beyond one.
     """
     beyond = _TWIN_LIMITS["length"] - _VECTOR + workload.shape.get("length", 0) % _VECTOR
-    limits = {**_TWIN_LIMITS, "length": beyond} if beyond % _VECTOR else _TWIN_LIMITS
+    limits = {**_TWIN_LIMITS, "length": beyond} if beyond % _VECTOR else dict(_TWIN_LIMITS)
+    if any(extent in workload.shape for extent in _OF_A_TILE):
+        del limits["heads"]
     return workload.within(limits)
 
 

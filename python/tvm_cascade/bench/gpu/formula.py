@@ -27,17 +27,21 @@ class ScoreForm:
     window : how many keys, its own included, a query sees at most; None for all.
     cap : c·tanh(score/c); None for none.
     alibi : slope[head]·(key − query) is added.
+    tree : of the keys of the queries themselves, those are masked that a tensor does not keep.
+    sink : each head has a further score, without a value.
     """
 
     causal: bool = False
     window: int | None = None
     cap: float | None = None
     alibi: bool = False
+    tree: bool = False
+    sink: bool = False
 
     @property
     def scores_as_they_are(self) -> bool:
         """Whether nothing but masks touches the scores."""
-        return self.cap is None and not self.alibi
+        return self.cap is None and not self.alibi and not self.sink
 
 
 _CAUSAL = ScoreForm(causal=True)
@@ -50,6 +54,9 @@ _FORMS: Mapping[str, ScoreForm] = {
     "causal_alibi": replace(_CAUSAL, alibi=True),
     "window": _CAUSAL,
     "window_softcap": replace(_CAUSAL, cap=GEMMA_CAP),
+    "tree": replace(_CAUSAL, tree=True),
+    "sink": replace(_CAUSAL, sink=True),
+    "window_sink": replace(_CAUSAL, sink=True),
 }
 
 
@@ -61,25 +68,26 @@ def form_of(workload: Workload) -> ScoreForm:
     WorkloadError
         When the workload is no attention of such a form.
     """
-    arguments = workload.builder.args if isinstance(workload.builder, functools.partial) else ()
-    name = next((name for name, variant in VARIANTS.items() if (variant,) == arguments), "")
+    builder = workload.builder
+    given = builder if isinstance(builder, functools.partial) else functools.partial(builder)
+    name = next((name for name, variant in VARIANTS.items() if (variant,) == given.args), "")
     if name not in _FORMS:
         raise WorkloadError("an attention that kernels have a form of", workload.family, f"workload `{workload.name}`")
-    return replace(_FORMS[name], window=workload.shape.get("window"))
+    form = replace(_FORMS[name], window=workload.shape.get("window"))
+    # Aligned with the last key that its sequence has, a query sees none behind it.
+    return replace(form, causal=True) if "lengths" in given.keywords["cache"].tables(workload.shape) else form
 
 
-def mapped(torch: Any, form: ScoreForm, scores: Any, slopes: Any, first: int = 0) -> Any:
+def mapped(torch: Any, form: ScoreForm, scores: Any, slopes: Any, first: Any) -> Any:
     """The logits of scaled scores[batch, head, query, key].
 
     Parameters
     ----------
     slopes : [head]; only read where the form has ALiBi.
-    first : the position of query 0; queries and keys start together.
+    first : the key that query 0 is aligned with, or [batch, 1, 1, 1] of them.
     """
-    queries, keys = scores.shape[-2:]
-    distance = (
-        torch.arange(keys, device=scores.device) - torch.arange(first, first + queries, device=scores.device)[:, None]
-    )
+    queries, keys = (torch.arange(extent, device=scores.device) for extent in scores.shape[-2:])
+    distance = keys - (queries[:, None] + first)
     if form.cap is not None:
         scores = form.cap * (scores / form.cap).tanh()
     if form.alibi:
@@ -95,9 +103,10 @@ def eager(torch: Any, form: ScoreForm, q: Any, k: Any, v: Any, slopes: Any) -> A
     """softmax(map(q·kᵀ/√d))·v for q[b, h, i, d], as a user writes it: in the operands' dtype, soft caps in float32."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     scores = q.matmul(k.transpose(-2, -1)).mul(q.shape[-1] ** -0.5)
+    first = k.shape[2] - q.shape[2]
     if form.scores_as_they_are:
-        return mapped(torch, form, scores, slopes).softmax(dim=-1).matmul(v)
-    return mapped(torch, form, scores.float(), slopes).softmax(dim=-1).to(v.dtype).matmul(v)
+        return mapped(torch, form, scores, slopes, first).softmax(dim=-1).matmul(v)
+    return mapped(torch, form, scores.float(), slopes, first).softmax(dim=-1).to(v.dtype).matmul(v)
 
 
 def reference(torch: Any, form: ScoreForm, q: Any, k: Any, v: Any, slope: Any) -> Any:
@@ -111,5 +120,5 @@ def reference(torch: Any, form: ScoreForm, q: Any, k: Any, v: Any, slope: Any) -
     blocks = []
     for first in range(0, len(q), _ROWS_AT_ONCE):
         scores = wide[first : first + _ROWS_AT_ONCE] @ keys.T * q.shape[-1] ** -0.5
-        blocks.append(mapped(torch, form, scores[None], slope, first)[0].softmax(dim=-1) @ values)
+        blocks.append(mapped(torch, form, scores[None], slope, first + len(k) - len(q))[0].softmax(dim=-1) @ values)
     return torch.cat(blocks)

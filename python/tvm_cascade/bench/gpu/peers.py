@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tvm_cascade.bench.gpu import torch_peers, tvm_peers
+from tvm_cascade.bench.gpu import served_peers, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.flashinfer_peer import flashinfer
 from tvm_cascade.bench.gpu.prepared import Prepare
 from tvm_cascade.errors import OptionError
@@ -33,6 +33,18 @@ ROW_PEERS: Mapping[str, Prepare] = {
     OURS: tvm_peers.ours,
 }
 """The same of folds along rows of memory."""
+
+SERVED_PEERS: Mapping[str, Prepare] = {
+    "eager": served_peers.eager,
+    "cudnn": partial(served_peers.sdpa, "CUDNN_ATTENTION"),
+    "flash": partial(served_peers.sdpa, "FLASH_ATTENTION"),
+    "flex": served_peers.flex,
+    INDUCTOR: served_peers.inductor,
+    TVM_DEFAULT: tvm_peers.tvm_default,
+    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
+    OURS: tvm_peers.ours,
+}
+"""The same of what a server runs between prefills, and of plain products."""
 
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tvm_cascade.bench.gpu import check
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.memory import Memory
 from tvm_cascade.bench.gpu.peers import OWN
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.record import GpuReport, GpuRow
-from tvm_cascade.bench.gpu.suites import GpuEntry
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
 from tvm_cascade.bench.gpu.torch_peers import forget_compiled
 from tvm_cascade.bench.peers import Absent

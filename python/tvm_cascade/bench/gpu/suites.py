@@ -1,13 +1,14 @@
-"""The GPU suites as data: attention and row-reduction workloads, their sizes and groups."""
+"""The GPU suites as data: their workloads, sizes and groups."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from tvm_cascade.bench import workloads
+from tvm_cascade.bench.gpu import served_suites
+from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.programs import gradients, normalisation, softmax
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.programs.program import Builder
@@ -16,24 +17,6 @@ from tvm_cascade.bench.workload import Workload
 
 _LARGEST_BYTES = 16 * 2**30
 """Of a workload's tensors; a length that needs more is left out."""
-
-
-@dataclass(frozen=True)
-class GpuEntry:
-    """A workload of a GPU suite.
-
-    Attributes
-    ----------
-    label : what its table is called.
-    workload : the program with its shape.
-    groups : the groups whose geometric means it counts in, besides that of the suite.
-    smallest : whether programs that are hundreds of times slower are measured too.
-    """
-
-    label: str
-    workload: Workload
-    groups: tuple[str, ...]
-    smallest: bool
 
 
 _BATCHES = ((32, 512), (16, 1024), (8, 2048), (4, 4096), (1, 16384))
@@ -194,12 +177,20 @@ _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "variance": _variance,
     "inertia": lambda: _table_3("I"),
     "row": _row,
+    "decode": served_suites.decode,
+    "mla": served_suites.mla,
+    "paged": served_suites.paged,
+    "prefix": served_suites.prefix,
+    "gemm": served_suites.gemm,
 }
 
 SUITES = tuple(_SUITES)
 
 OF_ROWS = ("variance", "inertia", "row")
-"""The suites of folds along rows; the others are of attention."""
+"""The suites of folds along rows."""
+
+SERVED = ("decode", "mla", "paged", "prefix", "gemm")
+"""The suites of what a server runs between prefills, and of plain products."""
 
 
 def entries(suite: str, only: Sequence[str] = ()) -> list[GpuEntry]:

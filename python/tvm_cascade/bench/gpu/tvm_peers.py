@@ -12,8 +12,7 @@ from tvm import tirx
 from tvm.s_tir import dlight
 
 from tvm_cascade.bench.gpu.prepared import Prepared
-from tvm_cascade.bench.gpu.problem import Problem
-from tvm_cascade.bench.gpu.row_problem import RowProblem
+from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
@@ -66,29 +65,27 @@ COMPILERS: Mapping[str, Callable[..., Code]] = {
 """The compilers by the names of their rows."""
 
 
-def ours(problem: Problem | RowProblem) -> Prepared:
+def ours(problem: AnyProblem) -> Prepared:
     """`tvm_cascade.compile` for the GPU of this machine."""
     return _compiled(OURS, problem, **dict.fromkeys(problem.workload.allowances, True))
 
 
-def ours_scheduled(problem: Problem | RowProblem) -> Prepared | Absent:
+def ours_scheduled(problem: AnyProblem) -> Prepared | Absent:
     """The same without kernels of a skeleton: the fused loop under our S-TIR schedule."""
     return _compiled(OURS_CUDA_CORES, problem) if problem.smallest else Absent(_ONLY_SMALL)
 
 
-def tvm_default(problem: Problem | RowProblem) -> Prepared | Absent:
+def tvm_default(problem: AnyProblem) -> Prepared | Absent:
     """The unfused program under dlight's rules, in the order of TVM's own pipeline for CUDA."""
     return _compiled(TVM_DEFAULT, problem) if problem.smallest else Absent(_ONLY_SMALL)
 
 
-def _compiled(name: str, problem: Problem | RowProblem, **options: bool) -> Prepared:
+def _compiled(name: str, problem: AnyProblem, **options: bool) -> Prepared:
     code = COMPILERS[name](problem.func, **options)
     return filling(problem, code.executable["main"], code.configuration)
 
 
-def filling(
-    problem: Problem | RowProblem, function: Callable[..., object], configuration: Callable[[], str]
-) -> Prepared:
+def filling(problem: AnyProblem, function: Callable[..., object], configuration: Callable[[], str]) -> Prepared:
     """A row whose runs fill one output."""
     output = problem.empty_output()
     arguments = [*problem.inputs, output]

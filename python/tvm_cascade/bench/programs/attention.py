@@ -183,12 +183,13 @@ def attention(
     cached : the dtype of k and v, where it is not that of storage.
     cache : where k and v stand. With lengths, a query sees no key behind the one aligned with it.
     """
-    return partial(_attention, variant, scores=scores, cached=cached, cache=cache)
+    return partial(attention_over, variant, scores=scores, cached=cached, cache=cache)
 
 
-def _attention(
+def attention_over(
     variant: Variant, shape: Shape, precision: Precision, scores: str | None, cached: str | None, cache: Cache
 ) -> Program:
+    """The program of `attention`."""
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     kv_heads = shape.get("kv_heads", shape["heads"])
     group = shape["heads"] // kv_heads

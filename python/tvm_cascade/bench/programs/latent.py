@@ -16,7 +16,7 @@ from tvm_cascade.bench.programs.program import Argument, Precision, Program, Sha
 _MASKED = float("-inf")
 
 
-def _latent_attention(cache: Cache, shape: Shape, precision: Precision) -> Program:
+def latent_attention_over(cache: Cache, shape: Shape, precision: Precision) -> Program:
     """One decoded query of latent attention.
 
     q[b, h, latent + rope], kv[b, j, latent + rope] or its pages -> out[b, h, latent].
@@ -56,8 +56,8 @@ def _latent_attention(cache: Cache, shape: Shape, precision: Precision) -> Progr
     return Program(arguments, (out,), flops=2 * pairs * (features + shape["latent_dim"]))
 
 
-latent_attention = partial(_latent_attention, CONTIGUOUS)
+latent_attention = partial(latent_attention_over, CONTIGUOUS)
 """Extents: batch, heads, keys, latent_dim, rope_dim."""
 
-paged_latent_attention = partial(_latent_attention, PAGED)
+paged_latent_attention = partial(latent_attention_over, PAGED)
 """The same, each sequence of its own length, through a page table. Extents: page, shortest besides."""

@@ -67,10 +67,11 @@ def product(form: Product) -> Builder:
 
     Extents: m, n, k, and optionally batch, an outermost axis of a, b and out.
     """
-    return partial(_product, form)
+    return partial(product_of, form)
 
 
-def _product(form: Product, shape: Shape, precision: Precision) -> Program:
+def product_of(form: Product, shape: Shape, precision: Precision) -> Program:
+    """The program of `product`."""
     batch: Axes = {"b": shape["batch"]} if "batch" in shape else {}
     dtype = form.operands or precision.storage
     a = placeholder({**batch, **{axis: shape[axis] for axis in ("km" if form.a_transposed else "mk")}}, dtype, "a")

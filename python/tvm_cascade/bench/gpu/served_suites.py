@@ -1,0 +1,144 @@
+"""The GPU suites of what a server runs between prefills, and of plain products."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from tvm_cascade.bench import workloads
+from tvm_cascade.bench.gpu.entry import GpuEntry
+from tvm_cascade.bench.workload import Workload
+
+NEPTUNE, REDFUSER, GROUPED, VARIANTS = "Neptune", "H7 to H9", "grouped", "variants"
+"""The groups of the suite `decode`."""
+
+_NEPTUNE_LENGTHS = (512, 2048, 8192, 32768)
+_GROUPS = ((32, 8), (64, 8))
+_BATCHES, _LENGTHS = (1, 16, 64), (1024, 4096, 32768)
+QUERIES = (1, 4, 8)
+"""How many a sequence of the grouped attentions has."""
+
+
+def decode() -> list[GpuEntry]:
+    """Neptune's decode operators, RedFuser's attentions of one query, grouped queries of models, and their variants."""
+    neptune = [
+        _entry(f"{name} {length}", workloads.get(name).with_length(length), NEPTUNE, name)
+        for name in workloads.names(source="Neptune")
+        if name.startswith("DC_")
+        for length in _NEPTUNE_LENGTHS
+    ]
+    redfuser = [_entry(name, workloads.get(name), REDFUSER) for name in ("H7", "H8", "H9")]
+    variants = [_entry(name, workloads.get(name), VARIANTS) for name in workloads.names("decode") if name in _VARIANTS]
+    return [*neptune, *redfuser, *_grouped(), *variants]
+
+
+_VARIANTS = (
+    "decode_tree",
+    "decode_alibi",
+    "decode_softcap",
+    "decode_window",
+    "decode_sink",
+    "decode_lengths",
+    "decode_float8",
+)
+
+
+def queries_group(queries: int) -> str:
+    """The group of grouped attentions of so many queries."""
+    return f"{queries} {'query' if queries == 1 else 'queries'}"
+
+
+def grouped_label(heads: int, kv_heads: int, batch: int, keys: int, queries: int) -> str:
+    """What a grouped attention's table is called: 32/8 16x4096 q1."""
+    return f"{heads}/{kv_heads} {batch}x{keys} q{queries}"
+
+
+def grouped_sizes() -> Iterator[tuple[int, int, int, int]]:
+    """Heads, heads of keys, sequences and keys of the grouped attentions; each comes at each count of `QUERIES`."""
+    for heads, kv_heads in _GROUPS:
+        for batch in _BATCHES:
+            for keys in _LENGTHS:
+                yield heads, kv_heads, batch, keys
+
+
+def _grouped() -> Iterator[GpuEntry]:
+    for heads, kv_heads, batch, keys in grouped_sizes():
+        for queries in QUERIES:
+            plain = workloads.get("decode" if queries == 1 else "decode_draft")
+            shape = {"heads": heads, "kv_heads": kv_heads, "batch": batch, "keys": keys, "queries": queries}
+            label = grouped_label(heads, kv_heads, batch, keys, queries)
+            yield _entry(label, plain.with_shape(**shape), GROUPED, queries_group(queries))
+
+
+LATENT, FEW_HEADS, LATENT_PAGED, EXPANDED = "L1 to L9", "fewer heads", "paged", "prefill"
+"""The groups of the suite `mla`."""
+
+
+def mla() -> list[GpuEntry]:
+    """RedFuser's latent attentions, fewer heads (as on several GPUs), pages, and the prefill with its own features."""
+    table = [_entry(f"L{k}", workloads.get(f"L{k}"), LATENT) for k in range(1, 10)]
+    heads = [
+        _entry(f"L3 {count} heads", workloads.get("L3").with_shape(heads=count), FEW_HEADS) for count in (64, 32, 16)
+    ]
+    paged = [
+        _entry(f"mla_paged {page}", workloads.get("mla_paged").with_shape(page=page), LATENT_PAGED) for page in (64, 1)
+    ]
+    return [*table, *heads, *paged, _entry("mla_prefill", workloads.get("mla_prefill"), EXPANDED)]
+
+
+CONTIGUOUS = "contiguous"
+_PAGES, _OTHER_PAGES = (16, 64), (1, 256)
+
+
+def paged() -> list[GpuEntry]:
+    """A batch of uneven lengths: contiguous, and through a page table."""
+    plain = [_entry(CONTIGUOUS, workloads.get("decode_lengths"))]
+    job = workloads.get("decode_paged")
+    sizes = [(page, (PAGED,)) for page in _PAGES] + [(page, ()) for page in _OTHER_PAGES]
+    return [*plain, *(_entry(page_label(page), job.with_shape(page=page), *groups) for page, groups in sizes)]
+
+
+PAGED = "pages of 16 and 64"
+
+
+def page_label(page: int) -> str:
+    """What the table of a page size is called."""
+    return f"pages of {page}"
+
+
+def prefix() -> list[GpuEntry]:
+    """Sequences that share their first keys."""
+    return [_entry("decode_prefix", workloads.get("decode_prefix"))]
+
+
+HALF, FLOAT32 = "half precision", "float32"
+"""The groups of the suite `gemm` that have goals."""
+
+_SIZES = {
+    "4096": {"m": 4096, "n": 4096, "k": 4096},
+    "8192": {"m": 8192, "n": 8192, "k": 8192},
+    "2048x14336x4096": {"m": 2048, "n": 14336, "k": 4096},
+    "128x4096x4096": {"m": 128, "n": 4096, "k": 4096},
+}
+
+
+def gemm() -> list[GpuEntry]:
+    """Matrix products: sizes of models, batched, transposed, with a map behind, and in other dtypes."""
+    plain = workloads.get("product")
+    sizes = [_entry(label, plain.with_shape(**size), HALF) for label, size in _SIZES.items()]
+    batched = _entry("64x512", workloads.get("product_batched"), HALF)
+    forms = [_entry(name, workloads.get(name)) for name in ("product_nt", "product_tn", "product_gelu")]
+    narrow = [_entry("product_float16", plain.with_dtype("float16")), _entry("product_float8", _float8())]
+    return [*sizes, batched, *forms, *narrow, _entry("product_float32", workloads.get("product_float32"), FLOAT32)]
+
+
+def _float8() -> Workload:
+    return dataclasses.replace(workloads.get("product_float8"), allowances=("narrow_sums",))
+
+
+_LARGEST_SLOW = 5 * 10**9
+"""Operations of a program up to which programs on CUDA cores are measured too."""
+
+
+def _entry(label: str, workload: Workload, *groups: str) -> GpuEntry:
+    return GpuEntry(label, workload, groups, smallest=workload.flops() <= _LARGEST_SLOW)
