@@ -136,9 +136,11 @@ def _float8() -> Workload:
     return dataclasses.replace(workloads.get("product_float8"), allowances=("narrow_sums",))
 
 
-_LARGEST_SLOW = 5 * 10**9
-"""Operations of a program up to which programs on CUDA cores are measured too."""
+_LARGEST_SLOW = {"product": 5 * 10**9}
+_LARGEST_SLOW_ATTENTION = 3 * 10**8
+"""Operations of a program up to which programs on CUDA cores are measured too; by family, and of the others."""
 
 
 def _entry(label: str, workload: Workload, *groups: str) -> GpuEntry:
-    return GpuEntry(label, workload, groups, smallest=workload.flops() <= _LARGEST_SLOW)
+    most = _LARGEST_SLOW.get(workload.family, _LARGEST_SLOW_ATTENTION)
+    return GpuEntry(label, workload, groups, smallest=workload.flops() <= most)
