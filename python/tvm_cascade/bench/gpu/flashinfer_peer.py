@@ -11,6 +11,7 @@ from tvm_cascade.bench.gpu.prepared import Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.peers import Absent
 
+MISSING = "flashinfer is not installed: python -m pip install flashinfer-python"
 _WORKSPACE_BYTES = 256 * 2**20
 _DRIVEN_BY_POSITION = "fa2"  # its kernels for Hopper have no ALiBi
 
@@ -21,7 +22,7 @@ def flashinfer(problem: Problem) -> Prepared | Absent:
     Tensors are [position, head, feature], the sequences of a batch concatenated.
     """
     if importlib.util.find_spec("flashinfer") is None:
-        return Absent("flashinfer is not installed: python -m pip install flashinfer-python")
+        return Absent(MISSING)
     library = importlib.import_module("flashinfer")
     q, k, v = (_by_position(x) for x in (problem.q, problem.k, problem.v))
     backend = _DRIVEN_BY_POSITION if problem.form.alibi else "fa3"

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import te
-
 from tvm_cascade.bench.gpu.timing import Clock
-from tvm_cascade.bench.programs.program import Program, dtype_of, extents
+from tvm_cascade.bench.programs.program import Program
 
 _BYTES = 4 * 2**30
 """Of what is read to measure: far more than caches hold."""
@@ -35,15 +32,7 @@ class Memory:
 
         A byte read costs 1/read, and a byte written what a copy takes for it beside that: 2/copy − 1/read.
         """
-        inputs = [argument.tensor for argument in program.arguments]
-        read, written = (
-            sum(math.prod(extents(t)) * dtype_of(t).itemsize for t in x) for x in (inputs, program.outputs)
-        )
-        return read / self.read + written * (2 / self.copy - 1 / self.read)
-
-
-def _bytes(tensor: te.Tensor) -> int:
-    return math.prod(extents(tensor)) * dtype_of(tensor).itemsize
+        return program.bytes_read / self.read + program.bytes_written * (2 / self.copy - 1 / self.read)
 
 
 def measured(torch: Any, clock: Clock, device: str) -> Memory:

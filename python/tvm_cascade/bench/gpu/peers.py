@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tvm_cascade.bench.gpu import served_peers, torch_peers, tvm_peers
+from tvm_cascade.bench.gpu import flashinfer_served, served_peers, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.flashinfer_peer import flashinfer
 from tvm_cascade.bench.gpu.prepared import Prepare
 from tvm_cascade.errors import OptionError
@@ -40,6 +40,8 @@ SERVED_PEERS: Mapping[str, Prepare] = {
     "flash": partial(served_peers.sdpa, "FLASH_ATTENTION"),
     "flex": served_peers.flex,
     INDUCTOR: served_peers.inductor,
+    "flashinfer": flashinfer_served.decode,
+    "flashinfer-fa3": flashinfer_served.by_fa3,
     TVM_DEFAULT: tvm_peers.tvm_default,
     OURS_CUDA_CORES: tvm_peers.ours_scheduled,
     OURS: tvm_peers.ours,

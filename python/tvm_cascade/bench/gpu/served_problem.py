@@ -12,6 +12,7 @@ from tvm_cascade.bench.gpu.formula import ScoreForm, form_of
 from tvm_cascade.bench.gpu.problem import as_tensor
 from tvm_cascade.bench.gpu.served import Served, dense, served
 from tvm_cascade.bench.programs.attention import attention_over
+from tvm_cascade.bench.programs.product import product_of
 from tvm_cascade.bench.programs.program import dtype_of, extents
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
@@ -88,6 +89,12 @@ class ServedProblem:
         return builder.func is attention_over
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it is a plain matrix product."""
+        builder: Any = self.workload.builder
+        return builder.func is product_of
+
+    @property
     def form(self) -> ScoreForm:
         """What happens to scores, of an attention."""
         return form_of(self.workload)
@@ -103,9 +110,13 @@ class ServedProblem:
         """[head]; None where the program has none."""
         return self.named.get("slopes")
 
+    def own(self, name: str) -> Any:
+        """Keys or values as [batch, head, position, feature], in their own dtype."""
+        return dense(self.torch, self.named, name)
+
     def dense(self, name: str) -> Any:
-        """Keys or values as [batch, head, position, feature], in q's dtype."""
-        return dense(self.torch, self.named, name).to(self.q.dtype)
+        """The same in q's dtype."""
+        return self.own(name).to(self.q.dtype)
 
     def eager(self) -> Any:
         """The output as torch computes it."""

@@ -7,7 +7,7 @@ more queries than keys the first rows see none, and come out as the program's ow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -90,13 +90,18 @@ class Variant:
 
     def visible_pairs(self, shape: Shape) -> int:
         """Pairs of query and key that the masks' spans keep, in one head."""
-        total = 0
+        return sum(max(0, end - first) for first, end in self._spans(shape))
+
+    def visible_keys(self, shape: Shape) -> int:
+        """Keys from the first that some query sees to the last."""
+        firsts, ends = zip(*self._spans(shape), strict=True)
+        return max(0, max(ends) - min(firsts))
+
+    def _spans(self, shape: Shape) -> Iterator[tuple[int, int]]:
+        """The keys that the masks' spans keep of each query."""
         for query in range(shape["queries"]):
             spans = [mask.span(query, shape) for mask in self.masks]
-            first = max([0, *(span[0] for span in spans)])
-            end = min([shape["keys"], *(span[1] for span in spans)])
-            total += max(0, end - first)
-        return total
+            yield max([0, *(span[0] for span in spans)]), min([shape["keys"], *(span[1] for span in spans)])
 
 
 def _soft_cap(score: Expr, site: Site, cap: float) -> Expr:
@@ -231,8 +236,13 @@ def attention_over(
 
     out = output_stage(precision, {**of_queries, "d": width}, weighted, "out")
     arguments = (Argument(q, steady), *k.arguments, *v.arguments, *tables.values(), *own.values())
-    pairs = sum(variant.visible_pairs({**shape, "keys": int(length)}) for length in lengths_of(shape))
-    return Program(arguments, (out,), flops=2 * shape["heads"] * pairs * (shape["head_dim"] + width))
+    lengths = [{**shape, "keys": int(length)} for length in lengths_of(shape)]
+    pairs = sum(variant.visible_pairs(one) for one in lengths)
+    unread = 0
+    if all(store.per_position for store in (k, v)):
+        kept = sum(variant.visible_keys(one) for one in lengths)
+        unread = (len(lengths) * shape["keys"] - kept) * sum(store.per_position for store in (k, v))
+    return Program(arguments, (out,), 2 * shape["heads"] * pairs * (shape["head_dim"] + width), unread)
 
 
 def _logit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from tvm_cascade.bench.programs.draws import Extents, Values, folded
-from tvm_cascade.bench.programs.program import Argument, Axes, Shape, placeholder
+from tvm_cascade.bench.programs.program import Argument, Axes, Shape, dtype_of, placeholder
 
 Index = tuple[Expr, ...]
 Tables = Mapping[str, Argument]
@@ -27,10 +28,12 @@ class Store:
     arguments : in the order of the parameters.
     read : from the indices of the sequence (none without a batch), head (none where all share one) and position,
         and the feature, to the element.
+    per_position : bytes of a sequence's position, where there are positions that no sequence may have; else 0.
     """
 
     arguments: tuple[Argument, ...]
     read: Callable[[Index, Index, Expr, Expr], Expr]
+    per_position: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ def _batch(shape: Shape) -> Axes:
 
 def _contiguous_store(shape: Shape, _tables: Tables, heads: Axes, name: str, dtype: str, features: int) -> Store:
     tensor = placeholder({**_batch(shape), **heads, "j": shape["keys"], "d": features}, dtype, name)
-    return Store((Argument(tensor, folded(-2)),), lambda batch, head, key, d: tensor(*batch, *head, key, d))
+    size = math.prod(heads.values()) * features * dtype_of(tensor).itemsize
+    return Store((Argument(tensor, folded(-2)),), lambda batch, head, key, d: tensor(*batch, *head, key, d), size)
 
 
 def _lengths(shape: Shape) -> Tables:

@@ -56,17 +56,29 @@ class Program:
     outputs : tensors asked for, in the order of the parameters that follow.
     flops : useful floating-point operations: two per multiply-add of a matrix product, one per other operation
         of an element (an exponential counts as one). Scores that a mask throws away are not counted.
+    unread : bytes of the arguments that no result depends on, wherever that is known without their values: keys
+        behind the lengths or before the windows of all queries.
     """
 
     arguments: tuple[Argument, ...]
     outputs: tuple[te.Tensor, ...]
     flops: int
+    unread: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of all inputs, each read once, but for what nobody needs."""
+        return sum(_bytes_of(argument.tensor) for argument in self.arguments) - self.unread
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all outputs."""
+        return sum(map(_bytes_of, self.outputs))
 
     @property
     def compulsory_bytes(self) -> int:
-        """Bytes of all inputs, read once, and of all outputs, written once."""
-        tensors = [argument.tensor for argument in self.arguments] + list(self.outputs)
-        return sum(math.prod(extents(tensor)) * dtype_of(tensor).itemsize for tensor in tensors)
+        """Those that are read and those that are written."""
+        return self.bytes_read + self.bytes_written
 
     def prim_func(self) -> tirx.PrimFunc:
         """The program as S-TIR, one block per stage, named "main"."""
@@ -86,6 +98,10 @@ def dtype_of(tensor: te.Tensor) -> np.dtype[np.generic]:
     """The tensor's dtype as NumPy has it, bfloat16 and the float8 types by way of ml_dtypes."""
     name = str(tensor.dtype.dtype)
     return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _bytes_of(tensor: te.Tensor) -> int:
+    return math.prod(extents(tensor)) * dtype_of(tensor).itemsize
 
 
 def placeholder(axes: Axes, dtype: str, name: str) -> te.Tensor:
