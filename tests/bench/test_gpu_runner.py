@@ -19,7 +19,7 @@ from tvm_cascade.bench.environment import Environment
 from tvm_cascade.bench.gpu import device, formula, goals, markdown, peers, suites
 from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.peers import OURS, PEERS, ROW_PEERS
+from tvm_cascade.bench.gpu.peers import OURS, of_suite
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared, allocating
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.record import GpuEnvironment, GpuReport, GpuRow
@@ -252,11 +252,13 @@ def test_every_goal_is_about_what_there_is() -> None:
     for goal in goals.GOALS:
         if isinstance(goal, goals.RateGoal):
             assert goal.label in {one.label for one in entries[goal.suite]}
+        if isinstance(goal, goals.PairGoal):
+            assert {label for pair in goal.pairs for label in pair} <= {one.label for one in entries[goal.suite]}
         if not isinstance(goal, (goals.RatioGoal, goals.ShareGoal)):
             continue
         assert goal.group in {group for one in entries[goal.suite] for group in (*one.groups, WHOLE_SUITE)}
         if isinstance(goal, goals.RatioGoal):
-            assert goal.peer in (BEST, *PEERS, *ROW_PEERS)
+            assert goal.peer in (BEST, *of_suite(goal.suite))
 
 
 def test_markdown_holds_every_row_and_the_slower_ones(report: GpuReport) -> None:

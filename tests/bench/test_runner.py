@@ -19,6 +19,7 @@ from tvm_cascade.bench.goals import PassGoal, SpeedGoal
 from tvm_cascade.bench.peers import PEERS, Absent, Runnable
 from tvm_cascade.bench.record import Report, Row, Status
 from tvm_cascade.bench.timing import Timing
+from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
 
@@ -157,6 +158,26 @@ def test_a_program_that_fails_hides_no_other(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "`broken`: FAILED: RuntimeError: no such instruction" in shown
     assert peers.NUMPY in shown
+
+
+def test_a_program_that_cannot_be_built_is_told_and_hides_no_other(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    built = Workload.build
+
+    def build(self: Workload, **shape_overrides: int) -> Any:
+        if self.name == "variance":
+            raise RuntimeError("no such block\nand a long trace")
+        return built(self, **shape_overrides)
+
+    monkeypatch.setattr(Workload, "build", build)
+    words = ["--suite", "smoke", "--only", "variance", "inertia", "--no-idle-gate", "--repeats", "2"]
+    path = tmp_path / "found.json"
+    assert runner.run(parse(*words, "--json", str(path)), only(peers.NUMPY)) == 1
+    shown, found = capsys.readouterr().out, json.loads(path.read_text())
+    assert "RuntimeError: no such block and a long trace" in shown
+    assert [one["label"].split()[0] for one in found["workloads"]] == ["inertia"]
+    assert [label.split()[0] for label in found["failed"]] == ["variance"]
 
 
 def test_missing_torch_is_a_row_and_no_failure(

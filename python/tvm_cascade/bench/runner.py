@@ -17,7 +17,7 @@ from tvm_cascade.bench.gpu import runner as gpu_runner
 from tvm_cascade.bench.gpu import suites as gpu_suites
 from tvm_cascade.bench.peers import PEERS, Peer
 from tvm_cascade.bench.progress import waiting
-from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, write_json
+from tvm_cascade.bench.record import TVM_DEFAULT, Decided, Report, check_files, told, write_json
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.bench.timing import IdleGate, Plan, measure
 from tvm_cascade.devices.host import host_target
@@ -88,7 +88,8 @@ def run(
 
     Returns
     -------
-    exit_code : 1 when a row was wrong or failed, else 0; goals that are not met do not count.
+    exit_code : 1 when a row was wrong or failed, or a program could not be measured at all, which is told with the
+        reason and does not stop the others; else 0. Goals that are not met do not count.
 
     Raises
     ------
@@ -110,9 +111,15 @@ def run(
         console.print("idle gate off: nobody looked whether the machine was idle", style="yellow")
     rows = {name: peer for name, peer in peers.items() if not (args.skip_default and name == TVM_DEFAULT)}
     reports: list[Report] = []
+    failed: dict[str, str] = {}
     for entry in chosen:
-        reports.append(measure_entry(entry, target, settings, rows))
-        table.print_report(console, reports[-1])
+        try:
+            reports.append(measure_entry(entry, target, settings, rows))
+        except Exception as error:  # one program that cannot be built or evaluated must not hide the others
+            failed[entry.label] = told(error)
+            console.print(f"{entry.label}: {failed[entry.label]}", style="red", highlight=False, markup=False)
+        else:
+            table.print_report(console, reports[-1])
         outcomes = goals.evaluate(suites.goals(suite), reports)
         write_json(  # after every workload, so that a run that is stopped leaves the rest
             args.json,
@@ -121,11 +128,12 @@ def run(
             environment=dataclasses.asdict(where),
             settings=dataclasses.asdict(settings),
             workloads=[{**dataclasses.asdict(report), "delivered": report.delivered} for report in reports],
+            failed=failed,
             goals=[dataclasses.asdict(outcome) for outcome in outcomes],
         )
     if outcomes:
         table.print_goals(console, outcomes)
-    return 0 if all(report.sound for report in reports) else 1
+    return 0 if not failed and all(report.sound for report in reports) else 1
 
 
 def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer] = PEERS) -> Report:

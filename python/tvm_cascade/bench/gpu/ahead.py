@@ -17,13 +17,12 @@ from tempfile import TemporaryDirectory
 
 import tvm
 
-from tvm_cascade.bench.gpu import device, torch_peers, tvm_peers
+from tvm_cascade.bench.gpu import device, peers, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.check import twin
 from tvm_cascade.bench.gpu.entry import GpuEntry
-from tvm_cascade.bench.gpu.peers import INDUCTOR, OWN, TVM_DEFAULT
+from tvm_cascade.bench.gpu.peers import INDUCTOR, OURS, OWN, TVM_DEFAULT
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
-from tvm_cascade.bench.gpu.problems import AnyProblem
-from tvm_cascade.bench.gpu.row_problem import RowProblem
+from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
 from tvm_cascade.bench.gpu.suites import entries
 from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.peers import Absent
@@ -61,7 +60,7 @@ def compiled_ahead(
 
     Parameters
     ----------
-    suite, chosen : one of folds along rows, and its entries.
+    suite, chosen : its name and its entries.
     jobs : processes.
     """
     with TemporaryDirectory() as folder:
@@ -79,7 +78,8 @@ def _compiled(
     with suppress(BrokenProcessPool):  # a process was killed: what is not compiled by then is not
         for entry, name, small in wanted:
             key = _key(name, twin(entry.workload) if small else entry.workload)
-            known = name in OWN or (not small and name in (TVM_DEFAULT, INDUCTOR))
+            known = name == OURS or (entry.smallest and name in OWN)
+            known |= not small and (name == INDUCTOR or (entry.smallest and name == TVM_DEFAULT))
             if known and key not in coming:
                 path = str(folder / f"{len(coming)}.so")
                 coming[key] = pool.submit(_compile, suite, entry.label, name, small, path)
@@ -98,12 +98,15 @@ def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready
     workload = twin(entry.workload) if small else entry.workload
     if name == INDUCTOR:
         torch = device.torch_on_gpu(suite)
-        torch_peers.row_inductor(RowProblem.drawn(torch, workload, device.DEVICE, seed=0)).run()
+        prepared = peers.of_suite(suite)[name](problem_class(workload).drawn(torch, workload, device.DEVICE, seed=0))
+        if not isinstance(prepared, Absent):
+            prepared.run()
         torch.cuda.synchronize()
         torch_peers.forget_compiled()
         torch.cuda.empty_cache()
         return Ready(time.perf_counter() - start)
-    code = tvm_peers.COMPILERS[name](workload.program.prim_func())
+    allowed = dict.fromkeys(workload.allowances if name == OURS else (), True)
+    code = tvm_peers.COMPILERS[name](workload.program.prim_func(), **allowed)
     code.executable.export_library(path)
     return Ready(time.perf_counter() - start, path, code.configuration())
 

@@ -15,25 +15,38 @@ GOAL_COLUMNS = ("group", "goal", "measured", "")
 
 
 def row_columns(reports: Sequence[GpuReport]) -> list[str]:
-    """Headings of rows: rates of operations, or of bytes where the memory's bandwidth is what limits."""
-    rates = ["TF/s"] if all(report.limit_s is None for report in reports) else ["GB/s", "of limit"]
+    """Headings of rows: rates of operations, or of bytes where the memory's bandwidth limits; both where both may."""
+    rates = [heading for heading, shown in zip(_RATES, _rates_shown(reports), strict=True) if shown]
     return ["ms", "p20 to p80", *rates, f"time / {OURS}", "max error", "allowed", "compile s"]
 
 
-def row_cells(report: GpuReport, row: GpuRow) -> list[str]:
-    """A row under `row_columns`."""
+_RATES = ("TF/s", "GB/s", "of limit")
+
+_DENSE = 50
+"""Operations for each byte of traffic from which on the tensor cores may limit a program."""
+
+
+def _rates_shown(reports: Sequence[GpuReport]) -> tuple[bool, bool, bool]:
+    moving = any(report.limit_s is not None for report in reports)
+    dense = any(report.flops > _DENSE * report.bytes for report in reports)
+    return dense or not moving, moving, moving
+
+
+def row_cells(report: GpuReport, row: GpuRow, table: Sequence[GpuReport] = ()) -> list[str]:
+    """A row under the `row_columns` of a table; by default of one of its report alone."""
     checked = [_short(row.max_error), _short(row.allowed)]
     compiled = "" if row.compile_seconds is None else f"{row.compile_seconds:.2f}"
     if row.timing is None:
-        empty = [""] * (len(row_columns([report])) - 4)
+        empty = [""] * (len(row_columns(table or [report])) - 4)
         return ["-" if row.status is Status.ABSENT else str(row.status), *empty, *checked, compiled]
     ratio = report.ratio(row.name)
     spread = f"{ms(row.timing.p20_s)} to {ms(row.timing.p80_s)}"
     share = report.share(row.name)
-    rates = [f"{report.flops / row.timing.median_s / 1e12:.1f}"]
-    if share is not None:
-        rates = [f"{report.bytes / row.timing.median_s / 1e9:.0f}", f"{share:.0%}"]
-    return [ms(row.timing.median_s), spread, *rates, "" if ratio is None else f"{ratio:.3f}", *checked, compiled]
+    seconds, shown = row.timing.median_s, _rates_shown(table or [report])
+    told = [f"{report.flops / seconds / 1e12:.1f}", f"{report.bytes / seconds / 1e9:.0f}"]
+    told.append("" if share is None else f"{share:.0%}")
+    rates = [rate for rate, wanted in zip(told, shown, strict=True) if wanted]
+    return [ms(seconds), spread, *rates, "" if ratio is None else f"{ratio:.3f}", *checked, compiled]
 
 
 def mean_cells(mean: Mean) -> list[str]:

@@ -20,6 +20,9 @@ _WORKSPACE_BYTES = 384 * 2**20
 _PAGE = 16
 """Of caches that the program has in one piece."""
 
+_LATENT_PAGE = 64
+"""The same of latent attention."""
+
 _PACKED_HEADS = 4
 """Query heads for each head of keys from which on its decode on tensor cores is the faster one, as its guide says."""
 
@@ -203,7 +206,8 @@ def _latent(problem: ServedProblem) -> Prepared:
         counts = (lengths + size - 1) // size
         indices = named["table"][torch.arange(named["table"].shape[1], device=device) < counts[:, None]]
     else:
-        size, keys = 64, named["kv"].shape[1]
+        keys = named["kv"].shape[1]
+        size = math.gcd(keys, _LATENT_PAGE)
         pages = named["kv"].reshape(-1, size, features)
         lengths = torch.full((batch,), keys, dtype=torch.int32, device=device)
         counts, indices = lengths // size, torch.arange(len(pages), device=device)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.goals import evaluate as judged
-from tvm_cascade.bench.gpu.peers import OURS
+from tvm_cascade.bench.gpu import served_suites as served
+from tvm_cascade.bench.gpu.peers import CUBLAS, FLASHINFER, FLASHINFER_FA3, OURS
 from tvm_cascade.bench.gpu.record import GpuReport
 from tvm_cascade.bench.gpu.suites import (
     BACKWARD,
@@ -113,8 +114,42 @@ class CompileGoal:
         return [Outcome(WHOLE_SUITE, text, f"at most {slowest:.1f} s of {len(rows)}", slowest < self.below)]
 
 
-Goal = RatioGoal | RateGoal | ShareGoal | CompileGoal
+@dataclass(frozen=True)
+class PairGoal:
+    """Ours takes at most so many times as long on one workload as on another, for every pair of them.
 
+    Attributes
+    ----------
+    suite, group : what the goal is called by.
+    pairs : labels of the one and of the other.
+    at_most : the ratio of the times.
+    """
+
+    suite: str
+    group: str
+    pairs: tuple[tuple[str, str], ...]
+    at_most: float
+
+    def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
+        """The largest ratio."""
+        seconds = {report.label: report.seconds(OURS) for report in reports}
+        ratios = []
+        for one, other in self.pairs:
+            own, base = seconds.get(one), seconds.get(other)
+            if own is not None and base is not None:
+                ratios.append((own / base, one))
+        text = f"each at most {self.at_most:g}× the time"
+        if not ratios:
+            return [Outcome(self.group, text, "no time", None)]
+        most, label = max(ratios)
+        return [Outcome(self.group, text, f"{most:.3f}× ({label}) of {len(ratios)}", most <= self.at_most)]
+
+
+Goal = RatioGoal | RateGoal | ShareGoal | CompileGoal | PairGoal
+
+_EIGHT_AGAINST_ONE = tuple(
+    (served.grouped_label(*size, 8), served.grouped_label(*size, 1)) for size in served.grouped_sizes()
+)
 _MODELS_ROWS = ("softmax", "rms_norm", "layer_norm", "cross_entropy")
 
 GOALS: tuple[Goal, ...] = (
@@ -144,6 +179,23 @@ GOALS: tuple[Goal, ...] = (
     RatioGoal("row", UNALIGNED, "inductor", 1.1, each=True),
     ShareGoal("row", UNALIGNED_STREAMED, 0.8),
     RatioGoal("row", FEW, "inductor", 1.0, each=True),
+    RatioGoal("decode", served.NEPTUNE, BEST, 1.35),
+    RatioGoal("decode", served.NEPTUNE, BEST, 1.03, each=True),
+    RatioGoal("decode", "DC_ALIBI", "flex", 5.0, each=True),
+    RatioGoal("decode", served.REDFUSER, BEST, 1.0, each=True),
+    RatioGoal("decode", served.GROUPED, BEST, 1.2),
+    RatioGoal("decode", served.GROUPED, BEST, 1.0, each=True),
+    PairGoal("decode", "8 queries against 1", _EIGHT_AGAINST_ONE, 1.05),
+    RatioGoal("mla", served.LATENT, FLASHINFER, 1.35),
+    RatioGoal("mla", served.LATENT, FLASHINFER, 1.1, each=True),
+    RateGoal("mla", "L3", 540),
+    ShareGoal("mla", served.heads_group(served.LEAST_HEADS), 0.9),
+    *(RatioGoal("paged", served.PAGED, peer, 1.1, each=True) for peer in (FLASHINFER, FLASHINFER_FA3)),
+    PairGoal("paged", "pages against one piece", ((served.page_label(16), served.CONTIGUOUS),), 1.03),
+    ShareGoal("prefix", served.PREFIX, 0.85),
+    RatioGoal("gemm", served.HALF, CUBLAS, 0.95),
+    RatioGoal("gemm", served.HALF, CUBLAS, 0.85, each=True),
+    RatioGoal("gemm", served.FLOAT32, CUBLAS, 0.85, each=True),
 )
 
 

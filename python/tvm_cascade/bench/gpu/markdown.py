@@ -37,7 +37,7 @@ def section(suite: str, where: GpuEnvironment, plan: GpuPlan, reports: Sequence[
     lines += _table(MEAN_COLUMNS, [mean_cells(mean) for mean in means(reports)], left=2)
     lines += _table(GOAL_COLUMNS, [goal_cells(outcome) for outcome in goals.evaluate(suite, reports)], left=4)
     columns = ("workload", "program", *row_columns(reports))
-    rows = [[report.label, row.name, *row_cells(report, row)] for report in reports for row in report.rows]
+    rows = [[report.label, row.name, *row_cells(report, row, reports)] for report in reports for row in report.rows]
     lines += _table(columns, rows, left=2)
     if told := notes(reports):
         lines += ["Rows without a time:", "", *(f"- {_plain(note)}" for note in told), ""]

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tvm_cascade.bench.gpu import flashinfer_served, served_peers, torch_peers, tvm_peers
+from tvm_cascade.bench.gpu import flashinfer_served, served_peers, suites, torch_peers, tvm_peers
 from tvm_cascade.bench.gpu.flashinfer_peer import flashinfer
 from tvm_cascade.bench.gpu.prepared import Prepare
 from tvm_cascade.errors import OptionError
 
 OURS, OURS_CUDA_CORES, TVM_DEFAULT = tvm_peers.OURS, tvm_peers.OURS_CUDA_CORES, tvm_peers.TVM_DEFAULT
-INDUCTOR = "inductor"
+INDUCTOR, FLASHINFER, FLASHINFER_FA3, CUBLAS = "inductor", "flashinfer", "flashinfer-fa3", "cublas"
 
 PEERS: Mapping[str, Prepare] = {
     "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
     "flash": partial(torch_peers.sdpa, "FLASH_ATTENTION"),
     "flex": torch_peers.flex,
     INDUCTOR: torch_peers.inductor,
-    "flashinfer": flashinfer,
+    FLASHINFER: flashinfer,
     TVM_DEFAULT: tvm_peers.tvm_default,
     OURS_CUDA_CORES: tvm_peers.ours_scheduled,
     OURS: tvm_peers.ours,
@@ -34,22 +34,47 @@ ROW_PEERS: Mapping[str, Prepare] = {
 }
 """The same of folds along rows of memory."""
 
+_TVM: Mapping[str, Prepare] = {
+    TVM_DEFAULT: tvm_peers.tvm_default,
+    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
+    OURS: tvm_peers.ours,
+}
+
 SERVED_PEERS: Mapping[str, Prepare] = {
     "eager": served_peers.eager,
     "cudnn": partial(served_peers.sdpa, "CUDNN_ATTENTION"),
     "flash": partial(served_peers.sdpa, "FLASH_ATTENTION"),
     "flex": served_peers.flex,
     INDUCTOR: served_peers.inductor,
-    "flashinfer": flashinfer_served.decode,
-    "flashinfer-fa3": flashinfer_served.by_fa3,
-    TVM_DEFAULT: tvm_peers.tvm_default,
-    OURS_CUDA_CORES: tvm_peers.ours_scheduled,
-    OURS: tvm_peers.ours,
+    FLASHINFER: flashinfer_served.decode,
+    FLASHINFER_FA3: flashinfer_served.by_fa3,
+    **_TVM,
 }
-"""The same of what a server runs between prefills, and of plain products."""
+"""The same of attention over a cache."""
+
+LATENT_PEERS: Mapping[str, Prepare] = {
+    name: SERVED_PEERS[name] for name in ("eager", "cudnn", INDUCTOR, FLASHINFER, FLASHINFER_FA3, *_TVM)
+}
+"""The same of latent attention; of its prefill, those of attention."""
+
+PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+"""The same of plain matrix products."""
 
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
+
+
+_BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
+    **dict.fromkeys(suites.OF_ROWS, ROW_PEERS),
+    **dict.fromkeys(("decode", "paged", "prefix"), SERVED_PEERS),
+    "mla": LATENT_PEERS,
+    "gemm": PRODUCT_PEERS,
+}
+
+
+def of_suite(suite: str) -> Mapping[str, Prepare]:
+    """Every row of a suite's tables."""
+    return _BY_SUITE.get(suite, PEERS)
 
 
 def chosen(names: Sequence[str] | None, known: Mapping[str, Prepare] = PEERS) -> dict[str, Prepare]:

@@ -45,17 +45,25 @@ class Bench:
 
     def report(self, entry: GpuEntry) -> GpuReport:
         """The table of a workload; what fails is a row with its reason."""
-        workload = entry.workload
+        workload, limit = entry.workload, None
+        try:
+            program = workload.program
+            flops, moved = program.flops, program.compulsory_bytes
+            limit = None if self.memory is None else self.memory.seconds(program)
+            rows = self._rows(entry)
+        except Exception as error:  # one program that cannot be built must not hide the others
+            flops = moved = 0
+            rows = [GpuRow(name, Status.FAILED, f"no program: {told(error)}") for name in self.peers]
         return GpuReport(
             label=entry.label,
             groups=entry.groups,
             source=workload.source,
             shape=dict(workload.shape),
             dtype=workload.dtype,
-            flops=workload.flops(),
-            bytes=workload.bytes(),
-            rows=tuple(self._rows(entry)),
-            limit_s=None if self.memory is None else self.memory.seconds(workload.program),
+            flops=flops,
+            bytes=moved,
+            rows=tuple(rows),
+            limit_s=limit,
         )
 
     def _rows(self, entry: GpuEntry) -> list[GpuRow]:

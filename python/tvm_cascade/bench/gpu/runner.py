@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,14 +29,21 @@ _OPTIONS = ("peers", "rounds", "markdown", "commit", "jobs")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench` that only suites for a GPU have."""
     group = parser.add_argument_group(f"suites for a GPU ({', '.join(suites.SUITES)})")
-    names, of_rows = ", ".join(peers.PEERS), ", ".join(peers.ROW_PEERS)
-    told = f"rows beside ours, of {names}; for {', '.join(suites.OF_ROWS)} of {of_rows} (default: all)"
+    told = f"rows beside ours, of {'; '.join(_peers_told())} (default: all)"
     group.add_argument("--peers", nargs="+", metavar="NAME", help=told)
     group.add_argument("--rounds", type=int, metavar="N", help=f"turns of every row (default: {GpuPlan().rounds})")
-    told = "processes that compile ahead the programs of folds of rows (default: none)"
+    told = "processes that compile ahead (default: none)"
     group.add_argument("--jobs", type=int, metavar="J", help=told)
     group.add_argument("--markdown", type=Path, metavar="PATH", help="write the suite's section of this file")
     group.add_argument("--commit", metavar="HASH", help="what is measured, where that is a copy without its repository")
+
+
+def _peers_told() -> list[str]:
+    """The peers of the suites, those that have the same ones together."""
+    by_names: dict[str, list[str]] = {}
+    for suite in suites.SUITES:
+        by_names.setdefault(", ".join(peers.of_suite(suite)), []).append(suite)
+    return [f"{names} for {', '.join(several)}" for names, several in by_names.items()]
 
 
 def refuse_options(args: argparse.Namespace) -> None:
@@ -69,16 +76,14 @@ def run(args: argparse.Namespace) -> int:
         When torch sees no GPU.
     """
     plan = _plan(args)
-    of_rows = args.suite in suites.OF_ROWS
-    if args.jobs is not None and (args.jobs < 1 or not of_rows):
-        hint = f"pass 1 or more, with --suite {' or '.join(suites.OF_ROWS)}"
-        raise OptionError("a number of processes, for a suite of rows", str(args.jobs), "--jobs", hint)
-    rows = peers.chosen(args.peers, peers.ROW_PEERS if of_rows else peers.PEERS)
+    if args.jobs is not None and args.jobs < 1:
+        raise OptionError("a number of processes", str(args.jobs), "--jobs", "pass 1 or more")
+    rows = peers.chosen(args.peers, peers.of_suite(args.suite))
     entries = suites.entries(args.suite, args.only)
     check_files(json=args.json, markdown=args.markdown)
     torch = device.torch_on_gpu(args.suite)
     clock, shown = DeviceClock(torch), console()
-    memory = measured(torch, clock, device.DEVICE) if of_rows else None
+    memory = measured(torch, clock, device.DEVICE) if args.suite in suites.MOVING else None
     torch.cuda.empty_cache()
     where = replace(device.describe(torch, args.commit), memory=memory)
     table.print_environment(shown, where)
@@ -87,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
         bench = Bench(torch, device.DEVICE, prepared, clock, plan, args.seed, memory)
         for entry in entries:
             reports.append(bench.report(entry))
-            torch.cuda.empty_cache()
+            with suppress(Exception):  # which tells of a kernel that broke the device, as every later row will
+                torch.cuda.empty_cache()
             table.print_report(shown, reports[-1])
             write(args, where, plan, reports)  # after every workload, so that a broken run leaves the rest
     table.print_means(shown, means(reports))

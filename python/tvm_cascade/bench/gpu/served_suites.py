@@ -74,11 +74,20 @@ LATENT, FEW_HEADS, LATENT_PAGED, EXPANDED = "L1 to L9", "fewer heads", "paged", 
 """The groups of the suite `mla`."""
 
 
+LEAST_HEADS = 16
+
+
+def heads_group(count: int) -> str:
+    """The group of latent attentions of so many heads."""
+    return f"{count} heads"
+
+
 def mla() -> list[GpuEntry]:
     """RedFuser's latent attentions, fewer heads (as on several GPUs), pages, and the prefill with its own features."""
     table = [_entry(f"L{k}", workloads.get(f"L{k}"), LATENT) for k in range(1, 10)]
     heads = [
-        _entry(f"L3 {count} heads", workloads.get("L3").with_shape(heads=count), FEW_HEADS) for count in (64, 32, 16)
+        _entry(f"L3 {count} heads", workloads.get("L3").with_shape(heads=count), FEW_HEADS, heads_group(count))
+        for count in (64, 32, LEAST_HEADS)
     ]
     paged = [
         _entry(f"mla_paged {page}", workloads.get("mla_paged").with_shape(page=page), LATENT_PAGED) for page in (64, 1)
@@ -106,9 +115,12 @@ def page_label(page: int) -> str:
     return f"pages of {page}"
 
 
+PREFIX = "shared prefix"
+
+
 def prefix() -> list[GpuEntry]:
     """Sequences that share their first keys."""
-    return [_entry("decode_prefix", workloads.get("decode_prefix"))]
+    return [_entry("decode_prefix", workloads.get("decode_prefix"), PREFIX)]
 
 
 HALF, FLOAT32 = "half precision", "float32"

@@ -192,6 +192,9 @@ OF_ROWS = ("variance", "inertia", "row")
 SERVED = ("decode", "mla", "paged", "prefix", "gemm")
 """The suites of what a server runs between prefills, and of plain products."""
 
+MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix")
+"""The suites whose times are compared with that of the compulsory traffic."""
+
 
 def entries(suite: str, only: Sequence[str] = ()) -> list[GpuEntry]:
     """The entries of a suite whose tensors fit, in order.
