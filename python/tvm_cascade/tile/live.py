@@ -9,13 +9,13 @@ g over the rows a first or a last tile:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import call_name
+from tvm_cascade.analysis.expression import call_name, selection_of
 from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import greatest, slacks_of
@@ -55,6 +55,35 @@ def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
             return None
         found += slacks_of(condition)
     return tuple(found)
+
+
+def sure_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
+    """Integers such that a mask keeps a position where all of them are non-negative; None where none are known.
+
+    Of a condition that holds where one of several does (a key of the context, or one that a tree of draft tokens
+    keeps), one that is known suffices.
+    """
+    if not mask.keeps:
+        return None
+    found: list[ir.Expr] = []
+    for condition in conjuncts(mask.condition):
+        known = [s for one in _alternatives(condition) if (s := mask_slacks(replace(mask, condition=one))) is not None]
+        if not known:
+            return None
+        found += known[0]
+    return tuple(found)
+
+
+def _alternatives(condition: ir.Expr) -> list[ir.Expr]:
+    """Conditions each of which suffices."""
+    if isinstance(condition, prim.Or):
+        return [*_alternatives(condition.a), *_alternatives(condition.b)]
+    if call_name(condition) == "bitwise_or":
+        return [one for part in condition.args for one in _alternatives(part)]
+    parts = selection_of(condition)
+    if parts is not None and isinstance(parts[1], prim.IntImm) and int(parts[1]) == 1:
+        return [*_alternatives(parts[0]), *_alternatives(parts[2])]
+    return [condition]
 
 
 def conjuncts(condition: ir.Expr) -> list[ir.Expr]:

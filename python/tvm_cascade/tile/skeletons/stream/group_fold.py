@@ -14,7 +14,7 @@ from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.hopper.packing import Packing
-from tvm_cascade.tile.live import Rows, TileRange, mask_slacks, whole_tiles
+from tvm_cascade.tile.live import Rows, TileRange, sure_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -159,7 +159,7 @@ class GroupFold:
         rows = Rows(self.stream.row, self.first_row, self.row_count)
         self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.masks:
-            slacks = mask_slacks(mask)
+            slacks = sure_slacks(mask)
             placed = None if slacks is None else tuple(self.tiling.placed(s, self.work.batch) for s in slacks)
             found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
             self.whole = None if found is None or self.whole is None else self.whole.within(found)
