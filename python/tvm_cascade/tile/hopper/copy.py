@@ -117,15 +117,24 @@ class TensorMap:
             places = self._places(row, column + box * self.per_box, fixed)
             ptx(instruction, T.address_of(self.map), *places, source(box))
 
-    def store(self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
-        """Copy every box from `source(box)` to rows [row, row + rows); rows outside of the tensor are left out."""
-        instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
-        for box in range(self.boxes):
-            ptx(instruction, T.address_of(self.map), *self._coordinates(box, row, fixed), source(box))
+    def store(
+        self, source: Any, row: ir.Expr, fixed: dict[int, ir.Expr], boxes: range | None = None, right: ir.Expr | int = 0
+    ) -> None:
+        """Copy boxes, all by default, from `source(box)` to rows [row, row + rows) that the tensor has.
 
-    def _coordinates(self, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
+        Parameters
+        ----------
+        right : columns further to the right than the boxes' own.
+        """
+        instruction = f"cp.async.bulk.tensor.{self.rank}d.global.shared::cta.tile.bulk_group"
+        for box in boxes or range(self.boxes):
+            ptx(instruction, T.address_of(self.map), *self._coordinates(box, row, fixed, right), source(box))
+
+    def _coordinates(
+        self, box: int | ir.Expr, first: ir.Expr, fixed: dict[int, ir.Expr], right: ir.Expr | int = 0
+    ) -> list[ir.Expr]:
         start = box * self.per_box
-        column, row = tirx.const(start, "int32") if isinstance(start, int) else start, first
+        column, row = (tirx.const(start, "int32") if isinstance(start, int) else start) + right, first
         if self.along_rows:
             column, row = first + column, tirx.const(0, "int32")
         return self._places(row, column, fixed)

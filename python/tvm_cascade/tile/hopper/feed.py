@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tvm import ir
 from tvm.tirx.script import builder as T
@@ -13,6 +13,35 @@ from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.paged import PagedProducer, target_of
+
+
+class Arrivals(Protocol):
+    """What tells a producer that a stage has been read."""
+
+    def arrive(self, stage: ir.Expr | int) -> None:
+        """Arrive."""
+
+
+class Reading(Protocol):
+    """What a consumer has of a pipeline: `Feed`, or a part of one."""
+
+    @property
+    def copies(self) -> Sequence[TensorMap]:
+        """Of each operand."""
+
+    @property
+    def tiles(self) -> Sequence[Any]:
+        """Its shared memory, [stage, box, row, column]."""
+
+    @property
+    def empty(self) -> Arrivals:
+        """Where to arrive once a stage has been read."""
+
+    def reading(self, name: str) -> Ring:
+        """A position in the ring."""
+
+    def wait(self, ring: Ring) -> None:
+        """Waits until its stage is full."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +105,8 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Feeds:
-    """The operands of a stream kernel.
+class Readings:
+    """The operands of a consumer.
 
     Attributes
     ----------
@@ -87,6 +116,14 @@ class Feeds:
     """
 
     left: Feed
+    right: Reading
+    value: Reading
+
+
+@dataclass(frozen=True)
+class Feeds(Readings):
+    """The operands of a stream kernel, each with a pipeline of its own."""
+
     right: Feed
     value: Feed
 

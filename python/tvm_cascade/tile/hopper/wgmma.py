@@ -6,12 +6,13 @@ the two from 2·(q mod 4) on: register 4·(column/8) + 2·(lower row) + (second 
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import ptx
+from tvm_cascade.tile.emit import ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
 
@@ -23,6 +24,15 @@ _TRANSPOSED_SIZE = 2
 """Bytes of the elements that instructions can transpose."""
 
 _SWIZZLE_128B = 3
+
+
+_COMPUTED_HERE = """
+__device__ __forceinline__ unsigned long long computed_here(unsigned long long value) {
+  unsigned long long same;
+  asm volatile("mov.b64 %0, %1;" : "=l"(same) : "l"(value));
+  return same;
+}
+"""
 
 
 class SharedMatrix:
@@ -44,6 +54,18 @@ class SharedMatrix:
                 T.address_of(self.descriptor[0]), pointer, leading, stride, _SWIZZLE_128B
             )
         )
+
+    def anew(self, offset: ir.Expr) -> SharedMatrix:
+        """The tile `offset` units further on, with descriptors that are computed here and in no register before.
+
+        ptxas would keep those of every step of a deep product in registers for a whole loop.
+        """
+        found = copy.copy(self)
+        found.descriptor = registers("tile_descriptor", 1, "uint64")
+        put(found.descriptor, 0, T.cuda.func_call(
+            "computed_here", self.descriptor[0] + offset, source_code=_COMPUTED_HERE, return_type="uint64"
+        ))  # fmt: skip
+        return found
 
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:
         """The descriptor of the part that one instruction sums over, in the tile `offset` units further on."""
@@ -75,15 +97,27 @@ def wait(pending: int) -> None:
     ptx("wgmma.wait_group.sync.aligned", pending)
 
 
+def steps_of(depth: int, dtype: str) -> int:
+    """Instructions that sum over so many elements of a dtype."""
+    return -(-depth // MATRIX_DTYPES[dtype].step)
+
+
 def multiply_shared(
     accumulator: Any, columns: int, left: SharedMatrix, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
-    left_offset: ir.Expr, right_offset: ir.Expr, add: bool = False,
+    left_offset: ir.Expr, right_offset: ir.Expr, steps: range | None = None, add: bool = False,
 ) -> None:  # fmt: skip
-    """accumulator = left @ rightᵀ, both in shared memory, or is added to; the last step is zero past the depth."""
-    for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
+    """accumulator = left @ rightᵀ, both in shared memory; the last step is zero past the depth.
+
+    Parameters
+    ----------
+    steps : of the sum, all by default.
+    adds : to what the accumulator has been before.
+    """
+    steps = steps or range(steps_of(depth, dtypes[0]))
+    for step in steps:
         ptx(
             _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
-            left.at(step, left_offset), right.at(step, right_offset), add or step != 0, 1, 1,
+            left.at(step, left_offset), right.at(step, right_offset), add or step != steps.start, 1, 1,
             *_orders(dtypes[0], left, right),
         )  # fmt: skip
 

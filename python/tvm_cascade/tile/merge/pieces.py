@@ -40,7 +40,7 @@ __device__ __forceinline__ int {name}_launch() {{
   return (int)(grid % {launches});
 }}
 """
-_PUT = """
+PUT = """
 __device__ __forceinline__ void {name}_put(int index, float value) {{ __stcg(&{name}_pieces[index], value); }}
 """
 _PUT_PAIR = """
@@ -95,7 +95,7 @@ class PieceStates:
 
     def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
         """Stores a scalar part of a row."""
-        self._call("put", _PUT, "void", self._index(slot, part, row), _as_float(value))
+        self._call("put", PUT, "void", self._index(slot, part, row), as_float(value))
 
     def put_pair(self, slot: ir.Expr, part: int, row: ir.Expr, column: ir.Expr, pair: Sequence[ir.Expr]) -> None:
         """Stores two neighbouring elements of a vector part."""
@@ -144,7 +144,8 @@ class PieceStates:
         return call
 
 
-def _as_float(value: ir.Expr) -> ir.Expr:
+def as_float(value: ir.Expr) -> ir.Expr:
+    """The bits of a value of 32 bits, as the memory keeps them."""
     return value if str(value.ty.dtype) == "float32" else tirx.reinterpret("float32", value)
 
 

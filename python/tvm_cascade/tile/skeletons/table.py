@@ -8,9 +8,10 @@ from tvm_cascade.tile.skeleton import Skeleton
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
+from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
 SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (
-    StreamSkeleton(), ProductSkeleton(), RowSkeleton(), ColumnSkeleton(),
+    StreamSkeleton(), HalvesSkeleton(), ProductSkeleton(), RowSkeleton(), ColumnSkeleton(),
 )  # fmt: skip
 """A row for each."""

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, branches, ptx, registers, when
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.feed import Feeds
+from tvm_cascade.tile.hopper.feed import Readings
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
@@ -29,7 +29,7 @@ _VOTE = 11
 class Consumer(GroupFold):
     """Emits one consumer warp group; implements `epilogue.Folded`."""
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Feeds, epilogue: Epilogue) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Readings, epilogue: Epilogue) -> None:
         self.feeds, self.epilogue = feeds, epilogue
         super().__init__(tiling, threads, feeds.right, feeds.value)
 

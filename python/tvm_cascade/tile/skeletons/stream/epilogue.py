@@ -15,7 +15,7 @@ from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.rows import RowFold
-from tvm_cascade.tile.shape import product_along
+from tvm_cascade.tile.shape import Product, product_along
 from tvm_cascade.tile.skeletons.stream.finish import Finish, free_axis
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads, Work
@@ -44,7 +44,13 @@ class Folded(Protocol):
 
     @property
     def accumulators(self) -> Mapping[sp.Symbol, Any]:
-        """Registers of the components that are products."""
+        """Registers of the components that are products, of the group's own columns."""
+
+    def columns_of(self, product: Product) -> range:
+        """The columns of a product that the group has, among the block's."""
+
+    def block_columns(self, product: Product) -> ir.Expr | int:
+        """The first of the block's columns of a product."""
 
 
 class Staged(Folded, Protocol):
@@ -113,10 +119,11 @@ class RowEpilogue:
         own = self.tiling.own(output.buffer)
         product = product_along(output, self.stream.products)
         assert product is not None
+        first, columns = self.folded.block_columns(product), self.folded.columns_of(product)
         for r in ROWS:
-            with when(self._in_range(r)), T.unroll(product.width // 8) as j:
+            with when(self._in_range(r)), T.unroll(len(columns) // 8) as j:
                 for e in NEIGHBOURS:
-                    column = j * 8 + self.rows.place.lane_column + e
+                    column = first + columns.start + j * 8 + self.rows.place.lane_column + e
                     indices = [
                         placed(i, {**self._places(r), product.free: column}, self.buffers) for i in output.indices
                     ]
@@ -177,7 +184,9 @@ class Epilogue(RowEpilogue):
         product = product_along(output, self.stream.products)
         assert product is not None
         kind = MATRIX_DTYPES[copies.operand.dtype].name
-        first = self.staged.own_rows
+        first, columns = self.staged.own_rows, self.staged.columns_of(product)
+        right = self.staged.block_columns(product)
+        boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
         barrier = T.cast(_STORED + self.staged.index, "uint32")
         if self.own_staging:  # the copies of the rows before may still read it
             with when(self._is_storing()):
@@ -185,26 +194,26 @@ class Epilogue(RowEpilogue):
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         words = registers("stored", 4, "uint32")
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
-        for step in range(-(-product.width // 16)):
+        for step in range(-(-len(columns) // 16)):
             for q in range(4):
                 j, r = step * 2 + q // 2, q % 2
-                if j * 8 < product.width:
-                    pair = [self._narrow(output, r, j, e) for e in reversed(NEIGHBOURS)]
+                if j * 8 < len(columns):
+                    pair = [self._narrow(output, r, right + columns.start, j, e) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
             chunk = (step % 4) * 2 + self.threads.lane // 16
-            target = self._staged(step // 4, row, chunk ^ (self.threads.lane % 8))
+            target = self._staged(boxes.start + step // 4, row, chunk ^ (self.threads.lane % 8))
             ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
         ptx("fence.proxy.async.shared::cta")
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         with when(self._is_storing()):
             copies.store(
                 lambda box: self._staged(box, first, 0), self.staged.first_row,
-                self.tiling.fixed(copies.operand, self.staged.work.batch),
+                self.tiling.fixed(copies.operand, self.staged.work.batch), boxes, right,
             )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
 
-    def _narrow(self, output: Output, row: int, j: int, e: int) -> ir.Expr:
+    def _narrow(self, output: Output, row: int, first: ir.Expr | int, j: int, e: int) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""
-        column = j * 8 + self.rows.place.lane_column + e
+        column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
         return value.value if isinstance(value, ir.prim.Cast) else tirx.Cast(DTYPE, value)

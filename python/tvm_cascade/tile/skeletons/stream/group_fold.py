@@ -12,11 +12,13 @@ from tvm_cascade.tile.emit import bind, branches, put, registers, when
 from tvm_cascade.tile.fragment import NEIGHBOURS, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.hopper.feed import Feed
+from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.feed import Reading
 from tvm_cascade.tile.hopper.packing import Packing
 from tvm_cascade.tile.live import Rows, TileRange, sure_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.rows import Place, RowFold
+from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 
@@ -37,23 +39,27 @@ class GroupFold:
     accumulators : registers of the components that are products.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, right: Feed, value: Feed) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, right: Reading, value: Reading) -> None:
         self.tiling, self.threads, self.right_feed, self.value_feed = tiling, threads, right, value
         self.config, self.program, self.stream = tiling.config, tiling.program, tiling.stream
         self.masks, self.columns = self.program.element.masks, self.config.columns
         self.index = bind("consumer", threads.group - 1)
         self.scores = registers("scores", self.columns // 2)
         self.accumulators = {
-            p.component.symbol: registers(f"{p.component.symbol}", p.width // 2) for p in self.stream.products
+            p.component.symbol: registers(f"{p.component.symbol}", len(self.columns_of(p)) // 2)
+            for p in self.stream.products
         }
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane)
         self._allocate()
         self._describe_left()
         self.right_matrix = wgmma.SharedMatrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
         self.value_matrices = [
-            wgmma.SharedMatrix(tiles.ptr_to([0, 0, 0, 0]), copies.rows, transposed=not product.is_transposed)
+            wgmma.SharedMatrix(
+                tiles.ptr_to([0, self.columns_of(product).start // copies.per_box, 0, 0]), copies.rows,
+                transposed=not product.is_transposed,
+            )
             for product, copies, tiles in zip(self.stream.products, value.copies, value.tiles, strict=True)
-        ]
+        ]  # fmt: skip
         self._start_left()
         self.right, self.value = right.reading("right"), value.reading("value")
 
@@ -65,6 +71,18 @@ class GroupFold:
 
     def _start_left(self) -> None:
         """The first stage of the left operand."""
+
+    def columns_of(self, product: Product) -> range:
+        """The columns of a product that the group has: all."""
+        return range(product.width)
+
+    def block_columns(self, product: Product) -> ir.Expr | int:
+        """The first of the block's columns of a product."""
+        return 0
+
+    def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
+        """Where the block's columns of a value begin in the stage that is read."""
+        return wgmma.stage_offset(self.value.stage, copies.tile_bytes)
 
     @property
     def own_rows(self) -> ir.Expr:
@@ -102,13 +120,13 @@ class GroupFold:
         ):
             product = accumulation.product
             wgmma.multiply_registers(
-                self.accumulators[product.component.symbol], product.width, self.packing.of(accumulation),
-                matrix, self.columns, (accumulation.dtype, product.value.dtype),
-                wgmma.stage_offset(self.value.stage, copies.tile_bytes),
+                self.accumulators[product.component.symbol], len(self.columns_of(product)),
+                self.packing.of(accumulation), matrix, self.columns, (accumulation.dtype, product.value.dtype),
+                self._value_offset(product, copies),
             )  # fmt: skip
         wgmma.commit()
 
-    def _release(self, feed: Feed, ring: Ring) -> None:
+    def _release(self, feed: Reading, ring: Ring) -> None:
         with when(self.threads.leads):
             feed.empty.arrive(ring.stage)
         ring.advance()
@@ -171,7 +189,7 @@ class GroupFold:
             symbol = accumulation.product.component.symbol
             if accumulation.shift == symbol:
                 continue
-            with T.unroll(accumulation.product.width // 8) as j:
+            with T.unroll(len(self.columns_of(accumulation.product)) // 8) as j:
                 for r in ROWS:
                     for e in NEIGHBOURS:
                         put(self.accumulators[symbol], j * 4 + 2 * r + e,

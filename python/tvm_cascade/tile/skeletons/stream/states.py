@@ -29,7 +29,7 @@ def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
     ----------
     counter : of the positions that the group has folded in.
     """
-    widths = {product.component.symbol: product.width // QUAD for product in stream.products}
+    widths = {p.component.symbol: len(folded.columns_of(p)) // QUAD for p in stream.products}
 
     def of_row(symbol: sp.Symbol, row: int) -> Part:
         if symbol in folded.accumulators:

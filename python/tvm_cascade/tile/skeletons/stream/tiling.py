@@ -39,6 +39,11 @@ class Tiling:
         columns = columns or self.config.columns
         return kernel_extent((self.stream.extent(self.stream.position) + (columns - 1)) // columns)
 
+    def end_position(self, work: Work) -> ir.Expr:
+        """The position before which the last of some tiles ends."""
+        length = kernel_extent(self.stream.extent(self.stream.position))
+        return bind("end_position", tirx.min(work.tiles.end * self.config.columns, length))
+
     def placed(self, expression: ir.Expr, batch: dict[tirx.Var, ir.Expr]) -> ir.Expr:
         """An expression over the frame at a batch index."""
         return placed(expression, batch, self.buffers)

@@ -50,7 +50,7 @@ class PiecesKernel(StreamKernel):
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
         visited = self._visited()
         tiles = tirx.max(visited.end - visited.first, 1)
-        cut = Cut(self.row_tiles * places, tiles, config.blocks)
+        cut = Cut(self.row_tiles * places * self.spread, tiles, config.blocks)
         self.threads = Threads(
             named("block", T.cta_id([cut.grid])),
             named("group", T.warpgroup_id([config.consumers + 1])),
@@ -71,12 +71,18 @@ class PiecesKernel(StreamKernel):
         first = tirx.max(tirx.min(live.first, tiles - 1), 0)
         return TileRange(first, tirx.max(tirx.min(live.end, tiles), first + 1))
 
+    @property
+    def spread(self) -> int:
+        """Items of each tile of rows, one after the other."""
+        return 1
+
     @contextmanager
     def _each_piece(self) -> Iterator[tuple[Piece, Work]]:
         """What is written within is done for every piece that the block has."""
         visited = in_register("first_visited", self.first_visited)
         with self.cut.each(self.threads.block) as piece:
-            row_tile, place = piece.item % self.row_tiles, piece.item // self.row_tiles
+            number = piece.item // self.spread
+            row_tile, place = number % self.row_tiles, number // self.row_tiles
             first_row = bind("first_row", row_tile * self.config.rows)
             batch = self.tiling.batch(place)
             first = bind("first_tile", visited + piece.first)

@@ -1,0 +1,104 @@
+"""Column halves: which of two warp groups has which columns of a product, and which boxes of a tile those are.
+
+box        0  1  2  3 | 4  5  6  7 | 8        576 columns, of which the first 512 are values
+group      0          | 1          | neither
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_cascade.analysis.tir import same
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.operand import Operand, Unfit
+from tvm_cascade.tile.shape import Product, Stream
+
+GROUPS = 2
+"""Warp groups that share rows."""
+
+
+def half_of(product: Product, group: int, spread: int = 1) -> range:
+    """The columns of a product that a group has: whole boxes of the value's tile.
+
+    Parameters
+    ----------
+    spread : over how many blocks the columns are spread; they are counted from the first of the block's.
+    """
+    per_box, width = BOX_BYTES // product.value.size, product.width // spread
+    boxes = -(-width // per_box)
+    middle = boxes // GROUPS * per_box
+    return range(middle) if group == 0 else range(middle, width)
+
+
+def may_spread(product: Product, spread: int) -> bool:
+    """Whether each of so many blocks gets whole boxes for both groups."""
+    return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring boxes of a tile that are copied, waited for and released together.
+
+    Attributes
+    ----------
+    boxes : of the tile.
+    readers : the groups whose products read them; none where only the scores do.
+    """
+
+    boxes: range
+    readers: tuple[int, ...]
+
+
+def parts_of(stream: Stream, spread: int) -> list[Part]:
+    """The parts of a tile of the right operand, in the order in which its stage becomes free.
+
+    What the scores alone read is free once they are there, then what group 1 reads, whose products come early. Where
+    columns are spread over blocks, which of them a group reads is known at run time only.
+    """
+    per_box = BOX_BYTES // stream.right.size
+    found: list[Part] = []
+    for box in range(-(-stream.depth // per_box)):
+        own = range(box * per_box, (box + 1) * per_box)
+        readers = tuple(
+            group
+            for group in range(GROUPS)
+            if any(_overlap(own, _read_by(product, group, spread)) for product in stream.products)
+        )
+        if found and found[-1].readers == readers:
+            found[-1] = Part(range(found[-1].boxes.start, box + 1), readers)
+        else:
+            found.append(Part(range(box, box + 1), readers))
+    return sorted(found, key=lambda part: (len(part.readers), -max(part.readers, default=0)))
+
+
+def check_shared(stream: Stream) -> None:
+    """Checks that every value is the right operand's own tile, so that one copy serves both.
+
+    Raises
+    ------
+    Unfit
+        Where it is not.
+    """
+    if not stream.products:
+        raise Unfit("no product has columns to halve")
+    for product in stream.products:
+        if product.is_transposed or not _same_rows(product.value, stream.right):
+            raise Unfit(f"{product.value} is not the tile of {stream.right}")
+
+
+def _same_rows(value: Operand, right: Operand) -> bool:
+    """Whether tiles of two operands are the same rows of one tensor."""
+    if not value.buffer.same_as(right.buffer) or value.row != right.row or len(value.shape) != len(right.shape):
+        return False
+    alike = zip(value.shape, right.shape, strict=True)
+    return all(same(one, other) for one, other in alike) and all(
+        same(value.indices[d], right.indices[d]) for d in range(len(right.indices) - 1)
+    )
+
+
+def _read_by(product: Product, group: int, spread: int) -> range:
+    return half_of(product, group) if spread == 1 else range(product.width)
+
+
+def _overlap(one: range, other: range) -> bool:
+    return max(one.start, other.start) < min(one.stop, other.stop)

@@ -1,0 +1,142 @@
+"""The configuration of a stream kernel whose groups share rows: positions of a tile and pipeline stages."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
+from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
+
+_BARRIERS = 1024
+"""Bytes of barriers and of alignment."""
+
+_PIECE = 1.0
+"""What merging a piece takes, in tiles (estimated: 128 KB at 64 bytes a clock, against 2200 clocks of products)."""
+
+_SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
+"""What a tile takes by the number of blocks that the columns are spread over (estimated by clocks of products)."""
+
+_WIDEST = 256
+"""Columns of an instruction of the tensor cores."""
+
+
+@dataclass(frozen=True)
+class HalvesConfig(PiecesConfig):
+    """Both groups have the same rows; one lifts every tile.
+
+    Attributes
+    ----------
+    most_pieces : of the axis of a tile of rows.
+    spread : blocks over which the columns of the products are spread; each computes all scores.
+    """
+
+    most_pieces: int = 1
+    spread: int = 1
+    columns: int = 64
+    consumers: int = GROUPS
+    ping_pong: bool = False
+
+    @property
+    def has_register_shares(self) -> bool:
+        """Registers move from the producer to the consumers."""
+        return True
+
+    @property
+    def producer_registers(self) -> int:
+        """Registers of a thread of the producer's warp group, which has many copies to issue."""
+        return 48
+
+    @property
+    def consumer_registers(self) -> int:
+        """Registers of a thread of either consumer: half of what the producer leaves of 64 Ki."""
+        return 232
+
+    @property
+    def row_groups(self) -> int:
+        """Warp groups that have rows of their own."""
+        return 1
+
+    def registers(self, stream: Stream) -> int:
+        """Registers that a thread of the lifting group holds."""
+        whole = super().registers(stream) - left_words(stream)
+        return whole - sum(p.width // 2 - self._widest_half(p) // 2 for p in stream.products)
+
+    def _widest_half(self, product: Product) -> int:
+        return max(len(half_of(product, group, self.spread)) for group in range(GROUPS))
+
+    def shared_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the operands; the values are the right one's."""
+        left, right = (-(-stream.depth * o.size // BOX_BYTES) * BOX_BYTES for o in (stream.left, stream.right))
+        return self.left_stages * self.rows * left + self.stages * self.columns * right
+
+    def takes(self, program: TileProgram, gpu: Gpu) -> bool:
+        """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
+        stream = program.stream
+        if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
+            return False
+        if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in stream.products):
+            return False
+        if self.registers(stream) > self.consumer_registers or self.block_registers > gpu.registers:
+            return False
+        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
+        return shared <= gpu.block_shared_bytes
+
+
+def choose_config(program: TileProgram, gpu: Gpu) -> HalvesConfig:
+    """The largest tile that fits, with the most stages.
+
+    Raises
+    ------
+    Unfit
+        Where none does.
+    """
+    for columns in (64, 48, 32):
+        for stages in (4, 3, 2):
+            config = HalvesConfig(columns=columns, stages=stages, blocks=gpu.processors)
+            if config.takes(program, gpu):
+                return cut_axes(config, program)
+    raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
+
+
+def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
+    """The configuration with pieces and chunks of columns of least estimated time.
+
+    Raises
+    ------
+    Unfit
+        Where extents are symbolic.
+    """
+    stream = program.stream
+    length, rows = stream.extent(stream.position), stream.extent(stream.row)
+    places = product(stream.extent(var) for var in stream.batch)
+    if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
+        raise Unfit("the extents are symbolic")
+    row_tiles, tiles, most = -(-rows // config.rows) * places, -(-length // config.columns), config.blocks
+    found: list[tuple[float, int, HalvesConfig]] = []
+    for spread, share in _SPREAD_TILE.items():
+        if not all(may_spread(p, spread) for p in stream.products):
+            continue
+        for blocks in range(1, most + 1):
+            pieces = most_pieces(row_tiles * spread, tiles, blocks)
+            cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
+            merged = pieces * _PIECE / spread if pieces > 1 else 0
+            found.append((-(-row_tiles * spread * tiles // blocks) * share + merged, blocks, cut))
+    return min(found, key=lambda one: one[:2])[2]
+
+
+def most_pieces(items: int, tiles: int, blocks: int) -> int:
+    """Pieces of an item at most: see `tile.pieces.Cut`."""
+    longest = -(-items * tiles // blocks)
+    grid = -(-items * tiles // longest)
+    least, longer = divmod(items * tiles, grid)
+    starts = [block * least + min(block, longer) for block in range(grid)]
+    inner = [start // tiles for start in starts if start % tiles]
+    return 1 + max(map(inner.count, set(inner)), default=0)

@@ -1,0 +1,115 @@
+"""The pipeline of a tile that is the right operand and the values at once, copied and released in parts.
+
+A copy of a part starts as soon as its last reader is done, and the scores begin with the part that is there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir
+
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Barriers, Ring
+from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.skeletons.stream.halves.columns import Part
+
+
+@dataclass(frozen=True)
+class StagedPart:
+    """A part of a tile with a barrier for each stage."""
+
+    part: Part
+    full: Barriers
+    empty: Barriers
+
+
+@dataclass(frozen=True)
+class Released:
+    """The parts whose stage a reader releases, as one barrier."""
+
+    parts: tuple[StagedPart, ...]
+
+    def arrive(self, stage: ir.Expr | int) -> None:
+        """Arrives for each of them."""
+        for staged in self.parts:
+            staged.empty.arrive(stage)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What one reader has of the pipeline; as `hopper.feed.Feed` to it.
+
+    Attributes
+    ----------
+    copies, tiles : the operand, as often as the reader has products, and its shared memory.
+    awaited : the parts that it waits for.
+    empty : the parts that it is the last to read, or one of the last.
+    """
+
+    copies: tuple[TensorMap, ...]
+    tiles: tuple[Any, ...]
+    awaited: tuple[StagedPart, ...]
+    empty: Released
+
+    def reading(self, name: str) -> Ring:
+        """A position in the ring."""
+        return Ring(name, self.awaited[0].full.count, 0)
+
+    def wait(self, ring: Ring) -> None:
+        """Waits until the parts are full."""
+        for staged in self.awaited:
+            staged.full.wait(ring.stage, ring.parity)
+
+
+@dataclass(frozen=True)
+class PartedFeed:
+    """The whole pipeline.
+
+    Attributes
+    ----------
+    copies : of the operand.
+    tiles : its shared memory, [stage, box, row, column].
+    parts : in the order in which stages become free.
+    """
+
+    copies: TensorMap
+    tiles: Any
+    parts: tuple[StagedPart, ...]
+
+    def filling(self, name: str) -> Ring:
+        """The producer's position: every stage is empty at first."""
+        return Ring(name, self.parts[0].full.count, 1)
+
+    def scores(self) -> Reader:
+        """The reader of the scores; of parts that products read too these are the last."""
+        alone = tuple(staged for staged in self.parts if not staged.part.readers)
+        return Reader((self.copies,), (self.tiles,), self.parts[:1], Released(alone))
+
+    def values(self, group: int, products: int) -> Reader:
+        """The products of a group."""
+        own = tuple(staged for staged in self.parts if group in staged.part.readers)
+        return Reader((self.copies,) * products, (self.tiles,) * products, own, Released(own))
+
+    def copy(self, ring: Ring, at: ir.Expr, fixed: Mapping[int, ir.Expr]) -> None:
+        """Issues TMA copies of a tile into the next stage, each part once its stage is empty."""
+
+        def target(box: int) -> ir.Expr:
+            return self.tiles.ptr_to([ring.stage, box, 0, 0])
+
+        for staged in self.parts:
+            boxes, full = staged.part.boxes, staged.full
+            staged.empty.wait(ring.stage, ring.parity)
+            full.announce(ring.stage, len(boxes) * self.copies.box_bytes)
+            for box in boxes:
+                self.copies.load_box(target(box), box, at, dict(fixed), full.pointer(ring.stage))
+
+
+def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Expr:
+    """Where a column that begins a box lies in a reader's stage, in descriptor units."""
+    stage = wgmma.stage_offset(ring.stage, copies.tile_bytes)
+    if isinstance(first, int):
+        return stage
+    return stage + wgmma.stage_offset(first // copies.per_box, copies.box_bytes)

@@ -1,0 +1,97 @@
+"""Emits the stream kernel of a wide state: one group lifts, two multiply, each half of the columns.
+
+    producer    for tile: copy its parts, each once its stage is empty
+    lifter      fold the first tile;  share its weights
+                for tile: start scores as parts arrive;  start own half += weights @ V of the tile before
+                          fold;  share the weights
+    follower    for tile: wait for weights;  other half += weights @ V
+
+The right operand's tile is the values too. Source of the halves: FlashMLA (DeepSeek, 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import branches, ptx, when
+from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
+from tvm_cascade.tile.skeletons.stream.halves.columns import parts_of
+from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
+from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
+from tvm_cascade.tile.skeletons.stream.halves.follower import Follower
+from tvm_cascade.tile.skeletons.stream.halves.lifter import Lifter
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
+from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
+
+
+class HalvesKernel(PiecesKernel):
+    """Emits the kernel."""
+
+    config: HalvesConfig
+
+    def _maps(self) -> None:
+        config, stream = self.config, self.stream
+        self.left, self.right = self._map(stream.left, config.rows), self._map(stream.right, config.columns)
+        self.epilogue = self._epilogue()
+
+    def _shared(self) -> None:
+        config, pool = self.config, T.SMEMPool()
+        left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
+        right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
+        self.shared = Shared(pool, self.program, config.columns)
+        self.epilogue.allocate(pool, self.left.boxes)
+        left_full = Barriers(pool, config.left_stages, 1)
+        left_empty = Barriers(pool, config.left_stages, config.consumers)
+        parts = tuple(
+            StagedPart(part, Barriers(pool, config.stages, 1), Barriers(pool, config.stages, max(len(part.readers), 1)))
+            for part in parts_of(self.stream, config.spread)
+        )
+        pool.commit()
+        with when(self.threads.thread == 0):
+            for barriers in (left_full, left_empty, *(b for p in parts for b in (p.full, p.empty))):
+                barriers.initialise()
+        ptx("fence.proxy.async.shared::cta")
+        T.evaluate(T.cuda.cta_sync())
+        self.left_feed = Feed([self.left], [left_tiles], left_full, left_empty)
+        self.tiles = PartedFeed(self.right, right_tiles, parts)
+
+    def _consume(self) -> None:
+        with branches(self.threads.group == 1) as (lifting, following):
+            with lifting:
+                self._group(Lifter)
+            with following:
+                self._group(Follower)
+
+    def _group(self, kind: type[Lifter] | type[Follower]) -> None:
+        meeting = HalfMeeting(self.tiling, self.name, kind.group, self.cut, self.first_visited)
+        kind(
+            self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting
+        ).run(self._each_work)  # fmt: skip
+
+    @contextmanager
+    def _each_work(self) -> Iterator[PieceWork]:
+        """What is written within is done for every piece that the block has."""
+        with self._each_piece() as (piece, work):
+            yield PieceWork(work.first_row, work.batch, work.tiles, piece, piece.item % self.spread)
+
+    @property
+    def spread(self) -> int:
+        """Items of a tile of rows: one for each block that its columns are spread over."""
+        return self.config.spread
+
+    def _produce(self) -> None:
+        for copies in (self.left, self.right):
+            copies.prefetch()
+        ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")
+        with self._each_work() as work:
+            self.left_feed.copy(left, work.first_row, self._fixed(self.left_feed, work))
+            left.advance()
+            places = self.tiling.fixed(self.right.operand, work.batch)
+            with T.serial(work.tiles.end - work.tiles.first) as step:
+                self.tiles.copy(ring, (work.tiles.end - 1 - step) * self.config.columns, places)
+                ring.advance()

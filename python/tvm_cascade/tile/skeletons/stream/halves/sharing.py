@@ -1,0 +1,129 @@
+"""What the group that lifts a tile shares with the other: packed weights, and row values, in shared memory.
+
+Two named barriers in turn: the lifting group has filled them, the other has read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy as sp
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, named, ptx, put, when
+from tvm_cascade.tile.fragment import QUAD, ROWS
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.hopper.packing import Packing
+from tvm_cascade.tile.operand import STORED_BYTES
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.rows import RowFold, values_read
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
+from tvm_cascade.tile.steps import Accumulate
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+
+_FILLED, _FREE = 2, 3
+"""Named barriers."""
+
+_PER_BOX = BOX_BYTES // STORED_BYTES
+_CHUNK = 16 // STORED_BYTES
+_PER_STEP = 16
+"""Columns of an instruction that stores matrices."""
+
+
+def shared_bytes(program: TileProgram, columns: int) -> int:
+    """Bytes of shared memory that `Shared` takes."""
+    tiles = {(a.weight, a.dtype) for a in program.accumulations}
+    rows = _shifting(program) | _final(program)
+    return GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + len(rows) * 4) + 16
+
+
+def _shifting(program: TileProgram) -> set[sp.Symbol]:
+    """What moving the products' references reads of a row."""
+    read = [values_read(program, a.shift, before=True) for a in program.accumulations]
+    return set[sp.Symbol]().union(*read) - program.row_inputs.keys()
+
+
+def _final(program: TileProgram) -> set[sp.Symbol]:
+    """What results may read of a row's state."""
+    return {c.symbol for c in program.stream.row_components} | {move.moved for move in program.body.moves}
+
+
+class Shared:
+    """The memory, and what both groups do with it.
+
+    Parameters
+    ----------
+    pool : the block's shared memory.
+    columns : positions of a tile.
+    """
+
+    def __init__(self, pool: Any, program: TileProgram, columns: int) -> None:
+        self.program, self.columns = program, columns
+        boxes = -(-columns // _PER_BOX)
+        self.weights = {
+            key: named(f"shared_{key[0]}", pool.alloc((boxes, GROUP_ROWS, _PER_BOX), key[1], align=1024))
+            for key in dict.fromkeys((a.weight, a.dtype) for a in program.accumulations)
+        }
+        self.shifting, self.final = (sorted(s, key=str) for s in (_shifting(program), _final(program)))
+        self.values = {
+            symbol: named(f"shared_{symbol}", pool.alloc((GROUP_ROWS,), "float32", align=16))
+            for symbol in dict.fromkeys((*self.shifting, *self.final))
+        }
+        self.moved = named("shared_moved", pool.alloc((4,), "uint32", align=16))
+
+    def matrix(self, accumulation: Accumulate) -> wgmma.SharedMatrix:
+        """The weights of a product as a left operand."""
+        tile = self.weights[accumulation.weight, accumulation.dtype]
+        return wgmma.SharedMatrix(tile.ptr_to([0, 0, 0]), GROUP_ROWS, transposed=False)
+
+    def leave_weights(self, packing: Packing, threads: Threads) -> None:
+        """The lifting group stores a tile's packed weights."""
+        row = bind("weight_row", threads.warp * 16 + threads.lane % 16)
+        for key, packed in packing.packed.items():
+            for step in range(self.columns // _PER_STEP):
+                chunk = (step * 2 + threads.lane // 16) % (_PER_BOX // _CHUNK) ^ (threads.lane % 8)
+                box = step * _PER_STEP // _PER_BOX
+                target = self.weights[key].ptr_to([box, row, chunk * _CHUNK])
+                words = [packed[step * 4 + k] for k in range(4)]
+                ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *words)
+        ptx("fence.proxy.async.shared::cta")
+
+    def leave_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
+        """The lifting group stores row values, by one of the lanes that share a row."""
+        with when(threads.lane % QUAD == 0):
+            for symbol in symbols:
+                for r in ROWS:
+                    put(self.values[symbol], self._row(threads, r), rows.values[symbol][r])
+
+    def take_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
+        """The other group loads them."""
+        for symbol in symbols:
+            for r in ROWS:
+                rows.set(symbol, r, self.values[symbol][self._row(threads, r)])
+
+    def filled(self) -> None:
+        """The lifting group has stored all."""
+        _barrier("bar.arrive", _FILLED)
+
+    def await_filled(self) -> None:
+        """The other group waits for it."""
+        _barrier("bar.sync", _FILLED)
+
+    def free(self) -> None:
+        """The other group has read all."""
+        _barrier("bar.arrive", _FREE)
+
+    def await_free(self) -> None:
+        """The lifting group waits for it."""
+        _barrier("bar.sync", _FREE)
+
+    @staticmethod
+    def _row(threads: Threads, row: int) -> ir.Expr:
+        return threads.warp * 16 + threads.lane // QUAD + 8 * row
+
+
+def _barrier(instruction: str, number: int) -> None:
+    ptx(instruction, T.uint32(number), T.uint32(GROUPS * WARP_GROUP))

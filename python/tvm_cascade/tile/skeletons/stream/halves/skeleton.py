@@ -1,0 +1,43 @@
+"""The table row of stream kernels whose states are too wide for one warp group."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.skeleton import Setting
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
+from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, choose_config
+from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+
+
+class HalvesSkeleton(StreamSkeleton):
+    """Stream kernels whose state two warp groups share, each with half of the columns."""
+
+    name, covers = "stream halves", "folds of a matrix product whose values are its own right operand"
+
+    def read(self, program: Program, group: Group) -> Stream:
+        """See `read_stream`; of values that are the right operand's own tile."""
+        stream = super().read(program, group)
+        check_shared(stream)
+        return stream
+
+    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
+        """See `choose_config`."""
+        return choose_config(program, setting.gpu)
+
+    def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
+        """Whether the hardware has what it takes."""
+        if not isinstance(config, HalvesConfig) or not config.takes(program, setting.gpu):
+            raise Unfit(f"{config} needs more registers or shared memory than there are")
+
+    def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
+        """See `HalvesKernel`."""
+        assert isinstance(config, HalvesConfig)
+        return HalvesKernel(program, config).build(name)
