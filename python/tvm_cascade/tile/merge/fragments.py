@@ -6,13 +6,14 @@ is in the order of the axis, whoever arrives last: its own piece comes from its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tvm import ir
+from tvm import ir, tirx
 
-from tvm_cascade.tile.merge.pieces import PUT, PieceStates
-from tvm_cascade.tile.state import Number, Part, State
+from tvm_cascade.tile.emit import bind, registers
+from tvm_cascade.tile.merge.pieces import PUT, PieceStates, as_float
+from tvm_cascade.tile.state import COUNTER, Number, Part, State
 
 _GET_UNLESS = """
 __device__ __forceinline__ float {name}_get_unless(int index, bool known, float value) {{
@@ -37,7 +38,7 @@ class _Loaded(Part):
 class FragmentStates(PieceStates):
     """As `PieceStates`, with a thread in place of a row: `form` is of all rows that it has, one after the other.
 
-    Counts of positions are not among it; who merges knows them.
+    The count of positions, which they have in common, is its last part.
     """
 
     def leave(self, slot: ir.Expr, thread: ir.Expr, states: Sequence[State]) -> None:
@@ -45,25 +46,33 @@ class FragmentStates(PieceStates):
         for k, part in enumerate(_stored(states)):
             with part.each() as number:
                 self._call("put", PUT, "void", self._index(slot, k, thread, number), part[number])
+        count = as_float(states[0].count)
+        self._call("put", PUT, "void", self._index(slot, len(self.form) - 1, thread), count)
 
     def take(
-        self, slot: ir.Expr, thread: ir.Expr, known: ir.Expr, own: Sequence[State], counter: Part
-    ) -> Iterator[State]:
-        """The states of a thread's rows in a piece, in place of its own registers.
+        self, slot: ir.Expr, thread: ir.Expr, is_own: ir.Expr, exists: ir.Expr, own: Sequence[State]
+    ) -> list[State]:
+        """The states of a thread's rows in a piece, in place of its own registers, where it can be changed.
 
         Parameters
         ----------
-        known : the piece is the thread's own, or has no positions: nothing is loaded.
-        counter : of the piece's positions.
+        is_own : it is in those registers.
+        exists : there is such a piece; the identity stands for others.
         """
-        first = 0
+        known = bind("known", tirx.Or(is_own, tirx.Not(exists)))
+        counter = Part(registers("piece_count", 1, COUNTER))
+        index, count = self._index(slot, len(self.form) - 1, thread), as_float(own[0].count)
+        loaded = self._call("get_unless", _GET_UNLESS, "float32", index, known, count)
+        counter.put(tirx.Select(exists, tirx.reinterpret(COUNTER, loaded), 0))
+        first, found = 0, []
         for state in own:
             mine = _stored([state])
             parts = [self._loaded(slot, first + k, thread, known, part) for k, part in enumerate(mine)]
             first += len(parts)
             components = dict(zip(state.components, parts, strict=False))
             references = dict(zip(state.references, parts[len(components) :], strict=True))
-            yield State(state.fold, components, references, counter)
+            found.append(State(state.fold, components, references, counter))
+        return found
 
     def _loaded(self, slot: ir.Expr, part: int, thread: ir.Expr, known: ir.Expr, own: Part) -> Part:
         def value(number: Number) -> ir.Expr:

@@ -68,7 +68,7 @@ class HalvesKernel(PiecesKernel):
                 self._group(Follower)
 
     def _group(self, kind: type[Lifter] | type[Follower]) -> None:
-        meeting = HalfMeeting(self.tiling, self.name, kind.group, self.cut, self.first_visited)
+        meeting = HalfMeeting(self.tiling, self.name, kind.group)
         kind(
             self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting
         ).run(self._each_work)  # fmt: skip
@@ -84,7 +84,7 @@ class HalvesKernel(PiecesKernel):
         """Items of a tile of rows: one for each block that its columns are spread over."""
         return self.config.spread
 
-    def _produce(self) -> None:
+    def _produce_rows(self) -> None:
         for copies in (self.left, self.right):
             copies.prefetch()
         ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")

@@ -18,7 +18,7 @@ from tvm_cascade.tile.fragment import DTYPE, QUAD, ROWS
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.fragments import FragmentStates
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.pieces import SLOTS, Cut, Piece
+from tvm_cascade.tile.pieces import SLOTS, Piece
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
@@ -51,13 +51,11 @@ class HalfMeeting:
     Parameters
     ----------
     name : of the kernel.
-    cut : of the axes into pieces.
-    first : the tile that pieces count from.
     """
 
-    def __init__(self, tiling: Tiling, name: str, group: int, cut: Cut, first: ir.Expr) -> None:
+    def __init__(self, tiling: Tiling, name: str, group: int) -> None:
         assert isinstance(tiling.config, HalvesConfig)
-        self.tiling, self.stream, self.group, self.cut, self.first = tiling, tiling.stream, group, cut, first
+        self.tiling, self.stream, self.group = tiling, tiling.stream, group
         self.most, self.spread = tiling.config.most_pieces, tiling.config.spread
         self.votes = registers("met", 1, "uint32")
         if self.most > 1:
@@ -68,7 +66,7 @@ class HalfMeeting:
     def _form(self) -> list[PartForm]:
         widths = {p.component.symbol: len(half_of(p, self.group, self.spread)) // QUAD for p in self.stream.products}
         components = [PartForm(DTYPE, widths.get(c.symbol, 1)) for c in self.stream.fold.components]
-        return [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references)] * len(ROWS)
+        return [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references)] * len(ROWS) + [PartForm(COUNTER)]
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Stores the results of a whole axis, or of the last piece to arrive; leaves the state of any other."""
@@ -87,7 +85,9 @@ class HalfMeeting:
     def _meet(self, folded: Staged, work: PieceWork) -> None:
         piece, threads = work.piece, folded.threads
         thread = bind("group_thread", threads.warp * 32 + threads.lane)
-        own = row_states(self.stream, folded, Part(registers("folded", 1, COUNTER)))
+        counter = Part(registers("folded", 1, COUNTER))
+        counter.put(self.tiling.end_position(work) - work.tiles.first * self.tiling.config.columns)
+        own = row_states(self.stream, folded, counter)
         self.states.leave(bind("slot", piece.own_slot(threads.block)), thread, own)
         self._barrier()
         put(self.votes, 0, T.uint32(0))
@@ -104,24 +104,14 @@ class HalfMeeting:
     def _merge(self, folded: Staged, work: PieceWork, thread: ir.Expr, own: list[State]) -> None:
         piece, pieces = work.piece, []
         for k in range(self.most):
-            counter = Part(registers(f"count_{k}", 1, COUNTER))
-            counter.put(self._positions(piece, k))
-            known = tirx.Or(piece.first_block + k == folded.threads.block, k >= piece.blocks)
-            slot = bind("piece_slot", piece.slot(tirx.const(k, "int32")))
-            pieces.append(list(self.states.take(slot, thread, bind("known", known), own, counter)))
+            is_own = bind("is_own", piece.first_block + k == folded.threads.block)
+            exists, slot = bind("exists", k < piece.blocks), bind("piece_slot", piece.slot(tirx.const(k, "int32")))
+            pieces.append(self.states.take(slot, thread, is_own, exists, own))
         length = tirx.Cast(DTYPE, self._length())
         for r in ROWS:
             inputs = {s: folded.rows.values[s][r] for s in self.tiling.program.row_inputs}
             first, *others = (states[r] for states in pieces)
             merge(program_of(self.stream.fold), first, Alone(), {**inputs, LENGTH: length}, others=others)
-
-    def _positions(self, piece: Piece, number: int) -> ir.Expr:
-        """Of a piece of the item; none past the last one."""
-        origin, block, columns = piece.item * self.cut.tiles, piece.first_block + number, self.tiling.config.columns
-        first = tirx.max(self.cut.start(block) - origin, 0)
-        end = tirx.min(self.cut.start(block + 1) - origin, self.cut.tiles)
-        count = tirx.min((self.first + end) * columns, self._length()) - (self.first + first) * columns
-        return tirx.Select(number < piece.blocks, count, 0)
 
     def _length(self) -> ir.Expr:
         return kernel_extent(self.stream.extent(self.stream.position))
