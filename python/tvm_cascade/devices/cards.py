@@ -19,8 +19,16 @@ H200 = Gpu(
     largest_cluster=8,
     l2_bytes=50 * _MIB,
     memory_bytes_per_second=4.8e12,
+    tensor_flops_per_second=7.2e14,
+    product_flops_per_second=1.0e12,
+    operations_per_second=3.0e13,
+    functions_per_second=3.7e12,
+    launch_seconds=3.0e-6,
+    dependent_launch_seconds=1.2e-6,
     instructions=_PTX | {Instructions.WGMMA},
 )
+"""Products of bfloat16, 4096³, take 191 µs in cuBLAS; an RMSNorm before one took 137 ms in an S-TIR schedule. Kernels
+lose 2.3 to 3.6 µs at each boundary, 0.8 to 1.2 where they are launched dependently (all measured)."""
 
 H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_second=3.35e12)
 

@@ -73,6 +73,12 @@ class Gpu:
     largest_cluster : blocks of a cluster that reach each other's shared memory; 1 where there are no clusters.
     l2_bytes : of the cache that processors share.
     memory_bytes_per_second : bandwidth of the memory on paper.
+    tensor_flops_per_second : of long products of half precision on tensor cores, measured.
+    product_flops_per_second : of products of float32 in S-TIR schedules, measured.
+    operations_per_second : additions and the like of float32, on paper.
+    functions_per_second : exponentials and the like, on paper.
+    launch_seconds : what a kernel takes beyond its work, from launch to the last of its blocks.
+    dependent_launch_seconds : the same where it starts while the kernel before it ends.
     instructions : families that kernels may be written in.
     schedule_threads : of the blocks that S-TIR schedules launch, where so many are allowed.
     accumulators : registers of a thread that results may stay in there; the rest is for operands and addresses.
@@ -92,6 +98,12 @@ class Gpu:
     largest_cluster: int = 1
     l2_bytes: int = 4 * 1024 * 1024
     memory_bytes_per_second: float = 0.0
+    tensor_flops_per_second: float = 0.0
+    product_flops_per_second: float = 0.0
+    operations_per_second: float = 0.0
+    functions_per_second: float = 0.0
+    launch_seconds: float = 3e-6
+    dependent_launch_seconds: float = 3e-6
     instructions: frozenset[Instructions] = frozenset()
     schedule_threads: int = 256
     accumulators: int = 128

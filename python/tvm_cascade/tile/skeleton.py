@@ -20,6 +20,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work, count_work
 
 S = TypeVar("S")
 P = TypeVar("P")
@@ -50,6 +51,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     covers : the folds that it is for, in words.
     instructions : that its kernels are written in.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
+    memory_share, compute_share : parts of a device's rates that its kernels reach at their best (measured).
     """
 
     name: ClassVar[str]
@@ -57,6 +59,8 @@ class Skeleton(ABC, Generic[S, P, C]):
     covers: ClassVar[str]
     instructions: ClassVar[Instructions]
     joint: ClassVar[bool] = False
+    memory_share: ClassVar[float] = 0.85
+    compute_share: ClassVar[float] = 0.8
 
     def unavailable(self, setting: Setting) -> str:
         """Why it is unavailable in a setting, for any function; empty where it is available."""
@@ -112,6 +116,18 @@ class Skeleton(ABC, Generic[S, P, C]):
     def emit(self, program: P, config: C, name: str) -> tirx.PrimFunc:
         """The kernel with its launch, over the parameters of the unfused function; never refuses."""
 
+    def seconds(self, program: P, config: C, work: Work, setting: Setting) -> float:
+        """The estimated time of a kernel, without its launch.
+
+        By default it moves and computes what its function asks for, each at the skeleton's share of the device's rate.
+        A skeleton that knows more of a configuration, such as how many blocks it keeps busy, says more.
+
+        Parameters
+        ----------
+        work : of the function.
+        """
+        return work.seconds(setting.gpu, self.memory_share, self.compute_share)
+
     @abstractmethod
     def fast_math(self, program: P) -> bool:
         """Whether approximate hardware functions are exact enough."""
@@ -127,12 +143,16 @@ class Kernel:
     program : what a tile, or a chunk of a row, does.
     config : how it is cut.
     name : of the function.
+    work : what the function asks for.
+    seconds : that it is estimated to take, without its launch.
     """
 
     skeleton: Skeleton[Any, Any, Any]
     program: Any
     config: Any
     name: str
+    work: Work
+    seconds: float
 
     @cached_property
     def func(self) -> tirx.PrimFunc:
@@ -166,4 +186,5 @@ def build_kernel(
     plan = skeleton.plan(skeleton.read(program, group))
     chosen = skeleton.configure(plan, setting) if config is None else config
     skeleton.check(plan, chosen, setting)
-    return Kernel(skeleton, plan, chosen, name)
+    work = count_work(program)
+    return Kernel(skeleton, plan, chosen, name, work, skeleton.seconds(plan, chosen, work, setting))

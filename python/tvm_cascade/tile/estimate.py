@@ -1,0 +1,120 @@
+"""What a kernel has to move and to compute, counted from its function, and the time that a GPU takes for it.
+
+    seconds = max(bytes / bandwidth, product flops / tensor rate, operations / rate, functions / rate) / efficiency
+
+Counts hold for any kernel of the function: every tensor once in, every result once out (Williams, Waterman and
+Patterson, "Roofline", 2009). What a configuration adds is the skeleton's to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.expression import function_name
+from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.factors import find_factors
+
+NOMINAL = 1024
+"""What a symbolic extent counts for."""
+
+_ARITHMETIC = (prim.Add, prim.Sub, prim.Mul, prim.Div, prim.Max, prim.Min)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a kernel moves and computes, at least.
+
+    Attributes
+    ----------
+    bytes : of tensors, from and to memory.
+    flops : of matrix products, two for each multiply-add.
+    operations : other arithmetic, in elements.
+    functions : exponentials, roots and the like, in elements.
+    """
+
+    bytes: float = 0.0
+    flops: float = 0.0
+    operations: float = 0.0
+    functions: float = 0.0
+
+    def seconds(self, gpu: Gpu, memory: float = 1.0, compute: float = 1.0, flops_per_second: float = 0.0) -> float:
+        """The time on a GPU, without the launch.
+
+        Parameters
+        ----------
+        memory, compute : parts of the GPU's rates that the kernel reaches.
+        flops_per_second : of products, where they do not run on tensor cores.
+        """
+        rates = (
+            (self.bytes, gpu.memory_bytes_per_second * memory),
+            (self.flops, (flops_per_second or gpu.tensor_flops_per_second) * compute),
+            (self.operations, gpu.operations_per_second * compute),
+            (self.functions, gpu.functions_per_second * compute),
+        )
+        return max(amount / rate if rate else 0.0 for amount, rate in rates)
+
+
+def count_work(program: Program) -> Work:
+    """The work of all stages of a function as one kernel."""
+    flops = operations = functions = 0.0
+    for stage in program.stages:
+        points = math.prod(_number(extent) for extent in stage.extents.values())
+        if find_factors(stage) is not None:
+            flops += 2.0 * points
+        else:
+            plain, special = _operations(stage.value)
+            operations += points * (plain + (stage.reducer is not None))
+            functions += points * special
+    return Work(_moved(program), flops, operations, functions)
+
+
+def _moved(program: Program) -> float:
+    """Bytes that the function reads of its parameters, each element once, and writes to them."""
+    read: dict[tirx.Var, float] = {}
+    written = 0.0
+    for stage in program.stages:
+        for load in (load for e in (stage.value, *stage.indices) for load in loads_of(e)):
+            if program.is_param(load.source) and program.writer(load.source) is None:
+                key = next((b for b in read if b.same_as(load.source)), load.source)
+                read[key] = max(read.get(key, 0.0), _touched(load, stage))
+        if program.is_param(stage.buffer):
+            written += _size(stage.buffer, stage.buffer.ty.shape)
+    for nest in program.opaque:
+        written += sum(_size(buffer, buffer.ty.shape) for buffer in (*nest.reads, *nest.writes))
+    return sum(read.values()) + written
+
+
+def _touched(load: ir.TensorLoad, stage: Stage) -> float:
+    """Bytes of a tensor that a load reads over all points of a stage, at most."""
+    variables = {v for index in load.indices for v in variables_of(index)}
+    points = [_number(lookup(stage.extents, v)) for v in variables if any(v.same_as(o) for o in stage.extents)]
+    gathered = any(loads_of(index) for index in load.indices)
+    reached = math.inf if gathered else math.prod(points) * tvm.DataType(dtype_of(load.source)).itemsize
+    return min(_size(load.source, load.source.ty.shape), reached)
+
+
+def _size(buffer: tirx.Var, shape: Iterable[ir.Expr]) -> float:
+    return math.prod(_number(extent) for extent in shape) * tvm.DataType(dtype_of(buffer)).itemsize
+
+
+def _number(extent: Extent) -> float:
+    return float(int(extent)) if isinstance(extent, (int, prim.IntImm)) else float(NOMINAL)
+
+
+def _operations(value: ir.Expr) -> tuple[int, int]:
+    """(arithmetic operations, special functions) of one point."""
+    found: list[ir.Expr] = []
+    tvm_ffi.structural_walk(value, [(kind, found.append) for kind in (*_ARITHMETIC, ir.Call)])
+    functions = sum(bool(function_name(node)) for node in found)
+    return len(found) - functions, functions
