@@ -137,6 +137,10 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
     known = {**group.frame.extents, **own}
     indices = tuple(simplify_index(substitute(index, places), known) for index in stage.indices)
     stored = Inliner(program)(substitute(value, places), known)
+    for load in loads_of(stored):
+        member = member_at(group, load)
+        if member is not None and not reads_plainly(member, load):
+            raise Unfit(f"{name} reads {load}, which another row computes")
     return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()))
 
 
