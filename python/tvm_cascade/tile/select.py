@@ -1,4 +1,4 @@
-"""Selects a skeleton for each function, and tells why the others do not fit."""
+"""Selects the skeleton of least estimated time for each function, and tells why the others do not fit."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
     if not groups:
         return "it holds no reduction"
     search = _Search(outcome.program, name, Setting(gpu, options))
-    kernel = search.first(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
+    kernel = search.best(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
     joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
     if kernel is None and joint and (whole := _joint(outcome, outcome.program, options)) is not None:
-        kernel = search.first(joint, [(_JOINT, whole)])
+        kernel = search.best(joint, [(_JOINT, whole)])
     return search.reasons() if kernel is None else kernel
 
 
@@ -84,17 +84,21 @@ class _Search:
         """The skeletons that are available in the setting."""
         return [skeleton for skeleton in skeletons if not skeleton.unavailable(self.setting)]
 
-    def first(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
-        """The kernel of the first skeleton that fits one of the groups, tried in order."""
-        for skeleton in skeletons:
-            if why := skeleton.unavailable(self.setting):
-                self.refusals.append(Refusal(skeleton, why))
-                continue
-            for label, group in groups:
-                try:
-                    return build_kernel(skeleton, self.program, group, self.name, self.setting)
-                except Unfit as unfit:
-                    self.refusals.append(Refusal(skeleton, str(unfit), label))
+    def best(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
+        """The kernel of least estimated time; each skeleton has that of the first group that fits it."""
+        found = [kernel for skeleton in skeletons if (kernel := self.first(skeleton, groups)) is not None]
+        return min(found, key=lambda kernel: kernel.seconds, default=None)
+
+    def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
+        """The kernel of the first group that fits a skeleton, tried in order."""
+        if why := skeleton.unavailable(self.setting):
+            self.refusals.append(Refusal(skeleton, why))
+            return None
+        for label, group in groups:
+            try:
+                return build_kernel(skeleton, self.program, group, self.name, self.setting)
+            except Unfit as unfit:
+                self.refusals.append(Refusal(skeleton, str(unfit), label))
         return None
 
     def reasons(self) -> str:

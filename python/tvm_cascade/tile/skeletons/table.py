@@ -1,4 +1,4 @@
-"""The table of skeletons: the first that fits gives a function its kernel."""
+"""The table of skeletons: the one of least estimated time gives a function its kernel, the first of several."""
 
 from __future__ import annotations
 
