@@ -32,6 +32,7 @@ META_SCHEDULE = LOWERING | {"schedule", "tile"}
 RELAX = META_SCHEDULE | {"meta_schedule"}
 FRONT = {
     "te",
+    "plan",
     "chunks",
     "report",
     "native",
@@ -57,8 +58,9 @@ ALLOWED: dict[str, set[str]] = {
     "transform": TRANSFORM,
     "schedule": LOWERING,
     "tile": LOWERING,
-    "report": LOWERING | {"tile"},
-    "driver": LOWERING | {"schedule", "tile", "native", "report"},
+    "plan": LOWERING | {"tile"},
+    "report": LOWERING | {"tile", "plan"},
+    "driver": LOWERING | {"schedule", "tile", "plan", "native", "report"},
     "te": LOWERING,
     "chunks": LOWERING,
     "meta_schedule": META_SCHEDULE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tvm.target import Target
 
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.plan import Plan
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 
@@ -28,6 +29,7 @@ class Goal:
     options : as the backend has completed them.
     fuse : whether fusing is asked for; kernels of skeletons fuse by themselves.
     tuned : the function under the best schedule that a tuner finds, or None where it has none; None without a tuner.
+    taken : names that functions beside those of the module must not have.
     """
 
     target: Target
@@ -35,6 +37,7 @@ class Goal:
     options: FuseOptions
     fuse: bool = True
     tuned: Callable[[tirx.PrimFunc], tirx.PrimFunc | None] | None = None
+    taken: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,20 @@ class Lowered:
     Attributes
     ----------
     func : the function, scheduled.
-    chosen : its kernel, or why it has none; None where the backend has no kernels of skeletons.
+    chosen : its kernel or its plan, or why it has none; None where the backend has no kernels of skeletons.
     replaced : functions of its arithmetic that are computed by vectorised polynomials.
+    steps : functions that it calls, by name.
     """
 
     func: tirx.PrimFunc
-    chosen: Kernel | AsItIs | str | None = None
+    chosen: Plan | Kernel | AsItIs | str | None = None
     replaced: tuple[str, ...] = ()
+    steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
+
+    @property
+    def fast_math(self) -> bool:
+        """Whether approximate hardware functions are exact enough."""
+        return isinstance(self.chosen, (Kernel, Plan)) and self.chosen.fast_math
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.outcomes import explain_outcomes
 from tvm_cascade.schedule.vector_math import ULP_BOUNDS
-from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs
 
 
@@ -107,10 +106,13 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: Tu
     mod = mod_or_func.clone() if isinstance(mod_or_func, tvm.IRModule) else tvm.IRModule(named)
     for name, one in ready.items():
         mod.update_func(mod.get_global_var(name), one.func)
+        for step, func in one.steps.items():
+            mod[step] = func
     kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
-    fast_math = any(isinstance(kernel, Kernel) and kernel.fast_math for kernel in kernels.values())
+    fast_math = any(one.fast_math for one in ready.values())
     plain = {name: backend.plain(outcomes[name], func) for name, func in named.items()}
-    built, failed = _generated(mod, plain, target, fast_math)
+    called = {name: tuple(one.steps) for name, one in ready.items()}
+    built, failed = _generated(mod, plain, called, target, fast_math)
     kernels |= failed
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
@@ -120,11 +122,15 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: Tu
 
 
 def _generated(
-    mod: tvm.IRModule, plain: dict[str, tirx.PrimFunc], target: Target, fast_math: bool
+    mod: tvm.IRModule,
+    plain: dict[str, tirx.PrimFunc],
+    called: dict[str, tuple[str, ...]],
+    target: Target,
+    fast_math: bool,
 ) -> tuple[tvm.runtime.Executable, dict[str, AsItIs]]:
     """The module's code, and the functions that TVM generates no code for as they were lowered.
 
-    In the module, these become their `plain` forms.
+    In the module, these become their `plain` forms, and the functions `called` by them alone are gone.
 
     Raises
     ------
@@ -137,10 +143,12 @@ def _generated(
         failed: dict[str, AsItIs] = {}
         for name, func in plain.items():
             try:
-                generate(tvm.IRModule({name: mod[name]}), target, fast_math)
+                generate(tvm.IRModule({one: mod[one] for one in (name, *called[name])}), target, fast_math)
             except Exception as error:
                 failed[name] = AsItIs.after("TVM generates no code for it as it was lowered", error)
                 mod.update_func(mod.get_global_var(name), func)
+                for step in called[name]:
+                    del mod[step]
         if not failed:
             raise
         return generate(mod, target, fast_math), failed

@@ -9,12 +9,14 @@ from tvm import s_tir, tirx
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.host import as_step, host_function
+from tvm_cascade.plan.plan import Step
+from tvm_cascade.plan.search import find_plan, read_in_part
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.private_copy import private_copy
-from tvm_cascade.tile.select import select_kernel
-from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
@@ -31,32 +33,55 @@ def gpu_options(options: FuseOptions) -> FuseOptions:
 
 
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
-    """Lowers a function for a GPU: the function, and its kernel or the reason why it has none."""
+    """Lowers a function for a GPU: the function, and its kernel, its plan, or the reason why it has none."""
     func, options = outcome.func, goal.options
-    readable = outcome.program is not None or is_fused(func)
-    if not options.schedule or is_scheduled(outcome.readable) or not readable:
+    if not options.schedule or is_scheduled(outcome.readable) or not _is_readable(outcome):
         alone = launch_serial(func) if options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
     if not goal.fuse:
         goal = dataclasses.replace(goal, options=dataclasses.replace(options, tensor_cores=False, row_kernels=False))
-    lowered = _lowered(outcome, name, goal)
-    return dataclasses.replace(lowered, func=lowered.func.with_attr(SCHEDULED, True))
-
-
-def _lowered(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     gpu = goal.device
     assert isinstance(gpu, Gpu)
-    chosen = select_kernel(outcome, name, gpu, goal.options)
-    if isinstance(chosen, Kernel):
-        return Lowered(round_float8(chosen.func), chosen)
-    func = round_float8(outcome.readable)
+    plan = find_plan(outcome, name, Setting(gpu, goal.options))
+    if len(plan.steps) == 1:
+        func, chosen = _lowered(plan.steps[0], name, gpu)
+        return Lowered(func.with_attr(SCHEDULED, True), chosen)
+    names = _names(name, len(plan.steps), goal.taken)
+    steps, told = {}, []
+    for position, (step, called) in enumerate(zip(plan.steps, names, strict=True)):
+        func, chosen = _lowered(step, called, gpu)
+        steps[called] = as_step(func, called, position, len(names)).with_attr(SCHEDULED, True)
+        told.append(dataclasses.replace(step, chosen=chosen))
+    host = host_function(plan, name, names).with_attr(SCHEDULED, True)
+    return Lowered(host, dataclasses.replace(plan, steps=tuple(told)), steps=steps)
+
+
+def _is_readable(outcome: Outcome) -> bool:
+    """Whether a function is fused, or can be read, at least in part."""
+    return outcome.program is not None or is_fused(outcome.func) or read_in_part(outcome) is not None
+
+
+def _names(name: str, count: int, taken: frozenset[str]) -> list[str]:
+    """Names of a plan's functions that no other function has."""
+    stem = name
+    while any(f"{stem}_{k}" in taken for k in range(count)):
+        stem += "_"
+    return [f"{stem}_{k}" for k in range(count)]
+
+
+def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
+    """A step's function, scheduled, and its kernel or why it has none."""
+    if isinstance(step.chosen, Kernel):
+        kernel = dataclasses.replace(step.chosen, name=name)
+        return round_float8(kernel.func), kernel
+    func = round_float8(step.outcome.readable)
     try:
         carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
         schedule = s_tir.Schedule(private_copy(func))
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
-        return Lowered(launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error))
-    return Lowered(launch_serial(schedule.mod["main"]), chosen)
+        return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
+    return launch_serial(schedule.mod["main"]), step.chosen
 
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:

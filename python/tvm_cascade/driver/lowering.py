@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 
 from tvm import tirx
@@ -34,7 +35,7 @@ def fused(functions: Mapping[str, tirx.PrimFunc], goal: Goal) -> dict[str, Outco
 
 def lowered(outcomes: Mapping[str, Outcome], goal: Goal) -> dict[str, Lowered]:
     """Each function, ready for code generation."""
-    backend = backend_of(goal.target)
+    backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset(outcomes))
     return {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.report.steps import StepReport
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ class FunctionReport:
     note : why, in a few words.
     lowering : what the target runs it as, and why; empty where no target was named.
     tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
+    plan : its kernels in order, where it is lowered to several.
+    whole : why they are not one: the reasons of every skeleton, or the estimate that was declined.
     """
 
     name: str
@@ -138,6 +141,8 @@ class FunctionReport:
     note: str
     lowering: str = ""
     tile_program: str = ""
+    plan: tuple[StepReport, ...] = ()
+    whole: str = ""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
@@ -146,6 +151,8 @@ class FunctionReport:
     def lowering_lines(self) -> list[str]:
         """The lowering as indented lines; none where no target was named."""
         lines = [f"lowered to  {self.lowering}"] if self.lowering else []
+        lines += [f"  {position}. {step}" for position, step in enumerate(self.plan, 1)]
+        lines += [f"not as one kernel: {self.whole}"] if self.whole else []
         return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 
 

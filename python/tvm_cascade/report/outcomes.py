@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import sympy as sp
 from tvm import ir, tirx
@@ -13,10 +14,13 @@ from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.order import among
 from tvm_cascade.errors import InputError
+from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
+from tvm_cascade.report.steps import StepReport
 from tvm_cascade.steps.formulas import formulas
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
@@ -25,10 +29,13 @@ from tvm_cascade.transform.handoff import CarriedFold, carried_folds
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
 
+_Lowering: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
+
+
 def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
-    kernels: Mapping[str, Kernel | AsItIs | str | None] | None = None,
+    kernels: Mapping[str, Plan | Kernel | AsItIs | str | None] | None = None,
 ) -> Explanation:
     """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
 
@@ -62,15 +69,28 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(kernel: Kernel | AsItIs | str | None) -> tuple[str, str]:
-    """(what a function is lowered to, its tile program)."""
+def _lowering(kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+    """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
-        return "", ""
+        return "", "", (), ""
+    if isinstance(kernel, Plan):
+        told = f"a plan of {len(kernel.steps)} kernels, estimated {kernel.seconds * 1e6:.1f} us"
+        return told, "", tuple(map(_step, kernel.steps)), kernel.whole
     if isinstance(kernel, AsItIs):
-        return str(kernel), ""
+        return str(kernel), "", (), ""
     if isinstance(kernel, str):
-        return f"an S-TIR schedule, without tensor cores: {kernel}", ""
-    return str(kernel), str(kernel.program)
+        return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
+    return str(kernel), str(kernel.program), (), ""
+
+
+def _step(step: Step) -> StepReport:
+    """One kernel of a plan."""
+    kernel, written = step.chosen, step.written
+    reads = tuple(buffer.name for buffer in step.buffers if not among(buffer, written))
+    writes = tuple(buffer.name for buffer in written)
+    skeleton = kernel.skeleton.name if isinstance(kernel, Kernel) else ""
+    told = str(kernel) if not isinstance(kernel, str) else f"an S-TIR schedule: {kernel}"
+    return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6)
 
 
 def _carried(function: str, fold: CarriedFold) -> GroupReport:

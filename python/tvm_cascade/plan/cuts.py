@@ -1,0 +1,243 @@
+"""Where a function may be cut: units of reductions that become a kernel each, and the unit that each map goes with.
+
+A unit is a set of reductions. A map goes with the last unit whose results it reads, as its epilogue; one that reads
+inputs alone goes with every unit that reads it, which computes it again, unless it is an operand of a matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extent import more_than_one
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.inline import Inliner
+from tvm_cascade.analysis.order import access_of, among, shared
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.plan.parts import Position
+from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.transform.fuse_function import Outcome
+
+Unit = frozenset[Position]
+"""Positions of nests that reduce, or of one that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Nests:
+    """The nests of a program, with what each needs of those before it."""
+
+    program: Program
+
+    @cached_property
+    def needs(self) -> list[set[Position]]:
+        """For each nest, the earlier ones that it must come after."""
+        accesses = [access_of(nest) for nest in self.program.nests]
+        return [{j for j in range(k) if accesses[j].before(access) is not None} for k, access in enumerate(accesses)]
+
+    def stages(self, position: Position) -> tuple[Stage, ...]:
+        """The stages of a nest; none of one that cannot be read."""
+        nest = self.program.nests[position]
+        return nest if isinstance(nest, tuple) else ()
+
+    def is_map(self, position: Position) -> bool:
+        """Whether a nest computes its elements independently of each other."""
+        stages = self.stages(position)
+        return bool(stages) and all(stage.reducer is None for stage in stages)
+
+    def is_product(self, position: Position) -> bool:
+        """Whether a nest is the product of two matrices."""
+        return any(find_factors(stage) is not None for stage in self.stages(position))
+
+    @cached_property
+    def maps(self) -> list[Position]:
+        """The maps whose results the caller or another nest reads, in order."""
+        found: list[Position] = []
+        for k in reversed(range(len(self.program.nests))):
+            written = [stage.buffer for stage in self.stages(k)]
+            later = [access_of(self.program.nests[j]).reads for j in (*found, *self.folds) if j > k]
+            asked = any(self.program.is_param(b) or any(among(b, reads) for reads in later) for b in written)
+            if asked and self.is_map(k):
+                found.append(k)
+        return sorted(found)
+
+    @cached_property
+    def folds(self) -> list[Position]:
+        """All nests but maps, in order."""
+        return [k for k in range(len(self.program.nests)) if not self.is_map(k)]
+
+    @cached_property
+    def producers(self) -> set[Position]:
+        """Reductions that others read along the axis that these reduce, directly or through maps."""
+        return {k for position in self.folds for stage in self.stages(position) for k, _ in self.feeding(stage)}
+
+    def feeding(self, stage: Stage) -> list[tuple[Position, list[tirx.Var]]]:
+        """Reductions whose results a stage reads along its axis, with the variables of the stage at which it does."""
+        found = []
+        for load in loads_of(self._inline(stage.value, stage.extents)):
+            writer = self.program.writer(load.source)
+            used = [v for v in stage.extents if any(uses(index, [v]) for index in load.indices)]
+            if writer is not None and writer.reducer is not None and any(among(v, stage.reduce) for v in used):
+                found.append((self.program.position(writer), used))
+        return found
+
+    @cached_property
+    def _inline(self) -> Inliner:
+        return Inliner(self.program)
+
+    @cached_property
+    def apart(self) -> set[Position]:
+        """Matrix products, what feeds other reductions, and nests that cannot be read."""
+        unread = {k for k in self.folds if not self.stages(k)}
+        return {k for k in self.folds if self.is_product(k)} | self.producers | unread
+
+    def loops(self, position: Position) -> object:
+        """What reductions of one pass have in common: their extents, and how many of `apart` they come after."""
+        stage = self.stages(position)[0]
+        extents = [tuple(str(stage.extents[v]) for v in variables) for variables in (stage.spatial, stage.reduce)]
+        return (self.depths[position], *extents)
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """For each nest, how many of `apart` come one after the other before it."""
+        found: list[int] = []
+        for needed in self.needs:
+            found.append(max((found[j] + (j in self.apart) for j in needed), default=0))
+        return found
+
+
+def by_loops(nests: Nests, outcome: Outcome) -> list[Unit]:
+    """A unit for each cascade that has a fold, with other reductions over the same loops that need not come later."""
+    cascades = by_cascades(nests, outcome)
+    together: dict[object, set[Position]] = {}
+    for unit in cascades:
+        own = [k for k in unit if k not in nests.apart]
+        together.setdefault(nests.loops(max(own)) if own else unit, set()).update(unit)
+    return [Unit(one) for one in together.values()]
+
+
+def by_cascades(nests: Nests, outcome: Outcome) -> list[Unit]:
+    """A unit for each cascade that has a fold, with the reductions that feed its elements; one for every other nest."""
+    taken = set[Position]()
+    units: list[Unit] = []
+    for unit in cascades_of(nests, outcome):
+        units.append(Unit(unit - taken))
+        taken |= unit
+    return [*units, *(Unit({k}) for k in nests.folds if k not in taken)]
+
+
+def cascades_of(nests: Nests, outcome: Outcome) -> list[Unit]:
+    """The reductions of each cascade that has a fold, and those that feed its elements.
+
+    What feeds them has an element for every row and position: what has one for several rows, as the values of
+    attention, is computed once, before.
+    """
+    found = []
+    for decision in outcome.decisions:
+        group = decision.candidate.group
+        if group is None or decision.reason.verdict is not Verdict.FUSED:
+            continue
+        own = [group.frame.variables[k] for k in range(len(group.members))]
+        common = [v for v in own[0].values() if all(any(v.same_as(o) for o in of.values()) for of in own)]
+        rows = [v for v in common if more_than_one(lookup(group.frame.extents, v))]
+        unit = {nests.program.position(member.stage) for member in group.members}
+        for member, variables in zip(group.members, own, strict=True):
+            for position, used in nests.feeding(member.stage):
+                at = [lookup(variables, v) for v in used]
+                if all(among(row, at) for row in rows):
+                    unit.add(position)
+        found.append(Unit(unit))
+    return found
+
+
+def by_products(nests: Nests, outcome: Outcome) -> list[Unit]:
+    """Matrix products and what feeds other reductions apart; of the rest, those over the same loops together."""
+    together: dict[object, set[Position]] = {}
+    for k in nests.folds:
+        together.setdefault(k if k in nests.apart else nests.loops(k), set()).add(k)
+    return [Unit(one) for one in together.values()]
+
+
+def one_by_one(nests: Nests, outcome: Outcome) -> list[Unit]:
+    """Every reduction apart."""
+    return [Unit({k}) for k in nests.folds]
+
+
+Rule = Callable[[Nests, Outcome], list[Unit]]
+
+RULES: tuple[Rule, ...] = (by_loops, by_cascades, by_products, one_by_one)
+"""How a function's reductions are cut into units, the coarsest first."""
+
+KEEP_CASCADES: tuple[Rule, ...] = (by_loops, by_cascades)
+"""The rules that leave the products of a cascade in it."""
+
+
+def cut(nests: Nests, units: Sequence[Unit], maps_apart: bool = False) -> list[list[Position]] | None:
+    """Positions of nests of each kernel, in an order in which they may run; None where there is none.
+
+    Parameters
+    ----------
+    maps_apart : every map is a kernel of its own.
+    """
+    owner: dict[Position, int] = {k: u for u, unit in enumerate(units) for k in unit}
+    members: list[set[Position]] = [set(unit) for unit in units]
+    order = _order(nests, members)
+    if order is None:
+        return None
+    rank = {u: place for place, u in enumerate(order)}
+    for k in nests.maps:
+        read = [owner[j] for j in nests.needs[k] if j in owner]
+        if maps_apart or (not read and _stands_alone(nests, k)):
+            owner[k] = len(members)
+            members.append({k})
+            rank[owner[k]] = max((rank[u] for u in read), default=-1)
+        elif read:
+            owner[k] = max(read, key=lambda u: rank[u])
+            members[owner[k]].add(k)
+    for k in reversed([k for k in nests.maps if k not in owner]):
+        for one in members:  # what reads inputs alone is computed wherever it is read
+            if any(k in nests.needs[j] for j in one):
+                one.add(k)
+    found = _order(nests, members)
+    return None if found is None else [sorted(members[u]) for u in found]
+
+
+def _stands_alone(nests: Nests, position: Position) -> bool:
+    """Whether a map of inputs is asked for by itself: an output, or an operand of a matrix product."""
+    written = [stage.buffer for stage in nests.stages(position)]
+    if any(nests.program.is_param(buffer) for buffer in written):
+        return True
+    return any(
+        nests.is_product(k) and shared(written, access_of(nests.program.nests[k]).reads) is not None
+        for k in nests.folds
+    )
+
+
+def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | None:
+    """The sets of nests in an order that keeps what each needs before it; None where they need each other."""
+    own = [set(one) for one in members]
+    behind = [_behind(nests, one) - one for one in own]
+    needs = [{v for v in range(len(own)) if v != u and behind[u] & own[v]} for u in range(len(own))]
+    left, found = set(range(len(own))), list[int]()
+    while left:
+        ready = [u for u in left if not needs[u] & left]
+        if not ready:
+            return None
+        found.append(min(ready, key=lambda u: min(own[u])))
+        left.discard(found[-1])
+    return found
+
+
+def _behind(nests: Nests, positions: set[Position]) -> set[Position]:
+    """All nests that some need, transitively."""
+    found, pending = set[Position](), list(positions)
+    while pending:
+        for j in nests.needs[pending.pop()]:
+            if j not in found:
+                found.add(j)
+                pending.append(j)
+    return found

@@ -1,0 +1,37 @@
+"""The host function of a plan: allocates its temporaries and calls its steps in order.
+
+TVM's runtime takes temporaries from a pool of the calling thread and device, so that a later call has them again: on
+one stream, after all kernels of the call before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+
+from tvm_cascade.plan.plan import Plan
+from tvm_cascade.tile.dependent import SIGNALS, WAITS
+
+
+def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
+    """The function that a caller calls.
+
+    Parameters
+    ----------
+    name : the function's own.
+    steps : names of the functions of the plan's steps, in the same module.
+    """
+    allocations = [tirx.AllocBuffer(buffer) for buffer in plan.temporaries]
+    calls = [
+        tirx.Evaluate(tirx.call_cpacked(called, *step.func.params))
+        for called, step in zip(steps, plan.steps, strict=True)
+    ]
+    made = tirx.PrimFunc(list(plan.params), tirx.SeqStmt([*allocations, *calls]))
+    return made.with_attr("global_symbol", name)
+
+
+def as_step(func: tirx.PrimFunc, name: str, position: int, count: int) -> tirx.PrimFunc:
+    """A step's function under its name, with what its kernels wait for and whether others wait for them."""
+    named = func.with_attr("global_symbol", name)
+    return named.with_attr(WAITS, position > 0).with_attr(SIGNALS, position + 1 < count)

@@ -1,0 +1,151 @@
+"""Gives every matrix product two plain operands in a dtype of the tensor cores, computed by maps before it.
+
+    Σ_k (x[i, k]·s[i])·w[k, j]   →   a[i, k] = bfloat16(x[i, k]·s[i]);   Σ_k a[i, k]·w[k, j]        of a bfloat16 w
+    Σ_k p[i, k]·q[j, k]          →   a = float16(p);  b = float16(q);    Σ_k a[i, k]·b[j, k]        of float8 p and q
+
+What is computed and meets a tensor of half precision is rounded to it, as weights are in fused kernels; float8 tensors
+are widened to a dtype of half precision, which has all their values, where sums of float8 products may not be narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.expression import widens
+from tvm_cascade.analysis.extent import as_index
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.statements import replaced, statements_of, with_block
+from tvm_cascade.analysis.tir import dtype_of, substitute, variables_of
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.parts import map_nest, with_nests
+from tvm_cascade.tile.factors import Factors, find_factors
+from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
+
+_WIDE = "float16"
+"""What float8 operands are widened to, where neither is of half precision already."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One operand: its factors, and the load that it is where it is a plain one."""
+
+    factors: tuple[ir.Expr, ...]
+    load: ir.TensorLoad | None
+
+    @property
+    def dtype(self) -> str:
+        """Of the tensor that it is; empty where it is computed."""
+        return "" if self.load is None else dtype_of(self.load.source)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether it is a tensor that is not indexed by plain variables."""
+        return self.load is not None and not all(isinstance(index, ir.Var) for index in self.load.indices)
+
+
+def with_plain_operands(
+    program: Program, stages: Sequence[Stage], options: FuseOptions, gathered: bool = False
+) -> tirx.PrimFunc:
+    """The function with plain operands of half precision in those of some products that can have them.
+
+    Parameters
+    ----------
+    stages : the products.
+    options : see `FuseOptions`; `tensor_cores` off leaves all as it is.
+    gathered : operands are stored anew as well where their tensors are not indexed by plain variables, such as the
+        windows of a convolution.
+    """
+    statements = statements_of(program.root)
+    nests, buffers = list(statements), list(program.root.alloc_buffers)
+    for stage in stages if options.tensor_cores else ():
+        factors = find_factors(stage)
+        found = None if factors is None else _plain(program, stage, factors, options, gathered)
+        if found is not None:
+            maps, product, made = found
+            at = next(k for k, nest in enumerate(nests) if nest.same_as(stage.nest))
+            nests[at : at + 1] = [*maps, product]
+            buffers += made
+    if len(nests) == len(statements):
+        return program.func
+    return with_nests(program.func, program.params, nests, buffers)
+
+
+def _plain(
+    program: Program, stage: Stage, factors: Factors, options: FuseOptions, gathered: bool
+) -> tuple[list[tirx.Stmt], tirx.Stmt, list[tirx.Var]] | None:
+    """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be."""
+    sides = [_side(side) for side in (factors.left, factors.right)]
+    wanted = _dtype(program, sides, options)
+    kept = [side.dtype == wanted and not (gathered and side.is_gathered) for side in sides]
+    if not wanted or all(kept):
+        return None
+    maps: list[tirx.Stmt] = []
+    made: list[tirx.Var] = []
+    operands: list[ir.Expr] = []
+    for side, suffix, stays in zip(sides, ("left", "right"), kept, strict=True):
+        if stays and side.load is not None:
+            operands.append(side.load)
+            continue
+        source = "" if side.load is None else side.load.source.name
+        name = f"{source}_{wanted}" if source and side.dtype != wanted else f"{stage.buffer.name}_{suffix}"
+        nest, buffer, load = _stored(stage, side, wanted, name)
+        maps.append(nest)
+        made.append(buffer)
+        operands.append(load)
+    value = stage.value
+    dtype = dtype_of(value)
+    product = operands[0].astype(dtype) * operands[1].astype(dtype)
+    for factor in factors.rest:
+        product = product * factor
+    own = tirx.BufferLoad(stage.buffer, list(stage.indices))
+    body = tirx.BufferStore(stage.buffer, own + product, list(stage.indices))
+    changed = with_block(stage.nest, stage.block, replaced(stage.block, body, stage.block.init))
+    return maps, changed, made
+
+
+def _side(factors: tuple[ir.Expr, ...]) -> _Side:
+    return _Side(factors, plain_value(factors[0]) if len(factors) == 1 else None)
+
+
+def _dtype(program: Program, sides: Sequence[_Side], options: FuseOptions) -> str:
+    """The dtype that both operands should have; empty where the tensor cores do not take them, or do as they are."""
+    narrow = [side for side in sides if side.dtype in MATRIX_DTYPES]
+    implied = [side.dtype for side in narrow if MATRIX_DTYPES[side.dtype].implied]
+    if implied:
+        others = [side for side in sides if side.dtype != implied[0]]
+        return implied[0] if all(_may_be(program, side, implied[0]) for side in others) else ""
+    return _WIDE if len(narrow) == len(sides) and not options.narrow_sums else ""
+
+
+def _may_be(program: Program, side: _Side, dtype: str) -> bool:
+    """Whether an operand may be stored in a dtype: what is computed is rounded, tensors of the caller are widened."""
+    if side.load is None or not _is_given(program, side.load):
+        return True
+    return widens(tirx.Cast(dtype, side.load))
+
+
+def _is_given(program: Program, load: ir.TensorLoad) -> bool:
+    return program.is_param(load.source) and program.writer(load.source) is None
+
+
+def _stored(stage: Stage, side: _Side, dtype: str, name: str) -> tuple[tirx.Stmt, tirx.Var, ir.TensorLoad]:
+    """(a map that stores an operand, its buffer, the load of it at the product's own variables)."""
+    used = {v for factor in side.factors for v in variables_of(factor)}
+    variables = [v for v in (*stage.spatial, *stage.reduce) if any(v.same_as(u) for u in used)]
+    if side.load is not None and all(isinstance(index, ir.Var) for index in side.load.indices):
+        variables = list(side.load.indices)
+    extents = [lookup(stage.extents, v) for v in variables]
+    shape = [as_index(extent, dtype_of(v)) for extent, v in zip(extents, variables, strict=True)]
+    buffer = tirx.decl_buffer(shape, dtype, name=name, layout=None)
+    value = side.factors[0]
+    for factor in side.factors[1:]:
+        value = value * factor
+
+    def at(own: Sequence[tirx.Var]) -> ir.Expr:
+        return substitute(value, dict(zip(variables, own, strict=True))).astype(dtype)
+
+    return map_nest(name, buffer, extents, at), buffer, tirx.BufferLoad(buffer, list(variables))

@@ -1,0 +1,103 @@
+"""A plan as data: steps in order, what passes between them, and the estimate of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+
+
+@dataclass(frozen=True)
+class Step:
+    """A function of a plan: one kernel of a skeleton, or an S-TIR schedule of its nests.
+
+    Attributes
+    ----------
+    func : its nests as they were written; parameters are the caller's buffers and the plan's temporaries.
+    outcome : what the pass made of it.
+    chosen : its kernel, or why no skeleton has one.
+    work : what it moves and computes, at least.
+    seconds : that it is estimated to take, with its launch.
+    """
+
+    func: tirx.PrimFunc
+    outcome: Outcome
+    chosen: Kernel | AsItIs | str
+    work: Work
+    seconds: float
+
+    @property
+    def buffers(self) -> tuple[tirx.Var, ...]:
+        """The parameters that are buffers."""
+        return tuple(param for param in self.func.params if tirx.is_buffer_var(param))
+
+    @property
+    def fast_math(self) -> bool:
+        """Whether approximate hardware functions are exact enough: what an S-TIR schedule computes, rounded to half."""
+        if isinstance(self.chosen, Kernel):
+            return self.chosen.fast_math
+        return all(_is_narrow(buffer) for buffer in self.written)
+
+    @property
+    def written(self) -> tuple[tirx.Var, ...]:
+        """The parameters that it writes."""
+        program = self.outcome.program
+        written = [] if program is None else [stage.buffer for stage in program.stages]
+        return tuple(buffer for buffer in self.buffers if program is None or among(buffer, written))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of the parameters that it writes."""
+        return tuple(buffer.name for buffer in self.written)
+
+
+def _is_narrow(buffer: tirx.Var) -> bool:
+    dtype = dtype_of(buffer)
+    return not dtype.startswith("float") or dtype.startswith(("float16", "float8"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps that together compute a function.
+
+    Attributes
+    ----------
+    params : of the function.
+    steps : in order.
+    whole : why it is no one kernel: the reasons of every skeleton, or the two estimates.
+    """
+
+    params: tuple[tirx.Var, ...]
+    steps: tuple[Step, ...]
+    whole: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Estimated, launches included."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def fast_math(self) -> bool:
+        """Whether approximate hardware functions are exact enough for every step."""
+        return all(step.fast_math for step in self.steps)
+
+    @property
+    def temporaries(self) -> tuple[tirx.Var, ...]:
+        """What passes between steps, in the order in which it is computed."""
+        return temporaries(self.params, [step.func for step in self.steps])
+
+
+def temporaries(params: Sequence[tirx.Var], funcs: Sequence[tirx.PrimFunc]) -> tuple[tirx.Var, ...]:
+    """The buffers of functions' parameters that the caller does not pass, each once."""
+    found: list[tirx.Var] = []
+    for param in (param for func in funcs for param in func.params if tirx.is_buffer_var(param)):
+        if not among(param, params) and not among(param, found):
+            found.append(param)
+    return tuple(found)

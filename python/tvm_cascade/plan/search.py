@@ -1,0 +1,169 @@
+"""Finds the plan of least estimated time: a function whole, or cut into parts, each of which is planned alike.
+
+A function that a skeleton takes whole is cut only where the time of its parts could be less: what they move and compute
+at the device's own rates, with their launches, bounds that from below. What no skeleton takes is cut further; what can
+be cut no more is scheduled by itself, neighbours together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of, cut
+from tvm_cascade.plan.operands import with_plain_operands
+from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
+from tvm_cascade.plan.plan import Plan, Step, temporaries
+from tvm_cascade.tile.estimate import Work, count_work
+from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.tile.select import select_kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
+
+SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
+"""Parts of a device's rates that S-TIR schedules reach, about."""
+
+
+def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
+    """The plan of a function.
+
+    Parameters
+    ----------
+    outcome : what the pass made of it.
+    name : the function's own.
+    setting : the device, and options as they stand for it.
+    """
+    return _Search(outcome, name, setting).run()
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A function's parts."""
+
+    parts: tuple[tirx.PrimFunc, ...]
+    rules: tuple[Rule, ...]
+
+
+class _Search:
+    def __init__(self, outcome: Outcome, name: str, setting: Setting) -> None:
+        self.outcome, self.name, self.setting = outcome, name, setting
+        program = outcome.program
+        self.params = outcome.func.params if program is None else program.params
+
+    def run(self) -> Plan:
+        """The plan, with neighbours that no skeleton takes as one function."""
+        whole = self.step(self.outcome)
+        steps, declined = self.best(whole, RULES)
+        if not any(isinstance(step.chosen, Kernel) for step in steps):
+            steps = [whole]
+        steps = self.joined(steps)
+        why = declined or (whole.chosen if isinstance(whole.chosen, str) else "")
+        return Plan(tuple(self.params), tuple(steps), why if len(steps) > 1 else "")
+
+    def step(self, outcome: Outcome) -> Step:
+        """A function as one step."""
+        chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
+        program = read_in_part(outcome)
+        work = Work() if program is None else count_work(program)
+        func = outcome.func if program is None else program.func
+        return Step(func, outcome, chosen, work, self.seconds(chosen, work))
+
+    def seconds(self, chosen: Kernel | str, work: Work) -> float:
+        """The estimated time of a step, with its launch."""
+        gpu = self.setting.gpu
+        if isinstance(chosen, Kernel):
+            return chosen.seconds + gpu.dependent_launch_seconds
+        rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
+        return work.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + gpu.dependent_launch_seconds
+
+    def best(self, whole: Step, rules: Sequence[Rule]) -> tuple[list[Step], str]:
+        """(the steps of least estimated time, the plan that they are preferred to in words)."""
+        fused = isinstance(whole.chosen, Kernel)
+        if fused and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
+            return [whole], ""
+        found = self.cut(whole, rules)
+        if found is None:
+            return [whole], ""
+        steps: list[Step] = []
+        for part in found.parts:
+            steps += self.best(self.step(self.fuse(part)), found.rules)[0]
+        apart = sum(step.seconds for step in steps)
+        if not any(isinstance(step.chosen, Kernel) for step in steps) or (fused and whole.seconds <= apart):
+            return [whole], ""
+        if not fused:
+            return steps, ""
+        both = f"estimated {whole.seconds * 1e6:.1f} us fused, {apart * 1e6:.1f} us as {len(steps)} kernels"
+        return steps, f"{whole.chosen}: {both}"
+
+    def fuse(self, func: tirx.PrimFunc) -> Outcome:
+        """What the pass makes of a part."""
+        return fuse_function(func, self.setting.options, self.setting.gpu)
+
+    def bound(self, whole: Step) -> float | None:
+        """Seconds that the steps of no cut of a function can be under; None where it cannot be cut."""
+        found = self.cut(whole, RULES[1:])
+        if found is None:
+            return None
+        programs = [program for part in found.parts if isinstance(program := read_function(part), Program)]
+        gpu = self.setting.gpu
+        return sum(count_work(program).seconds(gpu) + gpu.dependent_launch_seconds for program in programs)
+
+    def cut(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
+        """The parts of a function by the first rule that gives several, with the rules that are left for them."""
+        program = read_in_part(whole.outcome)
+        if program is None:
+            return None
+        for place, rule in enumerate(rules):
+            last = rule is RULES[-1]
+            for gathered, apart in ((False, False), (True, False), (False, True)) if last else ((False, False),):
+                outcome = self._with_operands(whole.outcome, program, rule, gathered)
+                read = read_in_part(outcome)
+                cuts = None if read is None else cut(nests := Nests(read), rule(nests, outcome), apart)
+                if read is not None and cuts is not None and len(cuts) > 1:
+                    parts = parts_of(read, cuts)
+                    if not any(undefined(part) for part in parts):
+                        return _Cut(tuple(parts), tuple(rules[place:]))
+        return None
+
+    def _with_operands(self, outcome: Outcome, program: Program, rule: Rule, gathered: bool) -> Outcome:
+        """The function with plain operands in the products that a rule takes apart."""
+        inside = frozenset().union(*cascades_of(Nests(program), outcome)) if rule in KEEP_CASCADES else frozenset()
+        found = [stage for stage in program.stages if find_factors(stage) is not None]
+        stages = [stage for stage in found if program.position(stage) not in inside]
+        func = with_plain_operands(program, stages, self.setting.options, gathered)
+        return outcome if func is program.func else self.fuse(func)
+
+    def joined(self, steps: Sequence[Step]) -> list[Step]:
+        """The steps with neighbours that no skeleton takes as one."""
+        found: list[Step] = []
+        for k, step in enumerate(steps):
+            if found and not isinstance(step.chosen, Kernel) and not isinstance(found[-1].chosen, Kernel):
+                others = [*(s.func for s in found[:-1]), *(s.func for s in steps[k + 1 :])]
+                merged = self._merged(found[-1].func, step.func, others)
+                found[-1] = self.step(self.fuse(merged))
+            else:
+                found.append(step)
+        return found
+
+    def _merged(self, one: tirx.PrimFunc, two: tirx.PrimFunc, others: Sequence[tirx.PrimFunc]) -> tirx.PrimFunc:
+        """Two functions as one: what passes between them alone is its own."""
+        params = distinct([*one.params, *two.params])
+        outside = [*self.params, *temporaries(self.params, others)]
+        own = [p for p in params if tirx.is_buffer_var(p) and not among(p, outside)]
+        roots = [func.body.block for func in (one, two)]
+        nests = [nest for root in roots for nest in statements_of(root)]
+        buffers = distinct([*own, *(buffer for root in roots for buffer in root.alloc_buffers)])
+        return with_nests(one, [p for p in params if not among(p, own)], nests, buffers)
+
+
+def read_in_part(outcome: Outcome) -> Program | None:
+    """The function as it was read, also where nests of it could not be."""
+    if outcome.program is not None:
+        return outcome.program
+    read = read_function(outcome.func)
+    return read if isinstance(read, Program) else None
