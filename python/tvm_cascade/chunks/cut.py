@@ -85,6 +85,7 @@ class Cut:
     chunk: Chunk
     axis: tirx.Var
     index_dtype: str
+    suffix: str = ""
     readers: list[Reader] = field(default_factory=list)
     along: dict[tirx.Var, Along] = field(default_factory=dict)
     replaced: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
@@ -154,19 +155,22 @@ class Cut:
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
 
 
-def cut(program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, index_dtype: str) -> Cut:
+def cut(
+    program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, index_dtype: str, suffix: str = ""
+) -> Cut:
     """The chunk of a group.
 
     Parameters
     ----------
     symbols : of atoms that the state is computed from.
+    suffix : of the names of buffers that are cut.
 
     Raises
     ------
     SplitError
         When an element reads a reduction of tuples before the cascade, or inputs are not alike along a shared row.
     """
-    made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype)
+    made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype, suffix)
     atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
     row = next((v for v in group.frame.extents if v.name == chunk.shared), None)
     made.readers += [Reader(atom.expression, made.axis, row) for atom in atoms]
@@ -249,7 +253,7 @@ def _loads(made: Cut, buffer: tirx.Var) -> list[tuple[ir.TensorLoad, Reader]]:
 def _cut_inputs(made: Cut) -> None:
     """Decides for every buffer that is read what stands for it in the chunk's function."""
     for stage in made.producers:
-        made.replaced[stage.buffer] = _like(made, stage.buffer, stage.buffer.name)
+        made.replaced[stage.buffer] = _like(made, stage.buffer)
     for reader in list(made.readers):
         for load in loads_of(reader.expression):
             buffer = load.source
@@ -260,17 +264,17 @@ def _cut_inputs(made: Cut) -> None:
                 made.replaced[buffer] = buffer
                 continue
             made.along[buffer] = dataclasses.replace(along, left_out=_shared_dimension(made, buffer))
-            made.replaced[buffer] = _like(made, buffer, buffer.name)
+            made.replaced[buffer] = _like(made, buffer)
 
 
-def _like(made: Cut, buffer: tirx.Var, name: str) -> tirx.Var:
+def _like(made: Cut, buffer: tirx.Var) -> tirx.Var:
     """A buffer for the chunk's share of another."""
     along = _found(made.along, buffer)
     shape = [as_index(extent_of(e), made.index_dtype) for e in buffer.ty.shape]
     if along is not None:
         shape[along.dimension] = as_index(made.chunk.length, made.index_dtype)
         shape = [e for d, e in enumerate(shape) if d != along.left_out]
-    return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=name, layout=None)
+    return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=buffer.name + made.suffix, layout=None)
 
 
 def _found(table: Mapping[tirx.Var, T], buffer: tirx.Var) -> T | None:

@@ -1,37 +1,68 @@
-"""The functions that merge states: into one state, or into the results of the whole axis.
+"""The merge of states: into one state, or into the results of the whole axis.
 
-Both are the fold's own merge (`transform.merge`) over states that the caller stacked along a first axis.
+Both are the fold's own merge (`transform.merge`), with chunks for segments.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent
-from tvm_cascade.chunks.state import COUNTS, State
+from tvm_cascade.chunks.sources import Source
+from tvm_cascade.chunks.state import COUNTS
 from tvm_cascade.transform.finish import FinishEmitter
 from tvm_cascade.transform.merge import MergeEmitter
 from tvm_cascade.transform.nest import Iter, NestBuilder, Values, load, store
 from tvm_cascade.transform.scope import Slot, Slots
 from tvm_cascade.transform.tiling import SEGMENT, Tiling
 
-_UNIT = tirx.Var("unit", "int32")
-"""What indexes the one dimension, of extent 1, of a state that no row has: no block runs over it."""
+
+@dataclass(frozen=True)
+class Emitted:
+    """Nests, the buffers that they bring along, and those that they are emitted for."""
+
+    statements: list[tirx.Stmt]
+    allocated: list[tirx.Var]
+    left: list[tirx.Var]
+
+
+def finished(source: Source, length: Extent, nests: NestBuilder, asked: set[sp.Symbol]) -> Emitted:
+    """The nests of the results that are asked for, of all chunks of an axis."""
+    slots = _slots(source, length, nests)
+    statements = MergeEmitter(slots, nests, source.state.program).run()
+    finish = FinishEmitter(slots, nests, asked)
+    statements += finish.run()
+    return Emitted(statements, slots.buffers, finish.written)
+
+
+def combined(source: Source, length: Extent, nests: NestBuilder) -> Emitted:
+    """The nests of one state, and of the number of its positions where the state is counted."""
+    state = source.state
+    total = tirx.decl_buffer([1], COUNTS, name="count", layout=None) if state.counted else None
+    together = None if total is None else load(total, [tirx.const(0, nests.dtype)])
+    slots = _slots(source, length, nests, together)
+    left = [one.buffer(state.group, nests.dtype, one.name) for one in state.leaving]
+    for one, buffer in zip(state.leaving, left, strict=True):
+        slots.homes[one.symbol] = Slot(buffer, one.dims, per_segment=False)
+    statements = [] if total is None else [_counted(source, total, nests)]
+    statements += MergeEmitter(slots, nests, state.program).run()
+    return Emitted(statements, slots.buffers, [*left, *([] if total is None else [total])])
 
 
 @dataclass(frozen=True)
-class Chunks(Tiling):
+class _Chunks(Tiling):
     """The chunks of an axis as its segments.
 
     Attributes
     ----------
-    counts : the number of positions of each, where merging needs it.
+    source : of their states.
     together : positions of all of them; None for the whole axis.
     """
 
-    counts: tirx.Var | None = None
+    source: Source | None = None
     together: Extent | None = None
 
     @property
@@ -39,13 +70,23 @@ class Chunks(Tiling):
         """States are indexed by their chunk, also where there is one."""
         return True
 
+    def _count(self, at: Values) -> ir.Expr | None:
+        return None if self.source is None else self.source.count(at[SEGMENT])
+
     def segment_count(self, at: Values) -> ir.Expr:
         """Positions of a chunk."""
-        return tirx.const(0, COUNTS) if self.counts is None else load(self.counts, [at[SEGMENT]])
+        count = self._count(at)
+        return tirx.const(0, COUNTS) if count is None else count
 
     def segment_is_empty(self, at: Values) -> ir.Expr | bool:
         """Whether a chunk has no position; where nobody counts, a move does not matter to an empty state."""
-        return False if self.counts is None else tirx.LE(self.segment_count(at), 0)
+        count = self._count(at)
+        return False if count is None else tirx.LE(count, 0)
+
+    @property
+    def unrolls_segments(self) -> bool:
+        """Whether a merge is written out, chunk by chunk: a map of states, which a kernel's epilogue may be."""
+        return self.source is not None and self.source.is_written_out
 
     @property
     def folded(self) -> Extent:
@@ -53,66 +94,20 @@ class Chunks(Tiling):
         return self.length if self.together is None else self.together
 
 
-class MergingEmitter:
-    """Emits the merge of the states of some chunks.
+def _slots(source: Source, length: Extent, nests: NestBuilder, together: Extent | None = None) -> Slots:
+    return source.slots(_Chunks((), length, 1, source.chunks, 1, 1, source, together), nests.dtype)
 
-    Attributes
-    ----------
-    stacked : the states, one chunk after another, in the order of `State.leaving`.
-    counts : the number of positions of each chunk, where the state is counted.
-    """
 
-    def __init__(self, state: State, chunks: Extent, length: Extent, nests: NestBuilder) -> None:
-        self.state, self.chunks, self.length, self.nests = state, chunks, length, nests
-        self.stacked = [one.buffer(state.group, nests.dtype, f"{one.name}s", leading=[chunks]) for one in state.leaving]
-        shape = [tirx.const(chunks, nests.dtype) if isinstance(chunks, int) else chunks]
-        self.counts = tirx.decl_buffer(shape, COUNTS, name="counts", layout=None) if state.counted else None
+def _counted(source: Source, total: tirx.Var, nests: NestBuilder) -> tirx.Stmt:
+    """The positions of all chunks."""
+    where = [tirx.const(0, nests.dtype)]
 
-    @property
-    def inputs(self) -> list[tirx.Var]:
-        """What the caller passes of states."""
-        return [*self.stacked, *([] if self.counts is None else [self.counts])]
+    def body(at: Values) -> list[tirx.Stmt]:
+        count = source.count(at[SEGMENT])
+        assert count is not None
+        return [store(total, load(total, where) + count, where)]
 
-    def slots(self, together: Extent | None = None) -> Slots:
-        """The states as the segments of an axis."""
-        tiling = Chunks((), self.length, 1, self.chunks, 1, 1, self.counts, together)
-        slots = Slots(self.state.group, tiling, self.state.dims, self.nests.dtype)
-        for one, buffer in zip(self.state.leaving, self.stacked, strict=True):
-            slots.table[one.symbol] = Slot(buffer, one.dims or (_UNIT,))
-        for reference, component in self.state.standing_at.items():
-            slots.table[reference] = slots.table[component]
-        for move in self.state.program.moves:
-            slots.table[move.moved] = slots.table[move.reference]
-        return slots
+    def init(_at: Values) -> list[tirx.Stmt]:
+        return [store(total, tirx.const(0, COUNTS), where)]
 
-    def finished(self, asked: set[object]) -> tuple[list[tirx.Stmt], list[tirx.Var], list[tirx.Var]]:
-        """The nests of results, the buffers that they bring along, and the results' own."""
-        slots = self.slots()
-        statements = MergeEmitter(slots, self.nests, self.state.program).run()
-        finish = FinishEmitter(slots, self.nests, asked)
-        statements += finish.run()
-        return statements, slots.buffers, finish.written
-
-    def combined(self) -> tuple[list[tirx.Stmt], list[tirx.Var], list[tirx.Var]]:
-        """The nests of one state, the buffers that they bring along, and those that they leave."""
-        total = tirx.decl_buffer([1], COUNTS, name="count", layout=None) if self.counts is not None else None
-        slots = self.slots(None if total is None else load(total, [tirx.const(0, self.nests.dtype)]))
-        left = [one.buffer(self.state.group, self.nests.dtype, one.name) for one in self.state.leaving]
-        for one, buffer in zip(self.state.leaving, left, strict=True):
-            slots.homes[one.symbol] = Slot(buffer, one.dims, per_segment=False)
-        statements = [] if total is None else [self._counted(total)]
-        statements += MergeEmitter(slots, self.nests, self.state.program).run()
-        return statements, slots.buffers, [*left, *([] if total is None else [total])]
-
-    def _counted(self, total: tirx.Var) -> tirx.Stmt:
-        """The positions of all chunks."""
-        where, counts = [tirx.const(0, self.nests.dtype)], self.counts
-        assert counts is not None
-
-        def body(at: Values) -> list[tirx.Stmt]:
-            return [store(total, load(total, where) + load(counts, [at[SEGMENT]]), where)]
-
-        def init(_at: Values) -> list[tirx.Stmt]:
-            return [store(total, tirx.const(0, COUNTS), where)]
-
-        return self.nests.nest("count", "", [Iter(SEGMENT, "chunk", self.chunks, reduce=True)], body, init)
+    return nests.nest("count", "", [Iter(SEGMENT, "chunk", source.chunks, reduce=True)], body, init)

@@ -47,7 +47,7 @@ class PartialEmitter:
     """
 
     def __init__(self, part: Cut, state: State, buffers: list[tirx.Var], length: Extent, nests: NestBuilder) -> None:
-        self.part, self.state, self.length, self.nests = part, state, length, nests
+        self.part, self.state, self.buffers, self.length, self.nests = part, state, buffers, length, nests
         group = part.of_group()
         whole = Tiling((), length, 1, 1, 1, 1)
         self.slots = Slots(group, whole, state.dims, nests.dtype)

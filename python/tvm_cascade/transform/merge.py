@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import sympy as sp
 from tvm import ir, tirx
 
@@ -62,16 +65,40 @@ class MergeEmitter:
         dims, dtype = self.slots.dims.of(step.component), component_dtype(self.slots.group, component)
         slot = self._allocate(step.component, f"{step.component}_merged", dims, dtype)
 
+        def moved(at: Values) -> ir.Expr:
+            return Scope(self.slots, at, self._moved(at, dtype)).printer(dtype)(shift)
+
+        identity = identity_of(component.reducer, dtype)
+        self._reduction(f"{step.component}_merged", dims, slot, combiner_of(component.reducer), identity, moved)
+
+    def _reduction(
+        self,
+        name: str,
+        dims: tuple[tirx.Var, ...],
+        slot: Slot,
+        combine: Callable[[ir.Expr, ir.Expr], ir.Expr],
+        identity: ir.Expr,
+        value: Callable[[Values], ir.Expr],
+    ) -> None:
+        """A slot as the combination of a value of every segment: a loop, or written out where segments are few."""
+
         def body(at: Values) -> list[tirx.Stmt]:
             where = self.slots.indices(slot, at)
-            moved = Scope(self.slots, at, self._moved(at, dtype)).printer(dtype)(shift)
-            return [store(slot.buffer, combiner_of(component.reducer)(load(slot.buffer, where), moved), where)]
+            return [store(slot.buffer, combine(load(slot.buffer, where), value(at)), where)]
 
         def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, identity_of(component.reducer, dtype), self.slots.indices(slot, at))]
+            return [store(slot.buffer, identity, self.slots.indices(slot, at))]
 
-        iters = self._over_segments(dims)
-        self.statements.append(self.nests.nest(f"{step.component}_merged", "merge", iters, body, init))
+        def written_out(at: Values) -> list[tirx.Stmt]:
+            segments = range(int(self.slots.tiling.segments))
+            values = [value({**at, SEGMENT: tirx.const(k, self.nests.dtype)}) for k in segments]
+            return [store(slot.buffer, functools.reduce(combine, values), self.slots.indices(slot, at))]
+
+        if self.slots.tiling.unrolls_segments:
+            nest = self.nests.nest(name, "merge", self.slots.iters(dims), written_out)
+        else:
+            nest = self.nests.nest(name, "merge", self._over_segments(dims), body, init)
+        self.statements.append(nest)
 
     def _tuple(self, step: Tuple) -> None:
         unit = tuple(self.components[symbol] for symbol in step.components)
@@ -134,17 +161,13 @@ class MergeEmitter:
             ("standing", step.reference), f"{step.reference}_standing", dims, dtype, per_segment=False
         )
 
-        def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at)
-            empty, most = self.slots.tiling.segment_is_empty(at), tirx.max_value(dtype)
-            own = TirValues(dtype).choose(empty, most, self.slots.read(step.reference, at))
-            return [store(slot.buffer, tirx.min(load(slot.buffer, where), own), where)]
+        most = tirx.max_value(dtype)
 
-        def init(at: Values) -> list[tirx.Stmt]:
-            return [store(slot.buffer, tirx.max_value(dtype), self.slots.indices(slot, at))]
+        def own(at: Values) -> ir.Expr:
+            empty = self.slots.tiling.segment_is_empty(at)
+            return TirValues(dtype).choose(empty, most, self.slots.read(step.reference, at))
 
-        iters = self._over_segments(dims)
-        self.statements.append(self.nests.nest(f"{step.reference}_standing", "merge", iters, body, init))
+        self._reduction(f"{step.reference}_standing", dims, slot, tirx.min, most, own)
         return slot
 
     def _stay(self, step: Move, standing: ir.Expr, dtype: str) -> tuple[ir.Expr, ir.Expr | bool]:

@@ -157,6 +157,11 @@ class Tiling:
         """Positions of all segments together."""
         return self.length
 
+    @property
+    def unrolls_segments(self) -> bool:
+        """Whether a merge is written out, segment by segment, rather than a loop over them."""
+        return False
+
 
 def choose_tiling(
     frame: Frame,
