@@ -156,7 +156,13 @@ class Cut:
 
 
 def cut(
-    program: Program, group: Group, symbols: set[sp.Symbol], chunk: Chunk, index_dtype: str, suffix: str = ""
+    program: Program,
+    group: Group,
+    symbols: set[sp.Symbol],
+    chunk: Chunk,
+    index_dtype: str,
+    suffix: str = "",
+    cuts_inputs: bool = True,
 ) -> Cut:
     """The chunk of a group.
 
@@ -164,6 +170,7 @@ def cut(
     ----------
     symbols : of atoms that the state is computed from.
     suffix : of the names of buffers that are cut.
+    cuts_inputs : inputs that are read at the axis have the chunk's length; else they are whole, and read further on.
 
     Raises
     ------
@@ -184,7 +191,7 @@ def cut(
         shared = _shared_dimension(made, stage.buffer)
         own = [None if d is None else stage.indices[d] for d in (along.dimension if along else None, shared)]
         made.readers.append(Reader(inline(stage.value, stage.extents), own[0], own[1], stage))
-    _cut_inputs(made)
+    _cut_buffers(made, cuts_inputs)
     return made
 
 
@@ -250,7 +257,7 @@ def _loads(made: Cut, buffer: tirx.Var) -> list[tuple[ir.TensorLoad, Reader]]:
     ]
 
 
-def _cut_inputs(made: Cut) -> None:
+def _cut_buffers(made: Cut, cuts_inputs: bool) -> None:
     """Decides for every buffer that is read what stands for it in the chunk's function."""
     for stage in made.producers:
         made.replaced[stage.buffer] = _like(made, stage.buffer)
@@ -259,7 +266,7 @@ def _cut_inputs(made: Cut) -> None:
             buffer = load.source
             if _found(made.replaced, buffer) is not None:
                 continue
-            along = _along(made, buffer)
+            along = _along(made, buffer) if cuts_inputs else None
             if along is None:
                 made.replaced[buffer] = buffer
                 continue

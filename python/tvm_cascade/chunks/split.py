@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import sympy as sp
 import tvm
 from tvm import tirx
 
-from tvm_cascade.analysis.order import among
-from tvm_cascade.chunks.cut import Cut, cut
-from tvm_cascade.chunks.functions import buffers_read, build
-from tvm_cascade.chunks.lengths import Chunking, chunking_of
-from tvm_cascade.chunks.merging import combined, finished
-from tvm_cascade.chunks.partial import PartialEmitter
-from tvm_cascade.chunks.single_fold import SingleFold, single_fold
-from tvm_cascade.chunks.sources import Apart, Source, Stacked
-from tvm_cascade.chunks.state import State, StatePart, state_of
+from tvm_cascade.chunks.assemble import (
+    combine_function,
+    cut_into,
+    joined_function,
+    merge_function,
+    partial_functions,
+)
+from tvm_cascade.chunks.lengths import chunking_of
+from tvm_cascade.chunks.single_fold import single_fold
+from tvm_cascade.chunks.sources import Stacked
+from tvm_cascade.chunks.state import StatePart, state_of
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.steps.program import Move, Reduce, Tuple
-from tvm_cascade.transform.assemble import Piece, at, in_dependency_order, index_dtype, live_stages, stage_piece
-from tvm_cascade.transform.nest import NestBuilder
+from tvm_cascade.transform.assemble import index_dtype
 
 
 @dataclass(frozen=True)
@@ -112,127 +111,14 @@ def split(
     dtype = index_dtype(fold.program)
     chunking = chunking_of(fold.group, chunks, lengths, shared or {}, dtype)
     state = state_of(fold.group, [param.name for param in fold.program.params])
-    parts = _cut(fold, state, chunking)
+    parts, numbered = (cut_into(fold, state, chunking.chunks, numbered=n) for n in (False, True))
     stacked = Stacked(state, chunking.number or tirx.Var("chunks", dtype), dtype)
     return Split(
-        _partials(fold, state, parts),
-        _combine(fold, stacked),
-        _merge(fold, stacked),
-        _joined(fold, state, _cut(fold, state, chunking, numbered=True)) if chunking.known else None,
+        partial_functions(fold, state, parts),
+        combine_function(fold, stacked),
+        merge_function(fold, stacked),
+        joined_function(fold, state, numbered) if chunking.known else None,
         tuple(map(state.part, state.leaving)),
         state.counted,
         tuple(chunk.length for chunk in chunking.chunks if isinstance(chunk.length, int)),
     )
-
-
-def _cut(fold: SingleFold, state: State, chunking: Chunking, numbered: bool = False) -> list[Cut]:
-    """The chunks; with their numbers after the names of what is cut where they are `numbered`."""
-    read, dtype = _read(state), index_dtype(fold.program)
-    suffixes = [f"_{k}" if numbered else "" for k in range(len(chunking.chunks))]
-    pairs = zip(chunking.chunks, suffixes, strict=True)
-    return [cut(fold.program, fold.group, read, chunk, dtype, suffix) for chunk, suffix in pairs]
-
-
-def _read(state: State) -> set[sp.Symbol]:
-    """Symbols that lifts, and values of references, read."""
-    expressions: list[sp.Expr] = []
-    for step in state.program.steps:
-        if isinstance(step, Tuple):
-            expressions += step.lifts
-        elif isinstance(step, (Reduce, Move)):
-            expressions.append(step.lift if isinstance(step, Reduce) else step.value)
-    return {symbol for expression in expressions for symbol in expression.free_symbols}
-
-
-def _partials(fold: SingleFold, state: State, parts: Sequence[Cut]) -> tuple[tirx.PrimFunc, ...]:
-    """A function for each chunk; chunks that differ in nothing that is read have the same."""
-    made: dict[object, tirx.PrimFunc] = {}
-    found = []
-    for k, part in enumerate(parts):
-        same = (part.chunk.length, part.chunk.shared, k if part.reads_positions else None)
-        if same not in made:
-            name = f"partial_{k}" if len(parts) > 1 else "partial"
-            emitter = _of_chunk(fold, state, part, NestBuilder(part.index_dtype, annotated=False))
-            statements = emitter.run()
-            inputs = _inputs(fold, part, statements)
-            made[same] = build(fold.program, name, statements, inputs, emitter.buffers, emitter.allocated)
-        found.append(made[same])
-    return tuple(found)
-
-
-def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suffix: str = "") -> PartialEmitter:
-    left = [one.buffer(state.group, part.index_dtype, one.name + suffix) for one in state.leaving]
-    return PartialEmitter(part, state, left, fold.group.frame.length, nests)
-
-
-def _inputs(fold: SingleFold, part: Cut, statements: Sequence[tirx.Stmt]) -> list[tirx.Var]:
-    """The parameters that nests of a chunk read, or what stands for them there, in order."""
-    loaded = buffers_read(statements)
-    return [b for b in map(part.stand_in, fold.program.params) if b is not None and among(b, loaded)]
-
-
-def _combine(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:
-    merge = combined(stacked, fold.group.frame.length, _nests(fold))
-    read = buffers_read(merge.statements)
-    further = [param for param in fold.program.params if among(param, read)]
-    return build(fold.program, "combine", merge.statements, [*stacked.inputs, *further], merge.left, merge.allocated)
-
-
-def _merge(fold: SingleFold, stacked: Stacked) -> tirx.PrimFunc:
-    after = _after(fold, stacked, _nests(fold))
-    return build(
-        fold.program, "merge", after.statements, [*stacked.inputs, *after.inputs], after.outputs, after.brought
-    )
-
-
-def _joined(fold: SingleFold, state: State, parts: Sequence[Cut]) -> tirx.PrimFunc:
-    """The states of all chunks, each in temporaries of its own, and their merge."""
-    nests, statements = _nests(fold), list[tirx.Stmt]()
-    emitters = [_of_chunk(fold, state, part, nests, f"_{k}") for k, part in enumerate(parts)]
-    inputs: list[tirx.Var] = []
-    for emitter in emitters:
-        own = emitter.run()
-        inputs += [b for b in _inputs(fold, emitter.part, own) if not among(b, inputs)]
-        statements += own
-    source = Apart(state, [emitter.buffers for emitter in emitters], [emitter.count for emitter in emitters])
-    after = _after(fold, source, nests)
-    inputs += [b for b in after.inputs if not among(b, inputs)]
-    own = [b for emitter in emitters for b in (*emitter.allocated, *emitter.buffers)]
-    whole = [*statements, *after.statements]
-    return build(fold.program, "joined", whole, inputs, after.outputs, [*own, *after.brought])
-
-
-@dataclass(frozen=True)
-class _After:
-    """What comes after the states: nests, parameters of the program that they read and write, and temporaries."""
-
-    statements: list[tirx.Stmt]
-    inputs: list[tirx.Var]
-    outputs: list[tirx.Var]
-    brought: list[tirx.Var]
-
-
-def _after(fold: SingleFold, source: Source, nests: NestBuilder) -> _After:
-    """The function's results from states: the merge stands for the reductions, and what follows them stays."""
-    program = fold.program
-    merge = finished(source, fold.group.frame.length, nests, set(fold.asked))
-    stages = live_stages(program, [fold.group], [buffers_read(merge.statements)])
-    whole = [stage for stage in stages if stage is program.together(stage)[0]]
-    pieces = [stage_piece(program, stage, [], program.position(stage)) for stage in whole]
-    results = [member.stage for member in fold.group.members]
-    order = min(map(program.position, results))
-    writes = at([stage.buffer for stage in results], order)
-    pieces.append(Piece(tuple(merge.statements), (), writes, (*merge.allocated, *merge.left), order))
-    ordered = in_dependency_order(pieces)
-    statements = [statement for piece in ordered for statement in piece.statements]
-    read, stored = buffers_read(statements), [b for piece in ordered for b, _ in piece.writes]
-    outputs = [param for param in program.params if among(param, stored)]
-    inputs = [param for param in program.params if among(param, read) and not among(param, outputs)]
-    return _After(statements, inputs, outputs, [buffer for piece in ordered for buffer in piece.allocates])
-
-
-def _nests(fold: SingleFold) -> NestBuilder:
-    """A builder of nests that are not called as those that stay are."""
-    replaced = [member.stage.name for member in fold.group.members]
-    kept = {stage.name for stage in fold.program.stages if stage.name not in replaced}
-    return NestBuilder(index_dtype(fold.program), kept, annotated=False)
