@@ -106,20 +106,17 @@ def run(
     chosen = entries or suites.entries(suite, args.only)
     threads, target, console = environment.set_threads(), host_target(), table.console()
     where = environment.describe(target, threads)
-    table.print_environment(console, where)
-    if not settings.idle_gate:
-        console.print("idle gate off: nobody looked whether the machine was idle", style="yellow")
+    table.print_environment(console, where, gated=settings.idle_gate)
     rows = {name: peer for name, peer in peers.items() if not (args.skip_default and name == TVM_DEFAULT)}
-    reports: list[Report] = []
-    failed: dict[str, str] = {}
+    reports, failed = list[Report](), dict[str, str]()
     for entry in chosen:
-        try:
-            reports.append(measure_entry(entry, target, settings, rows))
-        except Exception as error:  # one program that cannot be built or evaluated must not hide the others
-            failed[entry.label] = told(error)
-            console.print(f"{entry.label}: {failed[entry.label]}", style="red", highlight=False, markup=False)
+        found = _measured(entry, target, settings, rows)
+        if isinstance(found, Report):
+            reports.append(found)
+            table.print_report(console, found)
         else:
-            table.print_report(console, reports[-1])
+            failed[entry.label] = found
+            console.print(f"{entry.label}: {found}", style="red", highlight=False, markup=False)
         outcomes = goals.evaluate(suites.goals(suite), reports)
         write_json(  # after every workload, so that a run that is stopped leaves the rest
             args.json,
@@ -134,6 +131,14 @@ def run(
     if outcomes:
         table.print_goals(console, outcomes)
     return 0 if not failed and all(report.sound for report in reports) else 1
+
+
+def _measured(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer]) -> Report | str:
+    """The tables of a workload, or why there are none."""
+    try:
+        return measure_entry(entry, target, settings, peers)
+    except Exception as error:  # one program that cannot be built or evaluated must not hide the others
+        return told(error)
 
 
 def measure_entry(entry: Entry, target: Target, settings: Settings, peers: Mapping[str, Peer] = PEERS) -> Report:

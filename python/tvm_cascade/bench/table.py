@@ -28,11 +28,13 @@ def console() -> Console:
     return plain if plain.width >= _LEAST_WIDTH else Console(width=_LEAST_WIDTH)
 
 
-def print_environment(console: Console, environment: Environment) -> None:
-    """Machine, versions and date."""
+def print_environment(console: Console, environment: Environment, gated: bool) -> None:
+    """Machine, versions and date, and whether timing waits until the machine is idle."""
     versions = ", ".join(f"{name} {version or 'not installed'}" for name, version in environment.versions.items())
     console.print(f"{environment.cpu}, {environment.cores} cores, {environment.threads} threads; {environment.target}")
     console.print(f"{versions}; commit {environment.commit or 'unknown'}; {environment.date}", highlight=False)
+    if not gated:
+        console.print("idle gate off: nobody looked whether the machine was idle", style="yellow")
 
 
 def print_report(console: Console, report: Report) -> None:

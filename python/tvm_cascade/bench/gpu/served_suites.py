@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu.entry import GpuEntry
@@ -86,8 +86,9 @@ def mla() -> list[GpuEntry]:
     """RedFuser's latent attentions, fewer heads (as on several GPUs), pages, and the prefill with its own features."""
     table = [_entry(f"L{k}", workloads.get(f"L{k}"), LATENT) for k in range(1, 10)]
     heads = [
-        _entry(f"L3 {count} heads", workloads.get("L3").with_shape(heads=count), FEW_HEADS, heads_group(count))
+        _entry(name, replace(workloads.get("L3"), name=name).with_shape(heads=count), FEW_HEADS, heads_group(count))
         for count in (64, 32, LEAST_HEADS)
+        for name in (f"L3 {count} heads",)
     ]
     paged = [
         _entry(f"mla_paged {page}", workloads.get("mla_paged").with_shape(page=page), LATENT_PAGED) for page in (64, 1)
@@ -145,7 +146,7 @@ def gemm() -> list[GpuEntry]:
 
 
 def _float8() -> Workload:
-    return dataclasses.replace(workloads.get("product_float8"), allowances=("narrow_sums",))
+    return replace(workloads.get("product_float8"), allowances=("narrow_sums",))
 
 
 _LARGEST_SLOW = {"product": 5 * 10**9}
