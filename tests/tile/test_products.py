@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 
 from .emulator.run import Array, compiler, emulate
 from .product_programs import Product, inputs_of
+from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -230,6 +232,24 @@ def test_what_has_no_product_shape() -> None:
         kernel_of(Product(m=64, n=64, k=64, dtypes=("float8_e4m3fn",) * 2, a_across=True).build(), narrow_sums=True)
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (replace(SMALL, columns=264), "sums of a consumer"),
+        (replace(SMALL, columns=68), "68 columns of a block are no multiple of 8"),
+        (replace(SPLIT, splits=16, columns=256), "16 blocks in a cluster"),
+        (replace(SPLIT, splits=8), "4 steps along k in 8 parts"),
+        (replace(SPLIT, stages=2), "2 stages leave no room for the partial sums of 128 rows"),
+        (replace(SPLIT, columns=128, cluster=2), "either an operand or partial sums"),
+        (replace(SMALL, stages=20), "bytes of shared memory"),
+        (replace(SMALL, cluster=2), "32 columns that a block copies are no multiple of 64"),
+    ],
+)
+def test_configurations_that_do_not_fit(config: ProductConfig, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        kernel_of(replace(RAGGED, b_across=True).build(), config)
+
+
 def test_a_product_is_compiled_for_tensor_cores() -> None:
     func = Product(m=256, n=256, k=256).build()
     told = tvm_cascade.explain(func, target=TARGET).functions[0].lowering
@@ -248,3 +268,33 @@ def test_reruns_are_the_same_bit_by_bit_whatever_the_order_of_threads() -> None:
         (rng.standard_normal(a.shape) * 10.0 ** rng.integers(-3, 4, a.shape)).astype(a.dtype) for a in inputs_of(func)
     ]
     emulate(kernel_of(func, replace(SPLIT, splits=4)).func, given)
+
+
+COMPILED: dict[str, tuple[Product, ProductConfig, set[str]]] = {
+    "whole": (
+        Product(m=4096, n=4096, k=4096),
+        ProductConfig(),
+        {"HGMMA.64x256x16.F32.BF16", "UTMALDG.2D", "UTMASTG.2D"},
+    ),
+    "clusters": (Product(m=512, n=512, k=512), ProductConfig(cluster=2), {"UTMALDG.2D.MULTICAST", "UCGABAR_WAIT"}),
+    "split": (Product(m=128, n=512, k=4096), ProductConfig(columns=128, splits=4), {"UBLKCP.S.S", "UTMALDG.2D"}),
+    "transposed": (
+        Product(m=512, n=512, k=512, a_across=True, b_across=True),
+        ProductConfig(rows=256, columns=128, staged=1),
+        {"HGMMA.64x128x16.F32.BF16"},
+    ),
+    "float8": (
+        Product(m=512, n=512, k=512, dtypes=("float8_e4m3fn", "float8_e5m2")),
+        ProductConfig(),
+        {"QGMMA.64x256x32.F32.E4M3.E5M2"},
+    ),
+    "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"STS.128"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_path: Path) -> None:
+    product, config, expected = COMPILED[name]
+    found = instructions_of(text_of(kernel_of(product.build(), config, narrow_sums=True)), tmp_path)
+    assert expected <= set(found)

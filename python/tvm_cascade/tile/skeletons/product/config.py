@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_cascade.analysis.extent import ceil_div, product
+from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import STORED_BYTES, Unfit
@@ -16,6 +16,12 @@ DEPTH_BYTES = 128
 
 SUM_BYTES = 4
 """Of an accumulated sum."""
+
+_SUMS = GROUP_ROWS * 256
+"""That a consumer holds in registers at most: 128 of a thread."""
+
+_WIDEST = 256
+"""Columns of one instruction at most."""
 
 BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
 """Columns of a result in one box of a bulk copy."""
@@ -88,29 +94,46 @@ class ProductConfig:
         partial = self.rows * self.columns * SUM_BYTES if self.splits > 1 else 0
         return self.stages * (self.rows + self.columns) * DEPTH_BYTES + staging + partial + 1024
 
-    def fits(self, shape: MatrixProduct, gpu: Gpu) -> bool:
-        """Whether registers and shared memory suffice, and tiles are whole boxes."""
-        if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > 2 * GROUP_ROWS * 128:
-            return False
-        if self.columns % 8 or self.blocks_together > gpu.largest_cluster or self.splits > 1 < self.cluster:
-            return False
-        if self.share % 8 or not (self.splits == 1 or self._splits(shape)):
-            return False
-        if self.cluster > 1 and not (shape.left.bulk and shape.right.bulk):
-            return False
-        shares = self.columns // self.cluster
-        if shares % (BOX_COLUMNS if shape.right.across else 8) or (shape.left.across and self.rows % BOX_COLUMNS):
-            return False
-        return self.shared_bytes(shape) <= gpu.block_shared_bytes
+    def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
+        """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
+        if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > _SUMS or self.columns > _WIDEST:
+            return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {_SUMS} sums at most"
+        if self.columns % 8 or self.share % 8:
+            return f"{self.share} columns of a block are no multiple of 8"
+        if self.blocks_together > gpu.largest_cluster:
+            return f"{self.blocks_together} blocks in a cluster; {gpu.name} has {gpu.largest_cluster} at most"
+        return self._lacks_of_operands(shape) or self._lacks_of_splits(shape) or self._lacks_memory(shape, gpu)
 
-    def _splits(self, shape: MatrixProduct) -> bool:
-        """Whether each part of k has a step at least, and partial sums find room where right operands were."""
+    def _lacks_of_operands(self, shape: MatrixProduct) -> str:
+        copied = self.columns // self.cluster
+        if self.cluster > 1 and not shape.right.bulk:
+            return f"{shape.right.operand.buffer.name} is copied by threads, which cannot send it round a cluster"
+        if shape.right.across and copied % BOX_COLUMNS:
+            return f"{copied} columns that a block copies are no multiple of {BOX_COLUMNS}"
+        return ""
+
+    def _lacks_of_splits(self, shape: MatrixProduct) -> str:
+        """Each part of k needs a step at least, and partial sums find room where right operands were."""
+        if self.splits == 1:
+            return ""
+        if self.cluster > 1:
+            return "a cluster shares either an operand or partial sums"
         if self.rows * SUM_BYTES > self.stages * DEPTH_BYTES:
-            return False
-        extents = [shape.inner.extent, *(shape.extent(var) for var in shape.outer)]
-        depth = DEPTH_BYTES // shape.left.operand.size
-        steps = product([ceil_div(extents[0], depth), *extents[1:]])
-        return isinstance(steps, int) and steps >= self.splits
+            return f"{self.stages} stages leave no room for the partial sums of {self.rows} rows"
+        steps = steps_of(shape)
+        return (
+            "" if isinstance(steps, int) and steps >= self.splits else f"{steps} steps along k in {self.splits} parts"
+        )
+
+    def _lacks_memory(self, shape: MatrixProduct, gpu: Gpu) -> str:
+        needed, there = self.shared_bytes(shape), gpu.block_shared_bytes
+        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+
+
+def steps_of(shape: MatrixProduct) -> Extent:
+    """Steps along k for one tile of the result."""
+    depth = DEPTH_BYTES // shape.left.operand.size
+    return product([ceil_div(shape.inner.extent, depth), *(shape.extent(var) for var in shape.outer)])
 
 
 def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
@@ -121,14 +144,7 @@ def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
     Unfit
         Where none fits.
     """
-    fitting = [c for c in (ProductConfig(blocks=gpu.processors), ProductConfig(columns=128)) if c.fits(shape, gpu)]
+    fitting = [c for c in (ProductConfig(blocks=gpu.processors), ProductConfig(columns=128)) if not c.lacks(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")
     return fitting[0]
-
-
-def tiles_of(shape: MatrixProduct, config: ProductConfig) -> object:
-    """Tiles of the result, a number or an expression."""
-    rows = ceil_div(shape.left.line.extent, config.rows)
-    columns = ceil_div(shape.right.line.extent, config.columns)
-    return product([rows, columns, *(shape.extent(v) for v in shape.batch)])

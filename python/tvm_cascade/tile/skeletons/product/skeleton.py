@@ -41,8 +41,8 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
 
     def check(self, program: MatrixProduct, config: ProductConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if not config.fits(program, setting.gpu):
-            raise Unfit(f"{config} needs more registers or shared memory than there are")
+        if lacking := config.lacks(program, setting.gpu):
+            raise Unfit(lacking)
         for side in () if setting.options.narrow_sums else program.sides:
             check_sums(side.operand)
 
