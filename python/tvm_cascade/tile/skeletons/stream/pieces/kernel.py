@@ -20,7 +20,7 @@ from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.tile.emit import bind, branches, in_register, kernel_extent, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
-from tvm_cascade.tile.hopper.paged import PagedProducer
+from tvm_cascade.tile.hopper.paged import Lanes, PagedProducer
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.pieces import Cut, Piece
 from tvm_cascade.tile.program import TileProgram
@@ -118,17 +118,21 @@ class PiecesKernel(StreamKernel):
     def _consume(self) -> None:
         PiecesConsumer(self.tiling, self.threads, self.right_feed, self.value_feed, self.meeting).run(self._each_piece)
 
-    def _produce_paged(self, paged: PagedProducer) -> None:
+    def _produce_paged(self) -> None:
         """All lanes of a warp issue copies, of the pages whose numbers each has read."""
-        lane, columns = self.threads.lane, self.config.columns
-        ring = self.right_feed.filling("produced")
+        with when(self.threads.warp == 0):
+            feeds = (self.right_feed, *([self.value_feed] if self.values else []))
+            self._produce_tiles(PagedProducer([m for feed in feeds for m in feed.copies], Lanes(self.threads.lane)))
+
+    def _produce_tiles(self, paged: PagedProducer) -> None:
+        columns, ring = self.config.columns, self.right_feed.filling("produced")
         with self._each_piece() as (_, work):
             number, live = self._numbers(work), partial(self._live_pages, work)
             paged.look_up((work.tiles.end - 1) * columns, live, number)
             with T.serial(work.tiles.end - work.tiles.first) as step:
                 row = bind("first_position", (work.tiles.end - 1 - step) * columns)
                 for feed in (self.right_feed, *([self.value_feed] if self.values else [])):
-                    feed.copy_paged(ring, row, self._fixed(feed, work), paged, lane)
+                    feed.copy_paged(ring, row, self._fixed(feed, work), paged)
                 ring.advance()
                 paged.look_up(tirx.max(row - columns, 0), live, number)
 
