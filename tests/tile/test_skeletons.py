@@ -40,8 +40,9 @@ def one_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lowering(variant: str, **extents: int) -> str:
-    """What a GPU runs an attention as."""
-    return tvm_cascade.explain(attention_case(variant, **extents).build(), target=TARGET).functions[0].lowering
+    """What a GPU runs an attention as, and why as no one kernel."""
+    told = tvm_cascade.explain(attention_case(variant, **extents).build(), target=TARGET).functions[0]
+    return told.lowering + told.whole
 
 
 @pytest.mark.usefixtures("one_more")
@@ -57,7 +58,7 @@ def test_a_skeleton_is_a_module_and_a_row() -> None:
 
 def test_every_skeleton_tells_its_reason_for_every_group() -> None:
     """A maximum beside a product that neither is a map of the other: no kernel does both."""
-    told = tvm_cascade.explain(workloads.get("Q1").build(), target=TARGET).functions[0].lowering
+    told = tvm_cascade.explain(workloads.get("Q1").build(), target=TARGET).functions[0].whole
     assert "no `stream` (folds of a matrix product)" in told and "or `columns` (folds along columns of memory)" in told
     assert "of product: out reads absmax" in told and "of absmax: out reads product" in told
 

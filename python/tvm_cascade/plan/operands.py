@@ -22,7 +22,7 @@ from tvm_cascade.analysis.statements import replaced, statements_of, with_block
 from tvm_cascade.analysis.tir import dtype_of, substitute, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
-from tvm_cascade.tile.factors import Factors, find_factors
+from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
 
 _WIDE = "float16"
@@ -48,23 +48,26 @@ class _Side:
 
 
 def with_plain_operands(
-    program: Program, stages: Sequence[Stage], options: FuseOptions, gathered: bool = False
+    program: Program, stages: Sequence[tuple[Stage, bool]], options: FuseOptions, gathered: bool = False
 ) -> tirx.PrimFunc:
     """The function with plain operands of half precision in those of some products that can have them.
 
     Parameters
     ----------
-    stages : the products.
+    stages : the products, and whether each stays in a cascade: then its tensors are widened, and nothing is computed
+        before it.
     options : see `FuseOptions`; `tensor_cores` off leaves all as it is.
     gathered : operands are stored anew as well where their tensors are not indexed by plain variables, such as the
         windows of a convolution.
     """
     statements = statements_of(program.root)
     nests, buffers = list(statements), list(program.root.alloc_buffers)
-    for stage in stages if options.tensor_cores else ():
+    for stage, stays in stages if options.tensor_cores else ():
         factors = find_factors(stage)
-        found = None if factors is None else _plain(program, stage, factors, options, gathered)
-        if found is not None:
+        sides = [] if factors is None else [_side(side) for side in (factors.left, factors.right)]
+        if factors is None or (stays and any(side.load is None or not _is_given(program, side.load) for side in sides)):
+            continue
+        if (found := _plain(program, stage, sides, factors.rest, options, gathered)) is not None:
             maps, product, made = found
             at = next(k for k, nest in enumerate(nests) if nest.same_as(stage.nest))
             nests[at : at + 1] = [*maps, product]
@@ -75,10 +78,14 @@ def with_plain_operands(
 
 
 def _plain(
-    program: Program, stage: Stage, factors: Factors, options: FuseOptions, gathered: bool
+    program: Program,
+    stage: Stage,
+    sides: Sequence[_Side],
+    rest: Sequence[ir.Expr],
+    options: FuseOptions,
+    gathered: bool,
 ) -> tuple[list[tirx.Stmt], tirx.Stmt, list[tirx.Var]] | None:
     """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be."""
-    sides = [_side(side) for side in (factors.left, factors.right)]
     wanted = _dtype(program, sides, options)
     kept = [side.dtype == wanted and not (gathered and side.is_gathered) for side in sides]
     if not wanted or all(kept):
@@ -99,7 +106,7 @@ def _plain(
     value = stage.value
     dtype = dtype_of(value)
     product = operands[0].astype(dtype) * operands[1].astype(dtype)
-    for factor in factors.rest:
+    for factor in rest:
         product = product * factor
     own = tirx.BufferLoad(stage.buffer, list(stage.indices))
     body = tirx.BufferStore(stage.buffer, own + product, list(stage.indices))

@@ -93,7 +93,7 @@ class _Search:
         for part in found.parts:
             steps += self.best(self.step(self.fuse(part)), found.rules)[0]
         apart = sum(step.seconds for step in steps)
-        if not any(isinstance(step.chosen, Kernel) for step in steps) or (fused and whole.seconds <= apart):
+        if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= apart:
             return [whole], ""
         if not fused:
             return steps, ""
@@ -133,9 +133,9 @@ class _Search:
     def _with_operands(self, outcome: Outcome, program: Program, rule: Rule, gathered: bool) -> Outcome:
         """The function with plain operands in the products that a rule takes apart."""
         inside = frozenset().union(*cascades_of(Nests(program), outcome)) if rule in KEEP_CASCADES else frozenset()
-        found = [stage for stage in program.stages if find_factors(stage) is not None]
-        stages = [stage for stage in found if program.position(stage) not in inside]
-        func = with_plain_operands(program, stages, self.setting.options, gathered)
+        products = [stage for stage in program.stages if find_factors(stage) is not None]
+        found = [(stage, program.position(stage) in inside) for stage in products]
+        func = with_plain_operands(program, found, self.setting.options, gathered)
         return outcome if func is program.func else self.fuse(func)
 
     def joined(self, steps: Sequence[Step]) -> list[Step]:
