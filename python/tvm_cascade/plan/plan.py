@@ -40,10 +40,13 @@ class Step:
 
     @property
     def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough: what an S-TIR schedule computes, rounded to half."""
+        """Whether approximate hardware functions are exact enough: for S-TIR schedules, where all is of half width.
+
+        Casts to and from float8 are arithmetic of small float32 numbers, which approximation takes for zero.
+        """
         if isinstance(self.chosen, Kernel):
             return self.chosen.fast_math
-        return all(_is_narrow(buffer) for buffer in self.written)
+        return all(_is_half(buffer) for buffer in self.buffers)
 
     @property
     def written(self) -> tuple[tirx.Var, ...]:
@@ -58,9 +61,9 @@ class Step:
         return tuple(buffer.name for buffer in self.written)
 
 
-def _is_narrow(buffer: tirx.Var) -> bool:
+def _is_half(buffer: tirx.Var) -> bool:
     dtype = dtype_of(buffer)
-    return not dtype.startswith("float") or dtype.startswith(("float16", "float8"))
+    return dtype in ("float16", "bfloat16") or not dtype.startswith("float")
 
 
 @dataclass(frozen=True)

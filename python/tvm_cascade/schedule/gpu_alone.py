@@ -9,12 +9,15 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
 from tvm_cascade.schedule.nest_schedule import Block, Loop
-from tvm_cascade.schedule.nests import BlockPlan
+from tvm_cascade.schedule.nests import Access, BlockPlan
 
 _SIDE = 64
 """Rows and columns of a product that a block of threads computes."""
 
 _SMALLEST_SIDE = 8
+_LANES = 4
+"""Neighbouring elements of a map that a thread computes as a vector."""
+
 _LONG_FOLD = 1024
 _MANY_RESULTS = 4096
 
@@ -45,10 +48,25 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         sch.bind(blocks, "blockIdx.x")
         threads.bind(sch, inside, lane)
         return
+    if not reduced and _is_contiguous(plan):
+        *outer, last = spatial
+        across, lanes = sch.split(last, [None, _LANES])
+        spatial = [*outer, across]
+        sch.vectorize(lanes)
     whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
     blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
+
+
+def _is_contiguous(plan: BlockPlan) -> bool:
+    """Whether a map's neighbours in a vector are neighbours in all that it reads and writes, or one and the same."""
+    last, written = plan.last_axis(), [Access(store.buffer, tuple(store.indices)) for store in plan.stores]
+    if last is None or last != plan.own[-1] or plan.binds or not plan.is_static or _extent(plan, last) % _LANES:
+        return False
+    return all(plan.step(access, last) == 1 for access in written) and all(
+        plan.step(access, last) in (0, 1) for access in plan.loads
+    )
 
 
 def _prefers_elements(plan: BlockPlan) -> bool:
