@@ -97,7 +97,7 @@ def _compile(suite: str, label: str, name: str, small: bool, path: str) -> Ready
     (entry,) = entries(suite, [label])
     workload = twin(entry.workload) if small else entry.workload
     if name == INDUCTOR:
-        torch = device.torch_on_gpu(suite)
+        torch = device.torch_on_gpu(f"--suite {suite}")
         prepared = peers.of_suite(suite)[name](problem_class(workload).drawn(torch, workload, device.DEVICE, seed=0))
         if not isinstance(prepared, Absent):
             prepared.run()

@@ -16,8 +16,12 @@ DEVICE = "cuda"
 _PACKAGES = ("triton", "flashinfer-python")
 
 
-def torch_on_gpu(suite: str) -> Any:
+def torch_on_gpu(where: str) -> Any:
     """The torch module, with a GPU.
+
+    Parameters
+    ----------
+    where : what needs it, as the user wrote it.
 
     Raises
     ------
@@ -26,7 +30,6 @@ def torch_on_gpu(suite: str) -> Any:
     InputError
         When torch sees no GPU.
     """
-    where = f"--suite {suite}"
     try:
         import torch
     except ImportError as error:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     rows = peers.chosen(args.peers, peers.of_suite(args.suite))
     entries = suites.entries(args.suite, args.only)
     check_files(json=args.json, markdown=args.markdown)
-    torch = device.torch_on_gpu(args.suite)
+    torch = device.torch_on_gpu(f"--suite {args.suite}")
     clock, shown = DeviceClock(torch), console()
     memory = measured(torch, clock, device.DEVICE) if args.suite in suites.MOVING else None
     torch.cuda.empty_cache()

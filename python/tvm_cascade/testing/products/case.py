@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Extents = Mapping[str, int]
@@ -20,7 +20,7 @@ class Statement:
     axes : of the value; of an input in the order in which it is stored.
     over : the axis that a reduction or a product sums along; empty for the others.
     half : whether it is stored in the case's half precision, and else in float32.
-    scale : of an input's values.
+    depth : the axis along which products sum an input, so that they are of unit size; empty where that is left open.
     """
 
     op: str
@@ -28,7 +28,11 @@ class Statement:
     axes: tuple[str, ...]
     over: str = ""
     half: bool = False
-    scale: float = 1.0
+    depth: str = ""
+
+    def scale(self, extents: Extents) -> float:
+        """Of an input's values."""
+        return float(extents[self.depth]) ** -0.5 if self.depth else 1.0
 
     def __str__(self) -> str:
         given = ", ".join(f"v{k}" for k in self.args)
@@ -69,10 +73,10 @@ class ProductCase:
         sides = [self.statements[k] for k in self.statements[position].args]
         return any(side.half for side in sides) and all(side.half or side.op != "input" for side in sides)
 
-    def flops(self, extents: Extents) -> int:
-        """Of the matrix products."""
+    def flops(self, extents: Extents, products: Sequence[int] | None = None) -> int:
+        """Of the matrix products, or of some of them."""
         total = 0
-        for position in self.products:
+        for position in self.products if products is None else products:
             count = 2
             for axis in (*self.statements[position].axes, self.statements[position].over):
                 count *= extents[axis]

@@ -108,8 +108,7 @@ class _Draw:
         stored = list(axes)
         if len(stored) > 1 and self.maybe(0.3):
             stored[-2:] = stored[:-3:-1]
-        scale = self.small[depth] ** -0.5 if depth else 1.0
-        self.statements.append(Statement("input", (), tuple(stored), half=half, scale=scale))
+        self.statements.append(Statement("input", (), tuple(stored), half=half, depth=depth))
         return len(self.statements) - 1
 
     def axes(self, position: int) -> tuple[str, ...]:

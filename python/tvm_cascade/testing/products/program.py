@@ -29,7 +29,7 @@ def data(case: ProductCase, extents: Extents, seed: int) -> list[Array]:
     for statement in case.statements:
         if statement.op == "input":
             shape = tuple(extents[axis] for axis in statement.axes)
-            values = statement.scale * INPUTS[kind](rng, shape, dtype="float32")
+            values = np.float32(statement.scale(extents)) * INPUTS[kind](rng, shape, dtype="float32")
             dtype = case.dtype if statement.half else "float32"
             arrays.append(np.ascontiguousarray(values.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))))
             kind = "normal"
