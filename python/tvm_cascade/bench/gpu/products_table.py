@@ -26,8 +26,8 @@ def show(console: Console, found: Sequence[Found]) -> None:
         if one.finding:
             tell(f"seed {one.built.seed} ({one.shape_of}): {one.finding}")
     for one in found:
-        for reason in one.built.left_out:
-            tell(f"seed {one.built.seed} ({one.shape_of}) not on tensor cores: {reason}")
+        if one.built.left_out:
+            tell(f"seed {one.built.seed} ({one.shape_of}) not on tensor cores: {one.built.left_out}")
     timed = sorted((one for one in found if one.ratio is not None), key=lambda one: -(one.ratio or 0.0))
     if timed:
         console.print(_slowest(timed[:_SHOWN]))

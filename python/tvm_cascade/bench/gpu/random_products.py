@@ -46,14 +46,14 @@ class Built:
     Attributes
     ----------
     paths : of libraries, by size; empty where it does not compile.
-    left_out : why products of half precision are not on tensor cores at the large size, without reasons that are
-        allowed.
+    left_out : why products of half precision are not on tensor cores at the large size; empty where all are, or the
+        reason is allowed.
     lowering : what it was lowered to, or what it failed with.
     """
 
     seed: int
     paths: Mapping[str, str]
-    left_out: tuple[str, ...]
+    left_out: str
     lowering: str
 
 
@@ -94,10 +94,10 @@ def build(seed: int, folder: Path, target: Any = "cuda") -> Built:
             paths[size] = str(folder / f"{seed}_{size}.so")
             compiled.runtime_module.export_library(paths[size])
         (report,) = compiled.report.functions
-        reasons = [one.reason for one in left_out(case, case.large, report) if not one.allowed]
-        return Built(seed, paths, tuple(reasons), report.lowering)
+        left = left_out(case, case.large, report)
+        return Built(seed, paths, "" if left is None or left.allowed else left.reason, report.lowering)
     except Exception as error:  # whatever is raised is what is looked for
-        return Built(seed, {}, (), told(error))
+        return Built(seed, {}, "", told(error))
 
 
 def built_ahead(seeds: Sequence[int], jobs: int, folder: Path) -> list[Built]:

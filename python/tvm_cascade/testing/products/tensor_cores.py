@@ -37,29 +37,24 @@ class LeftOut:
         return any(re.search(pattern, self.reason) for pattern in ALLOWED)
 
 
-def left_out(case: ProductCase, extents: Extents, report: FunctionReport) -> list[LeftOut]:
-    """The kernels of a report that compute products of half precision without tensor cores.
+def left_out(case: ProductCase, extents: Extents, report: FunctionReport) -> LeftOut | None:
+    """The products of half precision that a report has in no kernel of tensor cores; None where it has all.
 
-    A kernel counts with all its products. As many operations as the case has in products of float32 operands are not
-    counted: those belong to CUDA cores.
+    Products of float32 operands are not asked for: those belong to CUDA cores.
     """
-    others: float = sum(case.flops(extents, [k]) for k in case.products if not case.is_half(k))
-    found = []
-    for step in _steps(case, extents, report):
-        own = step.flops - others
-        others = max(0.0, others - step.flops)
-        if own > 0:
-            found.append(LeftOut(own, step.reason))
-    return found
+    wanted = case.flops(extents, [k for k in case.products if case.is_half(k)])
+    missing = wanted - _on_tensor_cores(case, extents, report)
+    if missing <= _ROUNDING * wanted:
+        return None
+    steps = [step.kernel for step in report.plan if not step.kernel.startswith(_ON_TENSOR_CORES)]
+    return LeftOut(missing, "; ".join(steps) if report.plan else report.lowering)
 
 
-def _steps(case: ProductCase, extents: Extents, report: FunctionReport) -> list[LeftOut]:
-    if plan := getattr(report, "plan", ()):
-        return [
-            LeftOut(step.flops, step.kernel)
-            for step in plan
-            if step.flops and not step.kernel.startswith(_ON_TENSOR_CORES)
-        ]
-    if report.lowering.startswith(_ON_TENSOR_CORES):
-        return []
-    return [LeftOut(case.flops(extents), report.lowering)]
+_ROUNDING = 1e-6
+"""Of operations, which reports have as floats."""
+
+
+def _on_tensor_cores(case: ProductCase, extents: Extents, report: FunctionReport) -> float:
+    if report.plan:
+        return sum(step.flops for step in report.plan if step.kernel.startswith(_ON_TENSOR_CORES))
+    return float(case.flops(extents)) if report.lowering.startswith(_ON_TENSOR_CORES) else 0.0
