@@ -275,11 +275,13 @@ def test_sums_of_float8_products_are_exact_unless_the_user_allows_less(name: str
     reason = f"the tensor cores keep about twelve bits of sums of {dtype} products, which the option narrow_sums allows"
     options = {"target": TARGET, "rescalable_casts": CASTS}
     exact = tvm_cascade.compile(case.build(), **options)
-    told = exact.report.functions[0].lowering
-    assert told.startswith("an S-TIR schedule, without tensor cores: no `stream` (folds of a matrix product): ")
-    assert f": {operand}[h, " in told and reason in told
-    assert "wgmma" not in exact.mod.script()
-    assert "wgmma" in tvm_cascade.compile(case.build(), **options, narrow_sums=True).mod.script()
+    told = exact.report.functions[0]
+    assert told.whole.startswith("no `stream` (folds of a matrix product): ")
+    assert f": {operand}[h, " in told.whole and reason in told.whole
+    assert any(f"{operand}_float16" in step.writes for step in told.plan), "tensor cores take it as float16"
+    assert all(step.skeleton for step in told.plan if step.flops)
+    asked = tvm_cascade.compile(case.build(), **options, narrow_sums=True).report.functions[0]
+    assert asked.lowering.startswith("the tensor-core kernel `stream`") and not asked.plan
 
 
 @pytest.mark.parametrize(("dtype", "gain"), [(E4M3, 448.0), (E5M2, 57344.0)])
@@ -290,4 +292,4 @@ def test_weights_up_to_the_largest_float8_are_taken(dtype: str, gain: float) -> 
 
 def test_weights_are_rounded_to_float8_where_the_user_lists_it_alone() -> None:
     told = str(tvm_cascade.explain(NARROW.build(), target=TARGET, narrow_sums=True))
-    assert "[rounding]" in told and "rescalable_casts" in told and "tensor-core kernel" not in told
+    assert "[rounding]" in told and "rescalable_casts" in told and "tensor-core kernel `stream`" not in told

@@ -25,11 +25,8 @@ SCHEDULED = "tirx.is_scheduled"
 
 
 def gpu_options(options: FuseOptions) -> FuseOptions:
-    """The options of the pass for a GPU: its cost model is of CPUs, and declines nothing here.
-
-    Segments and lanes are the schedule's own there: threads split what a CPU's vectors do.
-    """
-    return dataclasses.replace(options, force=True, segments=1, lanes=1)
+    """The options of the pass for a GPU: segments and lanes are the schedule's, threads split what a vector does."""
+    return dataclasses.replace(options, segments=1, lanes=1)
 
 
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
+from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import widens
 from tvm_cascade.analysis.extent import as_index
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
-from tvm_cascade.analysis.tir import dtype_of, substitute, variables_of
+from tvm_cascade.analysis.tir import dtype_of, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors
@@ -31,15 +32,24 @@ _WIDE = "float16"
 
 @dataclass(frozen=True)
 class _Side:
-    """One operand: its factors, and the load that it is where it is a plain one."""
+    """One operand: its factors, and their dtype before they are widened."""
 
     factors: tuple[ir.Expr, ...]
-    load: ir.TensorLoad | None
+
+    @property
+    def load(self) -> ir.TensorLoad | None:
+        """The load that it is where it is a plain one."""
+        return plain_value(self.factors[0]) if len(self.factors) == 1 else None
 
     @property
     def dtype(self) -> str:
-        """Of the tensor that it is; empty where it is computed."""
-        return "" if self.load is None else dtype_of(self.load.source)
+        """The narrowest dtype that has all its values."""
+        if len(self.factors) > 1:
+            return dtype_of(self.factors[0])
+        value = self.factors[0]
+        while isinstance(value, prim.Cast) and widens(value):
+            value = value.value
+        return dtype_of(value)
 
     @property
     def is_gathered(self) -> bool:
@@ -64,7 +74,7 @@ def with_plain_operands(
     nests, buffers = list(statements), list(program.root.alloc_buffers)
     for stage, stays in stages if options.tensor_cores else ():
         factors = find_factors(stage)
-        sides = [] if factors is None else [_side(side) for side in (factors.left, factors.right)]
+        sides = [] if factors is None else [_Side(side) for side in (factors.left, factors.right)]
         if factors is None or (stays and any(side.load is None or not _is_given(program, side.load) for side in sides)):
             continue
         if (found := _plain(program, stage, sides, factors.rest, options, gathered)) is not None:
@@ -86,25 +96,26 @@ def _plain(
     gathered: bool,
 ) -> tuple[list[tirx.Stmt], tirx.Stmt, list[tirx.Var]] | None:
     """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be."""
-    wanted = _dtype(program, sides, options)
-    kept = [side.dtype == wanted and not (gathered and side.is_gathered) for side in sides]
+    wanted = _dtypes(program, sides, options)
+    kept = (
+        [_is_plain(stage, side, dtype, gathered) for side, dtype in zip(sides, wanted, strict=True)] if wanted else []
+    )
     if not wanted or all(kept):
         return None
     maps: list[tirx.Stmt] = []
     made: list[tirx.Var] = []
     operands: list[ir.Expr] = []
-    for side, suffix, stays in zip(sides, ("left", "right"), kept, strict=True):
+    for side, dtype, suffix, stays in zip(sides, wanted, ("left", "right"), kept, strict=True):
         if stays and side.load is not None:
             operands.append(side.load)
             continue
         source = "" if side.load is None else side.load.source.name
-        name = f"{source}_{wanted}" if source and side.dtype != wanted else f"{stage.buffer.name}_{suffix}"
-        nest, buffer, load = _stored(stage, side, wanted, name)
+        name = f"{source}_{dtype}" if source and side.dtype != dtype else f"{stage.buffer.name}_{suffix}"
+        nest, buffer, load = _stored(stage, side, dtype, name)
         maps.append(nest)
         made.append(buffer)
         operands.append(load)
-    value = stage.value
-    dtype = dtype_of(value)
+    dtype = dtype_of(stage.value)
     product = operands[0].astype(dtype) * operands[1].astype(dtype)
     for factor in rest:
         product = product * factor
@@ -114,18 +125,23 @@ def _plain(
     return maps, changed, made
 
 
-def _side(factors: tuple[ir.Expr, ...]) -> _Side:
-    return _Side(factors, plain_value(factors[0]) if len(factors) == 1 else None)
+def _is_plain(stage: Stage, side: _Side, dtype: str, gathered: bool) -> bool:
+    """Whether the tensor cores take an operand as it is: float8 ones where what is summed over is contiguous."""
+    if side.load is None or side.dtype != dtype or (gathered and side.is_gathered):
+        return False
+    return MATRIX_DTYPES[dtype].implied or uses(side.load.indices[-1], stage.reduce)
 
 
-def _dtype(program: Program, sides: Sequence[_Side], options: FuseOptions) -> str:
-    """The dtype that both operands should have; empty where the tensor cores do not take them, or do as they are."""
-    narrow = [side for side in sides if side.dtype in MATRIX_DTYPES]
-    implied = [side.dtype for side in narrow if MATRIX_DTYPES[side.dtype].implied]
+def _dtypes(program: Program, sides: Sequence[_Side], options: FuseOptions) -> tuple[str, ...]:
+    """The dtypes that operands should have; none where the tensor cores do not take them, or do as they are."""
+    narrow = [side.dtype for side in sides if side.dtype in MATRIX_DTYPES]
+    implied = [dtype for dtype in narrow if MATRIX_DTYPES[dtype].implied]
     if implied:
-        others = [side for side in sides if side.dtype != implied[0]]
-        return implied[0] if all(_may_be(program, side, implied[0]) for side in others) else ""
-    return _WIDE if len(narrow) == len(sides) and not options.narrow_sums else ""
+        may_be = all(_may_be(program, side, implied[0]) for side in sides if side.dtype != implied[0])
+        return (implied[0],) * len(sides) if may_be else ()
+    if len(narrow) < len(sides):
+        return ()
+    return tuple(narrow) if options.narrow_sums else (_WIDE,) * len(sides)
 
 
 def _may_be(program: Program, side: _Side, dtype: str) -> bool:
@@ -143,7 +159,7 @@ def _stored(stage: Stage, side: _Side, dtype: str, name: str) -> tuple[tirx.Stmt
     """(a map that stores an operand, its buffer, the load of it at the product's own variables)."""
     used = {v for factor in side.factors for v in variables_of(factor)}
     variables = [v for v in (*stage.spatial, *stage.reduce) if any(v.same_as(u) for u in used)]
-    if side.load is not None and all(isinstance(index, ir.Var) for index in side.load.indices):
+    if side.load is not None and MATRIX_DTYPES[dtype].implied and not side.is_gathered:
         variables = list(side.load.indices)
     extents = [lookup(stage.extents, v) for v in variables]
     shape = [as_index(extent, dtype_of(v)) for extent, v in zip(extents, variables, strict=True)]

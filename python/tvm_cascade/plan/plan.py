@@ -67,6 +67,29 @@ def _is_half(buffer: tirx.Var) -> bool:
 
 
 @dataclass(frozen=True)
+class Declined:
+    """A cascade that has a fold, and whose reductions a plan computes apart.
+
+    Attributes
+    ----------
+    names : of the results.
+    kernel : what would compute them together, with what they are computed from.
+    fused, apart : seconds that this and the steps in its place are estimated to take.
+    steps : how many these are.
+    """
+
+    names: tuple[str, ...]
+    kernel: str
+    fused: float
+    apart: float
+    steps: int
+
+    def __str__(self) -> str:
+        times = f"estimated {self.fused * 1e6:.1f} us fused, {self.apart * 1e6:.1f} us as {self.steps} steps"
+        return f"{', '.join(self.names)}: {times}, against {self.kernel}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """Steps that together compute a function.
 
@@ -74,12 +97,14 @@ class Plan:
     ----------
     params : of the function.
     steps : in order.
-    whole : why it is no one kernel: the reasons of every skeleton, or the two estimates.
+    whole : why it is no one kernel: the reasons of every skeleton; empty where there is one.
+    declined : the cascades that are not computed by one step.
     """
 
     params: tuple[tirx.Var, ...]
     steps: tuple[Step, ...]
     whole: str = ""
+    declined: tuple[Declined, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of, cut
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
-from tvm_cascade.plan.plan import Plan, Step, temporaries
+from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
 from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import select_kernel
@@ -54,51 +55,54 @@ class _Search:
         self.outcome, self.name, self.setting = outcome, name, setting
         program = outcome.program
         self.params = outcome.func.params if program is None else program.params
+        self.declined: dict[tuple[str, ...], Declined] = {}
 
     def run(self) -> Plan:
         """The plan, with neighbours that no skeleton takes as one function."""
         whole = self.step(self.outcome)
-        steps, declined = self.best(whole, RULES)
+        steps = self.joined(self.best(whole, RULES))
         if not any(isinstance(step.chosen, Kernel) for step in steps):
-            steps = [whole]
-        steps = self.joined(steps)
-        why = declined or (whole.chosen if isinstance(whole.chosen, str) else "")
-        return Plan(tuple(self.params), tuple(steps), why if len(steps) > 1 else "")
+            return Plan(tuple(self.params), (whole,))
+        why = whole.chosen if isinstance(whole.chosen, str) and len(steps) > 1 else ""
+        found = [self.declined[names] for names in _cascades(self.outcome) if names in self.declined]
+        return Plan(tuple(self.params), tuple(steps), why, tuple(found))
 
     def step(self, outcome: Outcome) -> Step:
         """A function as one step."""
         chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
-        work = Work() if program is None else count_work(program)
-        func = outcome.func if program is None else program.func
-        return Step(func, outcome, chosen, work, self.seconds(chosen, work))
-
-    def seconds(self, chosen: Kernel | str, work: Work) -> float:
-        """The estimated time of a step, with its launch."""
-        gpu = self.setting.gpu
+        if program is None:
+            return Step(outcome.func, outcome, chosen, Work(), 0.0)
+        work, gpu = count_work(program), self.setting.gpu
         if isinstance(chosen, Kernel):
-            return chosen.seconds + gpu.dependent_launch_seconds
+            return Step(program.func, outcome, chosen, work, chosen.seconds + gpu.dependent_launch_seconds)
+        moved = work if outcome.fused else count_work(program, temporaries=True)
         rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
-        return work.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + gpu.dependent_launch_seconds
+        kernels = len(statements_of(outcome.readable.body.block))
+        seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.launch_seconds
+        return Step(program.func, outcome, chosen, work, seconds)
 
-    def best(self, whole: Step, rules: Sequence[Rule]) -> tuple[list[Step], str]:
-        """(the steps of least estimated time, the plan that they are preferred to in words)."""
-        fused = isinstance(whole.chosen, Kernel)
-        if fused and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
-            return [whole], ""
+    def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
+        """The steps of least estimated time."""
+        kernel = isinstance(whole.chosen, Kernel)
+        if kernel and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
+            return [whole]
+        if self.setting.options.force and whole.outcome.fused:
+            rules = [] if kernel else [rule for rule in rules if rule in KEEP_CASCADES]
         found = self.cut(whole, rules)
         if found is None:
-            return [whole], ""
+            return [whole]
         steps: list[Step] = []
         for part in found.parts:
-            steps += self.best(self.step(self.fuse(part)), found.rules)[0]
+            steps += self.best(self.step(self.fuse(part)), found.rules)
         apart = sum(step.seconds for step in steps)
         if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= apart:
-            return [whole], ""
-        if not fused:
-            return steps, ""
-        both = f"estimated {whole.seconds * 1e6:.1f} us fused, {apart * 1e6:.1f} us as {len(steps)} kernels"
-        return steps, f"{whole.chosen}: {both}"
+            return [whole]
+        told = str(whole.chosen) if kernel else "an S-TIR schedule"
+        for names, written in _cascades(whole.outcome).items():
+            if not any(all(among(buffer, _computed(step)) for buffer in written) for step in steps):
+                self.declined.setdefault(names, Declined(names, told, whole.seconds, apart, len(steps)))
+        return steps
 
     def fuse(self, func: tirx.PrimFunc) -> Outcome:
         """What the pass makes of a part."""
@@ -159,6 +163,18 @@ class _Search:
         nests = [nest for root in roots for nest in statements_of(root)]
         buffers = distinct([*own, *(buffer for root in roots for buffer in root.alloc_buffers)])
         return with_nests(one, [p for p in params if not among(p, own)], nests, buffers)
+
+
+def _cascades(outcome: Outcome) -> dict[tuple[str, ...], list[tirx.Var]]:
+    """The cascades of a function that have a fold: names of their results, and what their members write."""
+    found = [d.candidate.group for d in outcome.decisions if d.reason.verdict is Verdict.FUSED]
+    return {group.names: [m.stage.buffer for m in group.members] for group in found if group is not None}
+
+
+def _computed(step: Step) -> list[tirx.Var]:
+    """The buffers that a step writes, its own temporaries too."""
+    program = step.outcome.program
+    return [] if program is None else [stage.buffer for stage in program.stages]
 
 
 def read_in_part(outcome: Outcome) -> Program | None:

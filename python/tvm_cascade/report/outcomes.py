@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
-from tvm_cascade.algebra.verdict import Reason
+from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.errors import InputError
@@ -57,9 +58,10 @@ def explain_outcomes(
         except InputError as unlike:
             reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
             continue
-        found = [_carried(name, fold) for fold in carried] or [_group(name, one) for one in outcome.decisions]
+        decisions = _as_planned(outcome.decisions, (kernels or {}).get(name))
+        found = [_carried(name, fold) for fold in carried] or [_group(name, one) for one in decisions]
         groups += found
-        if outcome.fused:
+        if any(one.verdict is Verdict.FUSED for one in found) and outcome.decisions:
             reports.append(FunctionReport(name, "fused", "by this pass", *lowered))
         elif found and not outcome.decisions:
             reports.append(FunctionReport(name, "already fused", "by an earlier pass", *lowered))
@@ -81,6 +83,15 @@ def _lowering(kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
     return str(kernel), str(kernel.program), (), ""
+
+
+def _as_planned(decisions: Sequence[Decision], lowered: Plan | Kernel | AsItIs | str | None) -> tuple[Decision, ...]:
+    """The decisions, with those for cascades that the plan computes apart as declined."""
+    declined = {one.names: Reason("cost", str(one)) for one in lowered.declined} if isinstance(lowered, Plan) else {}
+    return tuple(
+        dataclasses.replace(one, reason=declined[names]) if (names := one.candidate.names) in declined else one
+        for one in decisions
+    )
 
 
 def _step(step: Step) -> StepReport:

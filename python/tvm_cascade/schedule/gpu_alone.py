@@ -49,9 +49,8 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         threads.bind(sch, inside, lane)
         return
     if not reduced and _is_contiguous(plan):
-        *outer, last = spatial
-        across, lanes = sch.split(last, [None, _LANES])
-        spatial = [*outer, across]
+        across, lanes = sch.split(spatial[-1], [None, _LANES])
+        spatial[-1] = across
         sch.vectorize(lanes)
     whole = fused(sch, spatial) if spatial else sch.add_unit_loop(reduced[0] if reduced else block)
     blocks, thread = sch.split(whole, [None, gpu.threads if spatial else 1])

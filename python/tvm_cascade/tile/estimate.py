@@ -65,8 +65,13 @@ class Work:
         return max(amount / rate if rate else 0.0 for amount, rate in rates)
 
 
-def count_work(program: Program) -> Work:
-    """The work of all stages of a function as one kernel."""
+def count_work(program: Program, temporaries: bool = False) -> Work:
+    """The work of all stages of a function as one kernel.
+
+    Parameters
+    ----------
+    temporaries : they go through memory as well, written once and read once by each stage that reads them.
+    """
     flops = operations = functions = 0.0
     for stage in program.stages:
         points = math.prod(_number(extent) for extent in stage.extents.values())
@@ -76,7 +81,7 @@ def count_work(program: Program) -> Work:
             plain, special = _operations(stage.value)
             operations += points * (plain + (stage.reducer is not None))
             functions += points * special
-    return Work(_moved(program), flops, operations, functions)
+    return Work(_moved(program) + (_passed(program) if temporaries else 0.0), flops, operations, functions)
 
 
 def _moved(program: Program) -> float:
@@ -93,6 +98,16 @@ def _moved(program: Program) -> float:
     for nest in program.opaque:
         written += sum(_size(buffer, buffer.ty.shape) for buffer in (*nest.reads, *nest.writes))
     return sum(read.values()) + written
+
+
+def _passed(program: Program) -> float:
+    """Bytes that stages write to temporaries, and read of them."""
+    total = 0.0
+    for stage in program.stages:
+        read = {load.source for load in loads_of(stage.value) if program.writer(load.source) is not None}
+        written = set() if program.is_param(stage.buffer) else {stage.buffer}
+        total += sum(_size(buffer, buffer.ty.shape) for buffer in (*read, *written))
+    return total
 
 
 def _touched(load: ir.TensorLoad, stage: Stage) -> float:
