@@ -135,6 +135,7 @@ def test_what_stays_on_cuda_cores_is_found() -> None:
     found = left_out(case, case.large, FunctionReport("main", "unchanged", "", "an S-TIR schedule: why"))
     assert found is not None and found.flops == 2 * 8**3 and "why" in found.reason and not found.allowed
     assert not left_out(case, case.large, FunctionReport("main", "unchanged", "", "the tensor-core kernel `x`"))
+    assert not left_out(case, {**case.large, "i": 1}, FunctionReport("main", "unchanged", "", "an S-TIR schedule: why"))
     wide = replace(case, statements=(*(replace(s, half=False) for s in case.statements[:2]), case.statements[2]))
     assert not left_out(wide, wide.large, FunctionReport("main", "unchanged", "", "an S-TIR schedule: why"))
 

@@ -73,6 +73,12 @@ class ProductCase:
         sides = [self.statements[k] for k in self.statements[position].args]
         return any(side.half for side in sides) and all(side.half or side.op != "input" for side in sides)
 
+    def multiplies_matrices(self, position: int, extents: Extents) -> bool:
+        """Whether both sides of a product have several rows; else it is one of a matrix and a vector, or of vectors."""
+        left, right = (self.statements[k].axes for k in self.statements[position].args)
+        own = [[a for a in left if a not in right], [a for a in right if a not in left]]
+        return all(any(extents[axis] > 1 for axis in side) for side in own)
+
     def flops(self, extents: Extents, products: Sequence[int] | None = None) -> int:
         """Of the matrix products, or of some of them."""
         total = 0

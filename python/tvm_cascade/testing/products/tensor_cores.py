@@ -40,9 +40,11 @@ class LeftOut:
 def left_out(case: ProductCase, extents: Extents, report: FunctionReport) -> LeftOut | None:
     """The products of half precision that a report has in no kernel of tensor cores; None where it has all.
 
-    Products of float32 operands are not asked for: those belong to CUDA cores.
+    Products of float32 operands are not asked for, as those belong to CUDA cores, nor products of a matrix and a
+    vector, whose time is that of the memory.
     """
-    wanted = case.flops(extents, [k for k in case.products if case.is_half(k)])
+    matrices = [k for k in case.products if case.is_half(k) and case.multiplies_matrices(k, extents)]
+    wanted = case.flops(extents, matrices)
     missing = wanted - _on_tensor_cores(case, extents, report)
     if missing <= _ROUNDING * wanted:
         return None
