@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sympy as sp
@@ -14,6 +15,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, TilePrinter, placed
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
@@ -148,15 +150,15 @@ class Epilogue:
         copies, config = self.copies[output.buffer], self.config
         fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
         barrier = T.cast(_STORED + self.index, "uint32")
-        words = registers("stored", 4, "uint32")
+        matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
         row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
-        for box in range(-(-config.share // BOX_COLUMNS)):
+        for box in range(config.share // BOX_COLUMNS):
             slot = self._free_slot(barrier)
-            for step in range(min(BOX_COLUMNS, config.share - box * BOX_COLUMNS) // 8 + 1 >> 1):
-                self._pack(output, words, box * BOX_COLUMNS + step * 16)
-                chunk = (step * 2 + self.threads.lane // 16) ^ (self.threads.lane % 8)
-                target = self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
-                ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
+
+            def place(_: int, chunk: ir.Expr, slot: int = slot) -> ir.Expr:
+                return self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
+
+            matrices.columns((box + 1) * BOX_COLUMNS, partial(self._element, output), place, box * BOX_COLUMNS)
             ptx("fence.proxy.async.shared::cta")
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
             with when(self.threads.leads):
@@ -175,16 +177,10 @@ class Epilogue:
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         return number % staged
 
-    def _pack(self, output: Output, words: Any, first: int) -> None:
-        """Sixteen columns of a thread's two rows, as pairs of 16 bits."""
-        kind = MATRIX_DTYPES[dtype_of(output.buffer)].name
-        for q in range(4):
-            column, r = first + q // 2 * 8, q % 2
-            if column < self.config.share:
-                at = self.tile.first_column + column + self.lane_column
-                index = column // 2 + 2 * r
-                pair = [self._narrow(output, r, at + e, tirx.const(index + e, "int32")) for e in reversed(NEIGHBOURS)]
-                ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
+    def _element(self, output: Output, j: int, row: int, e: int) -> ir.Expr:
+        """What is stored at a row, of eight columns."""
+        column = self.tile.first_column + j * 8 + self.lane_column + e
+        return self._narrow(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
 
     def _narrow(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
+from tvm_cascade.tile.hopper.matrices import MatrixStore
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import Product, product_along
@@ -183,7 +185,6 @@ class Epilogue(RowEpilogue):
         copies = self.tiled[output.buffer]
         product = product_along(output, self.stream.products)
         assert product is not None
-        kind = MATRIX_DTYPES[copies.operand.dtype].name
         first, columns = self.staged.own_rows, self.staged.columns_of(product)
         right = self.staged.block_columns(product)
         boxes = range(columns.start // copies.per_box, -(-columns.stop // copies.per_box))
@@ -192,17 +193,10 @@ class Epilogue(RowEpilogue):
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
-        words = registers("stored", 4, "uint32")
+        matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
-        for step in range(-(-len(columns) // 16)):
-            for q in range(4):
-                j, r = step * 2 + q // 2, q % 2
-                if j * 8 < len(columns):
-                    pair = [self._narrow(output, r, right + columns.start, j, e) for e in reversed(NEIGHBOURS)]
-                    ptx(f"cvt.rn.{kind}x2.f32", words[q], *pair)
-            chunk = (step % 4) * 2 + self.threads.lane // 16
-            target = self._staged(boxes.start + step // 4, row, chunk ^ (self.threads.lane % 8))
-            ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", target, *[words[q] for q in range(4)])
+        value = partial(self._narrow, output, right + columns.start)
+        matrices.columns(len(columns), value, lambda box, chunk: self._staged(boxes.start + box, row, chunk))
         ptx("fence.proxy.async.shared::cta")
         ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
         with when(self._is_storing()):
@@ -212,7 +206,7 @@ class Epilogue(RowEpilogue):
             )  # fmt: skip
             ptx("cp.async.bulk.commit_group")
 
-    def _narrow(self, output: Output, row: int, first: ir.Expr | int, j: int, e: int) -> ir.Expr:
+    def _narrow(self, output: Output, first: ir.Expr | int, j: int, row: int, e: int) -> ir.Expr:
         """A stored value in float32: the store itself rounds it."""
         column = first + j * 8 + self.rows.place.lane_column + e
         value = self._value(output, row, column, tirx.const(j * 4 + 2 * row + e, "int32"))
