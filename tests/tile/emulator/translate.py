@@ -53,6 +53,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, %3, 0; selp\.f32 %0, %1, %2, ps0; \}",
         "%0 = %3 ? %1 : %2;",
     ),
+    (r"ld\.global\.nc\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
     (
         r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",

@@ -39,10 +39,10 @@ class MatrixStore:
         self.words = registers("stored", 4, "uint32")
 
     def columns(self, count: int, value: Value, place: Place, first: int = 0) -> None:
-        """Stores columns [first, count) of sixteen rows; `first` is a multiple of 16."""
-        for step in range(first // _AT_ONCE, -(-count // _AT_ONCE)):
+        """Stores columns [first, count) of sixteen rows, from the first box on; `first` is a multiple of 16."""
+        for step in range(-(-(count - first) // _AT_ONCE)):
             for q in range(4):
-                j, r = step * 2 + q // 2, q % 2
+                j, r = first // COLUMNS_PER_STEP + step * 2 + q // 2, q % 2
                 if j * COLUMNS_PER_STEP < count:
                     pair = [value(j, r, e) for e in reversed(NEIGHBOURS)]
                     ptx(f"cvt.rn.{self.kind}x2.f32", self.words[q], *pair)

@@ -19,6 +19,7 @@ void setmaxnreg(bool more, int count);
 
 // From global memory.
 uint32_t load_global(const void* address);
+void load_global_pair(uint32_t& first, uint32_t& second, const void* address);
 
 // To shared memory.
 void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d);

@@ -91,6 +91,13 @@ uint32_t load_global(const void* address) {
   return value;
 }
 
+void load_global_pair(uint32_t& first, uint32_t& second, const void* address) {
+  uint32_t values[2];
+  check_aligned(address, sizeof values);
+  std::memcpy(values, address, sizeof values);
+  first = values[0], second = values[1];
+}
+
 void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   const uint32_t values[4] = {a, b, c, d};
   if (address % sizeof values) fault("st.shared of 16 bytes at shared address %u", address);

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.operand import STORED_BYTES, Unfit
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
@@ -16,6 +16,12 @@ DEPTH_BYTES = 128
 
 SUM_BYTES = 4
 """Of an accumulated sum."""
+
+_GATHERED = 16
+"""Rows of 128 bytes that a warp group copies at once."""
+
+_MATRIX_COLUMNS = 16
+"""That go from registers to a box at once."""
 
 _SUMS = GROUP_ROWS * 256
 """That a consumer holds in registers at most: 128 of a thread."""
@@ -70,29 +76,33 @@ class ProductConfig:
 
     @property
     def stores_boxes(self) -> bool:
-        """Whether what a block stores is whole boxes of bulk copies."""
-        return self.share % BOX_COLUMNS == 0
+        """Whether boxes of bulk copies cover what a block stores; the last two may overlap."""
+        return self.share % _MATRIX_COLUMNS == 0 and self.share >= BOX_COLUMNS
 
-    @property
-    def producer_registers(self) -> int:
-        """Registers of a thread of the producer's warp group."""
-        return 40 if self.consumers == 2 else 56
+    def registers(self, gathers: bool) -> tuple[int, int]:
+        """Registers of a thread of the producer's warp group and of a consumer's.
 
-    @property
-    def consumer_registers(self) -> int:
-        """Registers of a consumer thread."""
-        return 232 if self.consumers == 2 else 240
+        Parameters
+        ----------
+        gathers : the threads of the producer's warp group copy an operand.
+        """
+        return (104, 200) if gathers else (40, 232) if self.consumers == 2 else (56, 240)
 
     @property
     def threads(self) -> int:
         """Threads of a block: the producer's warp group and the consumers'."""
         return WARP_GROUP * (self.consumers + 1)
 
+    @property
+    def stage_bytes(self) -> int:
+        """Of both operands in one stage."""
+        return (self.rows + self.columns) * DEPTH_BYTES
+
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
         staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
         partial = self.rows * self.columns * SUM_BYTES if self.splits > 1 else 0
-        return self.stages * (self.rows + self.columns) * DEPTH_BYTES + staging + partial + 1024
+        return self.stages * self.stage_bytes + staging + partial + 1024
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
@@ -108,6 +118,8 @@ class ProductConfig:
         copied = self.columns // self.cluster
         if self.cluster > 1 and not shape.right.bulk:
             return f"{shape.right.operand.buffer.name} is copied by threads, which cannot send it round a cluster"
+        if not shape.right.bulk and self.columns % _GATHERED:
+            return f"{self.columns} columns that threads copy are no multiple of {_GATHERED}"
         if shape.right.across and copied % BOX_COLUMNS:
             return f"{copied} columns that a block copies are no multiple of {BOX_COLUMNS}"
         return ""
@@ -134,17 +146,3 @@ def steps_of(shape: MatrixProduct) -> Extent:
     """Steps along k for one tile of the result."""
     depth = DEPTH_BYTES // shape.left.operand.size
     return product([ceil_div(shape.inner.extent, depth), *(shape.extent(var) for var in shape.outer)])
-
-
-def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
-    """The fitting configuration of the least estimated time.
-
-    Raises
-    ------
-    Unfit
-        Where none fits.
-    """
-    fitting = [c for c in (ProductConfig(blocks=gpu.processors), ProductConfig(columns=128)) if not c.lacks(shape, gpu)]
-    if not fitting:
-        raise Unfit("no tile fits into registers and shared memory")
-    return fitting[0]

@@ -152,18 +152,19 @@ class Epilogue:
         barrier = T.cast(_STORED + self.index, "uint32")
         matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
         row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
-        for box in range(config.share // BOX_COLUMNS):
+        for box in range(-(-config.share // BOX_COLUMNS)):
+            first = min(box * BOX_COLUMNS, config.share - BOX_COLUMNS)  # the last two overlap in an odd tile
             slot = self._free_slot(barrier)
 
             def place(_: int, chunk: ir.Expr, slot: int = slot) -> ir.Expr:
                 return self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
 
-            matrices.columns((box + 1) * BOX_COLUMNS, partial(self._element, output), place, box * BOX_COLUMNS)
+            matrices.columns(first + BOX_COLUMNS, partial(self._element, output), place, first)
             ptx("fence.proxy.async.shared::cta")
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
             with when(self.threads.leads):
-                column = self.tile.first_column + box * BOX_COLUMNS
                 source = self.staging.ptr_to([self.index, slot, 0, 0])
+                column = self.tile.first_column + first
                 copies.store_at(lambda _, source=source: source, self.first_row, column, fixed)
                 ptx("cp.async.bulk.commit_group")
 

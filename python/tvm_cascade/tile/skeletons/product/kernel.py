@@ -97,12 +97,13 @@ class ProductKernel:
             T.evaluate(T.cuda.cta_sync())
 
     def _roles(self) -> None:
+        few, many = self.config.registers(bool(self.feed.gathers))
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
-                ptx("setmaxnreg.dec.sync.aligned.u32", self.config.producer_registers)
+                ptx("setmaxnreg.dec.sync.aligned.u32", few)
                 self._produce()
             with consumer:
-                ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
+                ptx("setmaxnreg.inc.sync.aligned.u32", many)
                 Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
         if self.config.cluster > 1:
             cluster_sync()

@@ -41,9 +41,19 @@ class TileOperand:
         self.depth = BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
         if side.bulk and side.across:
-            self.copies = TensorMap(side.operand, own, self.depth, length // shares)
+            self.copies = TensorMap(side.operand, own, self.depth, self._copied(self.depth) // shares)
         elif side.bulk:
-            self.copies = TensorMap(side.operand, own, length // shares, self.depth)
+            self.copies = TensorMap(side.operand, own, self._copied(1) // shares, self.depth)
+
+    def _copied(self, unit: int) -> int:
+        """How much of a tile's length is copied: no more than there is, in units.
+
+        What of a tile is outside of the tensor alone need not be zero, since nothing of the result depends on it. A
+        bulk copy takes longer the more of its box is outside (measured: 1.3 times with one of 128 rows inside).
+        """
+        extent = self.side.line.extent
+        known = self.shares == 1 and isinstance(extent, int)
+        return min(self.length, -(-extent // unit) * unit) if known else self.length
 
     @property
     def bytes(self) -> int:
@@ -53,7 +63,7 @@ class TileOperand:
     @property
     def expected(self) -> int:
         """Bytes that bulk copies bring."""
-        return 0 if self.copies is None else self.bytes
+        return 0 if self.copies is None else self.copies.tile_bytes * self.shares
 
     def allocate(self, name: str, pool: Any, stages: int) -> None:
         """Shared memory, [stage, box, row, column]."""

@@ -11,7 +11,8 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, check_sums
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.config import ProductConfig, choose_config
+from tvm_cascade.tile.skeletons.product.choice import choose_config
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
 

@@ -1,0 +1,59 @@
+"""The choice of a configuration: all tiles of a table, in parts of k, with as many stages as memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+
+_ROWS = ((128, 2, 256), (256, 2, 128), (64, 1, 256))
+"""Rows of a tile, its consumers, and its columns at most."""
+
+_SPLITS = (1, 2, 4, 8)
+_MOST_STAGES = 10
+_COLUMNS = 16
+"""What columns of a tile are multiples of: those that are stored together."""
+
+
+def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
+    """The fitting configuration of the least estimated time.
+
+    Raises
+    ------
+    Unfit
+        Where none fits.
+    """
+    sizes = sizes_of(shape)
+    fitting = [c for c in _candidates(shape, gpu) if not c.lacks(shape, gpu)]
+    if not fitting:
+        raise Unfit("no tile fits into registers and shared memory")
+    return min(fitting, key=lambda config: seconds(shape, sizes, config, gpu))
+
+
+def _candidates(shape: MatrixProduct, gpu: Gpu) -> Iterator[ProductConfig]:
+    """Tiles that are no larger than the result, up to what they are multiples of."""
+    sizes = sizes_of(shape)
+    unit = BOX_COLUMNS if shape.right.across else _COLUMNS
+    widest = -(-sizes.columns // unit) * unit
+    for rows, consumers, most in _ROWS:
+        if rows > 64 and rows >= 2 * sizes.rows:
+            continue
+        for columns in range(min(most, widest), unit - 1, -unit):
+            for splits in _SPLITS:
+                tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
+                yield _deepest(tile, shape, gpu)
+
+
+def _deepest(config: ProductConfig, shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
+    """The configuration with as many stages as fit; with fewer results under way where that leaves too few."""
+    for staged in (2, 1):
+        free = gpu.block_shared_bytes - replace(config, stages=0, staged=staged).shared_bytes(shape)
+        stages = min(_MOST_STAGES, free // config.stage_bytes)
+        if stages >= 4:
+            break
+    return replace(config, stages=max(stages, 1), staged=staged)
