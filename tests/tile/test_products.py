@@ -250,6 +250,16 @@ def test_configurations_that_do_not_fit(config: ProductConfig, reason: str) -> N
         kernel_of(replace(RAGGED, b_across=True).build(), config)
 
 
+def test_the_estimate_follows_the_roofline() -> None:
+    """Long products take what the tensor cores take; products of few rows, what their columns take from memory."""
+    square = kernel_of(Product(m=4096, n=4096, k=4096).build())
+    assert 1.0 < square.seconds / (2 * 4096**3 / 8.5e14) < 1.2
+    assert square.config.rows * square.config.columns == 128 * 256
+    few = kernel_of(Product(m=16, n=4096, k=4096).build())
+    assert 1.0 < few.seconds / (2 * 4096**2 / 4.8e12) < 2.0
+    assert few.config.rows == 64 and few.config.splits > 1
+
+
 def test_a_product_is_compiled_for_tensor_cores() -> None:
     func = Product(m=256, n=256, k=256).build()
     told = tvm_cascade.explain(func, target=TARGET).functions[0].lowering

@@ -9,10 +9,12 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, check_sums
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import choose_config
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
 
@@ -46,6 +48,11 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
             raise Unfit(lacking)
         for side in () if setting.options.narrow_sums else program.sides:
             check_sums(side.operand)
+
+    def seconds(self, program: MatrixProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
+        """See `cost`; other inputs of maps than the operands count as bytes."""
+        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
+        return max(seconds(program, sizes_of(program), config, setting.gpu), moved)
 
     def emit(self, program: MatrixProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
         """See `ProductKernel`."""
