@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from tvm import ir, te, tirx
 
@@ -25,7 +26,11 @@ LAYOUTS = {
     "slots": Layout(lambda p, s, h, d: (p, s, h, d), lambda t, p, s, h, f, kv: t[p, s, h, f]),
     "heads": Layout(lambda p, s, h, d: (p, h, s, d), lambda t, p, s, h, f, kv: t[p, h, s, f]),
     "together": Layout(lambda p, s, h, d: (p, 2, s, h, d), lambda t, p, s, h, f, kv: t[p, kv, s, h, f], True),
+    "slots_last": Layout(lambda p, s, h, d: (p, h, d, s), lambda t, p, s, h, f, kv: t[p, h, f, s]),
 }
+
+Number = Callable[[te.Tensor, ir.Expr, ir.Expr], ir.Expr]
+"""(table, sequence, key) -> the number of the page that the key is in."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,19 @@ class Paged:
     size : slots of a page.
     flat : the table is one row of numbers, and `starts` says where each sequence's begin.
     causal : the last query stands at the last key of its sequence.
+    limited : sequences end at their lengths.
+    stored : the dtype of keys and values, where it is not that of queries.
+    spare : pages that no table names.
+    indices : the dtype of tables and lengths.
+    pages_known : the number of pages is a constant of the program.
+    number, slot : how a page's number, and a slot of it, are found, where that is not the usual way.
     """
 
     layout: str = "slots"
     size: int = 16
     flat: bool = False
     causal: bool = False
+    limited: bool = True
     batch: int = 2
     heads: int = 2
     kv_heads: int = 1
@@ -52,6 +64,11 @@ class Paged:
     depth: int = 64
     spare: int = 3
     dtype: str = "float16"
+    stored: str | None = None
+    indices: str = "int32"
+    pages_known: bool = True
+    number: Number | None = None
+    slot: Number | None = None
 
     @property
     def table_width(self) -> int:
@@ -66,21 +83,28 @@ class Paged:
     def func(self) -> tirx.PrimFunc:
         """q, k and v or both in one, table, starts where it is flat, lengths -> out[b, h, i, d]."""
         layout, at = LAYOUTS[self.layout], (self.batch, self.heads, self.queries)
-        shape = layout.shape(self.pages, self.size, self.kv_heads, self.depth)
+        pages = self.pages if self.pages_known else te.var("pages")
+        shape = layout.shape(pages, self.size, self.kv_heads, self.depth)
         q = te.placeholder((*at, self.depth), self.dtype, "q")
-        k = te.placeholder(shape, self.dtype, "kv" if layout.together else "k")
-        v = k if layout.together else te.placeholder(shape, self.dtype, "v")
+        k = te.placeholder(shape, self.stored or self.dtype, "kv" if layout.together else "k")
+        v = k if layout.together else te.placeholder(shape, self.stored or self.dtype, "v")
         total = self.batch * self.table_width
-        table = te.placeholder((total,) if self.flat else (self.batch, self.table_width), "int32", "table")
-        starts = te.placeholder((self.batch + 1,), "int32", "starts")
-        lengths = te.placeholder((self.batch,), "int32", "lengths")
+        table = te.placeholder((total,) if self.flat else (self.batch, self.table_width), self.indices, "table")
+        starts = te.placeholder((self.batch + 1,), self.indices, "starts")
+        lengths = te.placeholder((self.batch,), self.indices, "lengths")
         group = self.heads // self.kv_heads
 
         def element(tensor: te.Tensor, b: ir.Expr, h: ir.Expr, j: ir.Expr, f: ir.Expr, kv: int) -> ir.Expr:
-            page = table[starts[b] + j // self.size] if self.flat else table[b, j // self.size]
-            return layout.read(tensor, page, j % self.size, h // group, f, kv).astype("float32")
+            if self.number is not None:
+                page = self.number(table, b, j)
+            else:
+                page = table[starts[b] + j // self.size] if self.flat else table[b, j // self.size]
+            slot = j % self.size if self.slot is None else self.slot(table, b, j)
+            return layout.read(tensor, page, slot, h // group, f, kv).astype("float32")
 
         def kept(b: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            if not self.limited:
+                return j < self.keys
             return j <= lengths[b] - self.queries + i if self.causal else j < lengths[b]
 
         out = attention_of(
@@ -98,15 +122,22 @@ class Paged:
         rng, layout = np.random.default_rng(seed), LAYOUTS[self.layout]
         shape = layout.shape(self.pages, self.size, self.kv_heads, self.depth)
         count = 1 if layout.together else 2
-        q = rng.standard_normal((self.batch, self.heads, self.queries, self.depth)).astype(self.dtype)
-        caches = [rng.standard_normal(shape).astype(self.dtype) for _ in range(count)]
-        table = rng.integers(0, self.pages, (self.batch, self.table_width), "int32")
+        q = rng.standard_normal((self.batch, self.heads, self.queries, self.depth)).astype(
+            getattr(ml_dtypes, self.dtype, self.dtype)
+        )
+        stored = np.dtype(getattr(ml_dtypes, self.stored or self.dtype, self.stored or self.dtype))
+        caches = [rng.standard_normal(shape).astype(stored) for _ in range(count)]
+        table = rng.integers(0, self.pages - self.spare, (self.batch, self.table_width), self.indices)
         for row, length in zip(table, lengths, strict=True):
             if tail is not None:
                 row[-(-length // self.size) :] = tail
-        starts = np.arange(self.batch + 1, dtype="int32") * self.table_width
+        starts = np.arange(self.batch + 1, dtype=self.indices) * self.table_width
         flat = [table.reshape(-1), starts] if self.flat else [table]
-        return [q, *caches, *flat, np.array(lengths, "int32")]
+        return [q, *caches, *flat, np.array(lengths, self.indices)]
+
+
+def _numpy(dtype: str) -> np.dtype[np.generic]:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
 def attention_of(extents: tuple[int, int, int, int, int], term: Read, kept: Read, value: Read, dtype: str) -> te.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tvm import ir, tirx
@@ -81,6 +81,7 @@ class Operand:
     row : the dimension that the tile's rows run along, or that of slots where a table finds their pages; None where
         rows are several variables, or none.
     pages : where rows are; None where they follow one another.
+    widened : what its elements are converted to on the way to the tensor cores; None where they go as they are.
     """
 
     buffer: tirx.Var
@@ -88,11 +89,22 @@ class Operand:
     indices: tuple[ir.Expr, ...]
     row: int | None
     pages: Pages | None = None
+    widened: str | None = None
+
+    @property
+    def stored(self) -> str:
+        """The dtype of its elements in memory."""
+        return dtype_of(self.buffer)
 
     @property
     def dtype(self) -> str:
-        """Of its elements."""
-        return dtype_of(self.buffer)
+        """The dtype of its elements as products take them, or as they are stored."""
+        return self.widened or self.stored
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of an element in memory."""
+        return MATRIX_DTYPES[self.stored].size
 
     @property
     def size(self) -> int:
@@ -177,8 +189,10 @@ def check_matrix_input(operand: Operand) -> None:
     """
     if operand.dtype not in MATRIX_DTYPES:
         raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(MATRIX_DTYPES)}")
-    if operand.width * operand.size % COPY_ALIGNMENT:
-        raise Unfit(f"{operand}: rows of {operand.width * operand.size} bytes are no multiple of {COPY_ALIGNMENT}")
+    if operand.width * operand.stored_size % COPY_ALIGNMENT:
+        raise Unfit(
+            f"{operand}: rows of {operand.width * operand.stored_size} bytes are no multiple of {COPY_ALIGNMENT}"
+        )
 
 
 def check_partners(one: Operand, other: Operand) -> None:
@@ -191,6 +205,14 @@ def check_partners(one: Operand, other: Operand) -> None:
     """
     if other.dtype not in MATRIX_DTYPES[one.dtype].partners:
         raise Unfit(f"{other} is {other.dtype}, {one} is {one.dtype}")
+
+
+def widened_to(operand: Operand, other: Operand) -> Operand:
+    """The operand with elements of 8 bits converted to what it is multiplied with, where that is of 16 bits."""
+    own, theirs = MATRIX_DTYPES.get(operand.stored), MATRIX_DTYPES.get(other.stored)
+    if own is None or theirs is None or own.size >= theirs.size:
+        return operand
+    return replace(operand, widened=other.stored)
 
 
 def check_sums(operand: Operand) -> None:

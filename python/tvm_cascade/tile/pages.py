@@ -57,7 +57,7 @@ def read_pages(indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages] |
         return None
     slots = [d for d in along if d not in found]
     if len(found) > 1 or len(slots) > 1:
-        raise NoPages(f"{len(along)} dimensions run along {row.name}: pages have one of their numbers and one of slots")
+        raise NoPages(f"{len(along)} dimensions run along {row.name}; pages take one for numbers and one for slots")
     number = indices[found[0]]
     floats = [load for load in loads_of(number) if not dtype_of(load.source).startswith(("int", "uint"))]
     if floats:

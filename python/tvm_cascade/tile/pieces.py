@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, in_register
+from tvm_cascade.tile.work import Threads
 
 
 @dataclass(frozen=True)
@@ -58,19 +60,17 @@ SLOTS = 2
 """States that a block leaves at most."""
 
 
-@dataclass(frozen=True)
 class Cut:
     """Shares of equal numbers of tiles.
 
-    Attributes
+    Parameters
     ----------
     items, tiles : how many items there are, and how many tiles each visits; one at least.
     blocks : that are launched, at most.
     """
 
-    items: ir.Expr
-    tiles: ir.Expr
-    blocks: int
+    def __init__(self, items: ir.Expr, tiles: ir.Expr, blocks: int) -> None:
+        self.items, self.tiles, self.blocks = items, tiles, blocks
 
     @property
     def total(self) -> ir.Expr:
@@ -87,24 +87,42 @@ class Cut:
         """Blocks that are launched: no more than the longest share asks for."""
         return (self.total + (self.longest - 1)) // self.longest
 
+    def allocate(self, pool: Any) -> None:
+        """Takes the shared memory that shares are computed in, if any."""
+
+    def count(self, threads: Threads, block_threads: int) -> None:
+        """Counts what shares are computed from, if anything, with all threads of a block, before a barrier of it."""
+
+    def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """The sequence of an item, and its number among the sequence's: here all are of one."""
+        return tirx.const(0, "int32"), item
+
+    def item_at(self, tile: ir.Expr) -> ir.Expr:
+        """The item that has a tile of the concatenation."""
+        return tile // self.tiles
+
+    def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """Where an item's tiles begin in the concatenation, and how many they are."""
+        return item * self.tiles, self.tiles
+
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
         """A loop over the pieces of a block around the statements of the block."""
         # Registers, since TVM looks through bound variables: symbolic extents would be written out everywhere.
-        tiles, grid = in_register("item_tiles", self.tiles), in_register("grid", self.grid)
-        total = self.items * tiles
+        total, grid = in_register("all_tiles", self.total), in_register("grid", self.grid)
         least, longer = in_register("share", total // grid), in_register("longer_shares", total % grid)
         start, end = (in_register("share_bound", b * least + tirx.min(b, longer)) for b in (block, block + 1))
 
         def owner(tile: ir.Expr) -> ir.Expr:
             """The block whose share has a tile."""
             rest = tile - longer * (least + 1)
-            return tirx.Select(rest < 0, tile // (least + 1), longer + rest // least)
+            return tirx.Select(rest < 0, tile // (least + 1), longer + rest // tirx.max(least, 1))
 
-        first_item = bind("first_item", start // tiles)
-        with T.serial((end - 1) // tiles - first_item + 1) as step:
+        first_item = in_register("first_item", self.item_at(start))
+        last_item = in_register("last_item", self.item_at(tirx.max(end - 1, start)))
+        with T.serial(tirx.Select(end > start, last_item - first_item + 1, 0)) as step:
             item = bind("item", first_item + step)
-            origin = in_register("origin", item * tiles)
+            origin, tiles = (in_register(name, n) for name, n in zip(("origin", "tiles"), self.span(item), strict=True))
             first = in_register("piece_first", tirx.max(start - origin, 0))
             last = in_register("piece_end", tirx.min(end - origin, tiles))
             first_block = in_register("first_block", owner(origin))

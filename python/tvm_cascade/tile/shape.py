@@ -32,6 +32,7 @@ from tvm_cascade.tile.operand import (
     is_copied,
     plain_value,
     read_operand,
+    widened_to,
 )
 from tvm_cascade.tile.output import Output, read_outputs, stored_operand
 from tvm_cascade.tile.packed import PackedRows, digits_of, pack
@@ -127,6 +128,11 @@ class Stream:
         return any(operand.pages is not None for operand in self.operands)
 
     @property
+    def widened(self) -> bool:
+        """Whether elements of an operand are converted on the way to the tensor cores."""
+        return any(operand.widened is not None for operand in self.operands)
+
+    @property
     def row_components(self) -> tuple[Component, ...]:
         """The components with one value a row."""
         products = {product.component.symbol for product in self.products}
@@ -167,6 +173,8 @@ def read_stream(program: Program, group: Group) -> Stream:
     extents = {**group.frame.extents, inner: producer.stage.extents[inner]}
     lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
     operands = read_operand(left, None if packed else lines[0], lines[2]), read_operand(right, lines[1], lines[2])
+    operands = operands[0], widened_to(operands[1], operands[0])
+    products = tuple(dataclasses.replace(p, value=widened_to(p.value, operands[0])) for p in products)
     _check_operands(operands, products, position, group)
     tiled = {} if packed else _tiled(outputs, products, lines[0])
     return Stream(

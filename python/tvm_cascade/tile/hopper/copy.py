@@ -29,7 +29,7 @@ class TensorMap:
     """
 
     def __init__(self, operand: Operand, buffer: Any, rows: int, columns: int | None = None) -> None:
-        self.operand, self.rows, self.size = operand, rows, operand.size
+        self.operand, self.rows, self.size = operand, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
         shape = list(reversed(operand.shape))
         rank = len(shape)
@@ -52,7 +52,7 @@ class TensorMap:
     @property
     def element(self) -> str:
         """The element dtype of copies and shared memory; 8-bit floats are bytes."""
-        return self.operand.dtype if self.size > 1 else "uint8"
+        return self.operand.stored if self.size > 1 else "uint8"
 
     @property
     def boxes(self) -> int:

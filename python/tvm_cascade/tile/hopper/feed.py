@@ -11,8 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import named, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.paged import PagedProducer, target_of
+from tvm_cascade.tile.hopper.paged import PageNumbers, target_of
 
 
 class Arrivals(Protocol):
@@ -26,7 +25,7 @@ class Reading(Protocol):
     """What a consumer has of a pipeline: `Feed`, or a part of one."""
 
     @property
-    def copies(self) -> Sequence[TensorMap]:
+    def copies(self) -> Sequence[Any]:
         """Of each operand."""
 
     @property
@@ -50,12 +49,12 @@ class Feed:
 
     Attributes
     ----------
-    copies : of each operand.
+    copies : of each operand, or the form of tiles that something else than copies fills (`hopper.widen`).
     tiles : its shared memory, [stage, box, row, column].
     full, empty : a barrier for each stage.
     """
 
-    copies: Sequence[TensorMap]
+    copies: Sequence[Any]
     tiles: Sequence[Any]
     full: Barriers
     empty: Barriers
@@ -88,9 +87,9 @@ class Feed:
 
             copies.load(target, at, dict(places), self.full.pointer(ring.stage))
 
-    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PagedProducer) -> None:
-        """As `copy`, by lanes that share out the boxes of operands in pages."""
-        lane = pages.lanes.lane
+    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
+        """As `copy`, by all lanes of a warp, which share out the boxes of operands in pages."""
+        lane = pages.lane
         self.empty.wait(ring.stage, ring.parity)
         with when(lane == 0):
             self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))
@@ -128,6 +127,6 @@ class Feeds(Readings):
     value: Feed
 
 
-def staged_tiles(name: str, pool: Any, stages: int, copies: TensorMap) -> Any:
+def staged_tiles(name: str, pool: Any, stages: int, copies: Any) -> Any:
     """Shared memory for the tiles of an operand, [stage, box, row, column]."""
     return named(name, pool.alloc((stages, copies.boxes, copies.rows, copies.per_box), copies.element, align=1024))

@@ -1,4 +1,4 @@
-"""Copies of tiles whose rows are in pages: lanes of the producer's warps share out the boxes of a tile.
+"""Copies of tiles whose rows are in pages: the lanes of a producer's warp share out the boxes of a tile.
 
 A box has rows of one page alone: as many as a page and a tile have in common. Every lane keeps the page numbers of
 its boxes, which it reads while the tile before is under way. Pages without a live row are not looked up: their number
@@ -8,7 +8,6 @@ is −1, and the copy of what lies outside of a tensor writes zeros, without rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -27,40 +26,21 @@ Numbers = Callable[[Pages, ir.Expr], ir.Expr]
 """(pages, index of a page) -> its number in the tensor."""
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """The lanes of one or several warps.
-
-    Attributes
-    ----------
-    lane : of the thread among them.
-    warps : how many there are.
-    """
-
-    lane: ir.Expr
-    warps: int = 1
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-        return WARP * self.warps
-
-
 class PageCopies:
     """The copies of a lane, of operands that find their pages alike.
 
     Parameters
     ----------
     copies : one of the operands' tensor maps; the others have boxes of as many rows.
-    lanes : that share out the boxes.
+    lane : of the thread.
     """
 
-    def __init__(self, copies: TensorMap, lanes: Lanes) -> None:
+    def __init__(self, copies: TensorMap, lane: ir.Expr) -> None:
         assert copies.operand.pages is not None
-        self.pages, self.lane, self.lanes = copies.operand.pages, lanes.lane, lanes.count
+        self.pages, self.lane = copies.operand.pages, lane
         self.rows, self.box_rows, self.boxes = copies.rows, copies.box_rows, copies.boxes
         self.count = copies.rows // copies.box_rows * copies.boxes
-        self.turns = -(-self.count // self.lanes)
+        self.turns = -(-self.count // WARP)
         self.numbers = registers("page_numbers", self.turns, "int32")
 
     def serves(self, copies: TensorMap) -> bool:
@@ -94,30 +74,30 @@ class PageCopies:
             if self._covers(turn):
                 copies.load_box(target(box, row), box, slot, places, barrier)
             else:
-                with when(self.lane + turn * self.lanes < self.count):
+                with when(self.lane + turn * WARP < self.count):
                     copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _covers(self, turn: int) -> bool:
         """Whether every lane has a copy in this turn."""
-        return (turn + 1) * self.lanes <= self.count
+        return (turn + 1) * WARP <= self.count
 
     def _box(self, turn: int) -> ir.Expr:
-        return (self.lane + turn * self.lanes) % self.boxes
+        return (self.lane + turn * WARP) % self.boxes
 
     def _row(self, turn: int) -> ir.Expr:
         """The first row of the lane's box in the tile; one of the tile's where it has none."""
-        return tirx.floormod(tirx.floordiv(self.lane + turn * self.lanes, self.boxes) * self.box_rows, self.rows)
+        return tirx.floormod(tirx.floordiv(self.lane + turn * WARP, self.boxes) * self.box_rows, self.rows)
 
 
-class PagedProducer:
-    """The page numbers that lanes keep, for all operands that need some."""
+class PageNumbers:
+    """The page numbers that a lane keeps, for all operands of a feed that need some."""
 
-    def __init__(self, maps: Sequence[TensorMap], lanes: Lanes) -> None:
-        self.lanes = lanes
+    def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr) -> None:
+        self.lane = lane
         self.found: list[PageCopies] = []
         for copies in maps:
             if copies.operand.pages is not None and not any(own.serves(copies) for own in self.found):
-                self.found.append(PageCopies(copies, lanes))
+                self.found.append(PageCopies(copies, lane))
 
     def of(self, copies: TensorMap) -> PageCopies | None:
         """The page copies of an operand; None where its rows follow one another."""

@@ -17,6 +17,10 @@ uint32_t elect_sync(uint32_t mask);
 void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
 void setmaxnreg(bool more, int count);
 
+// Of 16 bytes of shared memory.
+void load_shared_x4(uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3, uint32_t address);
+void store_shared_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
+
 // From global memory.
 uint32_t load_global(const void* address);
 void load_global_pair(uint32_t& first, uint32_t& second, const void* address);
@@ -83,6 +87,12 @@ uint32_t pack(float upper, float lower) {
 template <typename Format>
 uint16_t pack_bytes(float upper, float lower) {
   return uint16_t(Format::narrow(upper) << 8 | Format::narrow(lower));
+}
+
+// Two floats of 8 bits as two of 16.
+template <typename Format>
+uint32_t widen(uint16_t pair) {
+  return pack<Float16>(Format::widen(uint8_t(pair >> 8)), Format::widen(uint8_t(pair)));
 }
 
 // Four bytes of two registers: of each, the lowest four bits of a digit of the selector say which.

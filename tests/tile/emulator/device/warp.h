@@ -84,6 +84,24 @@ void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r
   }
 }
 
+void check_units(uint32_t address, const char* who) {
+  if (address % kUnit) fault("%s at shared address %u, no multiple of %u", who, address - kBase, kUnit);
+}
+
+void load_shared_x4(uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3, uint32_t address) {
+  check_units(address, "ld.shared.v4");
+  uint32_t values[4];
+  std::memcpy(values, shared.at(address, sizeof values, "ld.shared.v4"), sizeof values);
+  if (shared.unit(address).filled_by) fault("ld.shared.v4 reads address %u into which a copy is under way", address - kBase);
+  r0 = values[0], r1 = values[1], r2 = values[2], r3 = values[3];
+}
+
+void store_shared_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  check_units(address, "st.shared.v4");
+  const uint32_t values[4] = {r0, r1, r2, r3};
+  shared.write(address, values, sizeof values, "st.shared.v4");
+}
+
 uint32_t load_global(const void* address) {
   uint32_t value;
   if (reinterpret_cast<uintptr_t>(address) % sizeof value) fault("ld.global of 4 bytes at %p", address);
@@ -121,7 +139,8 @@ void setmaxnreg(bool more, int count) {
   registers_of_warp[self().warp()] = count;
   int all = 0;
   for (int known : registers_of_warp) all += known * kWarp;
-  if (all > 65536) fault("%d registers in a block; a multiprocessor has 65536", all);
+  const int threads = int(registers_of_warp.size()) * kWarp, pool = 65536 / threads / 8 * 8 * threads;
+  if (all > pool) fault("%d registers in a block, which is launched with %d", all, pool);
 }
 
 }  // namespace ptx

@@ -9,7 +9,7 @@ import numpy as np
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Operand, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.tile_schedule import TileSchedule, schedule_tiles, visited_tiles
@@ -18,8 +18,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-PAGE_REGISTERS = 32
-"""Registers of a thread of the producer's warp group that keeps page numbers: all that consumers leave."""
+_PAGED_SHARES = (40, 232)
+"""Registers of a producer's thread that keeps page numbers, and of a consumer's where there are two: with 24 and 240
+the former spills. A block has no more than what it is launched with, 168 of each thread."""
 
 _COLUMNS = 128
 """Positions of a tile where they fit: tiles of 64 take 1.02 to 1.15 of the time, those of 96 to 112 or 160 to 176 1.02
@@ -47,7 +48,7 @@ _NARROW = 64
 """Columns of operands up to which three consumers are tried."""
 
 
-def _boxed(columns: int, size: int) -> int:
+def boxed(columns: int, size: int) -> int:
     """Bytes of a row of an operand, filled up to whole swizzle boxes."""
     return -(-columns * size // _BOX) * _BOX
 
@@ -82,7 +83,6 @@ class StreamConfig:
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
-    paged_warps: int = 1
 
     @property
     def producer_registers(self) -> int:
@@ -116,30 +116,47 @@ class StreamConfig:
         return self.columns // 2 + weights * self.columns // 4 + widths // 2 + _OVERHEAD_REGISTERS
 
     def stage_bytes(self, stream: Stream) -> int:
-        """Bytes of shared memory for a tile of each right operand."""
-        right = self.columns * _boxed(stream.depth, stream.right.size)
+        """Bytes of shared memory for a tile of each right operand, as copies bring it."""
+        return sum(rows * boxed(columns, operand.stored_size) for operand, rows, columns in self.right_tiles(stream))
+
+    def right_tiles(self, stream: Stream) -> list[tuple[Operand, int, int]]:
+        """The right operands, with the rows and columns of a tile of each."""
+        found = [(stream.right, self.columns, stream.depth)]
         for p in stream.products:
-            rows, columns = (p.width, self.columns) if p.is_transposed else (self.columns, p.width)
-            right += rows * _boxed(columns, p.value.size)
-        return right
+            found.append((p.value, p.width, self.columns) if p.is_transposed else (p.value, self.columns, p.width))
+        return found
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands."""
-        left = _boxed(stream.depth, stream.left.size)
-        staged = max((_boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
+        left = boxed(stream.depth, stream.left.size)
+        staged = max((boxed(p.width, STORED_BYTES) for p in stream.products), default=0)
         staging = staged if self.own_staging or staged > left else 0
         return self.rows * (self.left_stages * left + staging) + self.stages * self.stage_bytes(stream) + 1024
 
     @property
-    def block_registers(self) -> int:
+    def converters(self) -> int:
+        """Warp groups that convert tiles on the way to the tensor cores."""
+        return 0
+
+    def register_shares(self, stream: Stream) -> tuple[int, int]:
+        """Registers of a producer's thread and of a consumer's."""
+        if stream.paged and self.producer_registers < _PAGED_SHARES[0] and self.consumers == 2:
+            return _PAGED_SHARES
+        return self.producer_registers, self.consumer_registers
+
+    def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        return WARP_GROUP * (self.producer_registers + self.consumers * self.consumer_registers)
+        producer, consumer = self.register_shares(stream)
+        return WARP_GROUP * (producer + self.consumers * consumer)
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
+        if stream.widened and not self.converters:
+            return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
-        if self.registers(stream) > self.consumer_registers or self.block_registers > gpu.registers:
+        most = self.register_shares(stream)[1]
+        if self.registers(stream) > most or self.block_registers(stream) > gpu.registers:
             return False
         return self.shared_bytes(stream) <= gpu.block_shared_bytes
 
@@ -154,6 +171,9 @@ def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
     """
     stream = program.stream
     check_widths(stream)
+    for operand in stream.operands:
+        if operand.widened is not None:
+            raise Unfit(f"{operand} is {operand.stored}, which kernels of {operand.widened} convert for few rows alone")
     fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")

@@ -14,29 +14,26 @@ with the exponentials of the next. Everything between the products comes from th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, ptx, when
+from tvm_cascade.tile.emit import branches, kernel_extent, named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
-from tvm_cascade.tile.hopper.paged import Lanes, Numbers, PagedProducer
-from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.scheduler import Scheduler
 from tvm_cascade.tile.shape import Product
-from tvm_cascade.tile.skeletons.stream.config import PAGE_REGISTERS, StreamConfig, tile_schedule
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
 
@@ -129,61 +126,25 @@ class StreamKernel:
         )
 
     def _roles(self) -> None:
+        registers = self.config.register_shares(self.stream)
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
-                ptx("setmaxnreg.dec.sync.aligned.u32", self._producer_registers())
+                ptx("setmaxnreg.dec.sync.aligned.u32", registers[0])
                 self._produce()
             with consumer:
-                ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
+                ptx("setmaxnreg.inc.sync.aligned.u32", registers[1])
                 self._consume()
-
-    def _producer_registers(self) -> int:
-        own = self.config.producer_registers
-        return max(own, PAGE_REGISTERS) if self.stream.paged else own
 
     def _consume(self) -> None:
         Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(self._each_work)
 
     def _produce(self) -> None:
         if self.stream.paged:
-            self._produce_paged()
+            shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
+            PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self._each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
-
-    def _produce_paged(self) -> None:
-        """All lanes of some warps issue copies, of the pages whose numbers each has read."""
-        feeds, each = self.feeds, self.config.paged_warps
-        joint = [feeds.right, *([feeds.value] if self.values else [])]
-        for k, shared in enumerate([joint] if each == 0 else [[feed] for feed in joint]):
-            count = max(each, 1)
-            lanes = Lanes((self.threads.warp - k * count) * WARP + self.threads.lane, count)
-            with when(tirx.floordiv(self.threads.warp, count) == k):
-                self._produce_pages(shared, PagedProducer([m for feed in shared for m in feed.copies], lanes), k == 0)
-
-    def _produce_pages(self, shared: Sequence[Feed], paged: PagedProducer, brings_left: bool) -> None:
-        feeds, columns = self.feeds, self.config.columns
-        ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
-        with self._each_work() as work:
-            number, live = self._numbers(work), partial(self._live_pages, work)
-            if brings_left:
-                with when(paged.lanes.lane == 0):
-                    feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
-                left.advance()
-            paged.look_up((work.tiles.end - 1) * columns, live, number)
-            with T.serial(work.tiles.end - work.tiles.first) as step:
-                row = bind("first_position", (work.tiles.end - 1 - step) * columns)
-                for feed in shared:
-                    feed.copy_paged(ring, row, self._fixed(feed, work), paged)
-                ring.advance()
-                paged.look_up(tirx.max(row - columns, 0), live, number)
-
-    def _numbers(self, work: Work) -> Numbers:
-        return lambda pages, index: self.tiling.placed(pages.number, {**work.batch, pages.page: index})
-
-    def _live_pages(self, work: Work, size: int) -> TileRange:
-        """The pages of the cascade axis that hold a live position of the block's rows."""
-        return self.tiling.visited(work.batch, work.first_row, self.config.rows, size)
 
     def _produce_rows(self) -> None:
         feeds = self.feeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, tirx
@@ -61,10 +62,10 @@ class Tiling:
         rows = Rows(self.stream.row, first_row, count)
         return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
 
-    def batch(self, place: ir.Expr) -> dict[tirx.Var, ir.Expr]:
-        """The batch index that a place is the number of."""
+    def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
+        """The batch index that a place is the number of; `variables`: of some of the batch alone."""
         batch: dict[tirx.Var, ir.Expr] = {}
-        for var in reversed(self.stream.batch):
+        for var in reversed(self.stream.batch if variables is None else variables):
             extent = kernel_extent(self.stream.extent(var))
             batch[var] = bind(var.name, place % extent)
             place = place // extent

@@ -84,7 +84,7 @@ class HalvesConfig(PiecesConfig):
             return False
         if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in stream.products):
             return False
-        if self.registers(stream) > self.consumer_registers or self.block_registers > gpu.registers:
+        if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > gpu.registers:
             return False
         shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
         return shared <= gpu.block_shared_bytes

@@ -33,6 +33,7 @@ class HalvesKernel(PiecesKernel):
     """Emits the kernel."""
 
     config: HalvesConfig
+    counts_lengths = False
 
     def _maps(self) -> None:
         config, stream = self.config, self.stream

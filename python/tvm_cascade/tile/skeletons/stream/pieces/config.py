@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, check_widths
-from tvm_cascade.tile.work import GROUP_ROWS
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 _STAGED_BYTES = 192 * 1024
 """Of right operands in flight or waiting, where there are as many: more than what one multiprocessor's share of the
 memory's bandwidth needs, so that copies go on while a block is at other things than tiles."""
 
 
+WIDE_STAGES = 2
+"""Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
+
+_CONVERTER_REGISTERS = 168
+"""Registers of a thread of the warp group that converts, which keeps what a launch of three warp groups gives it."""
+
+
 @dataclass(frozen=True)
 class PiecesConfig(StreamConfig):
-    """As of the stream kernel; a block has consecutive tiles of the concatenation of all rows' axes."""
+    """As of the stream kernel; a block has consecutive tiles of the concatenation of all rows' axes.
+
+    Attributes
+    ----------
+    widening : a warp group converts tiles on the way to the tensor cores.
+    """
+
+    widening: bool = False
+
+    @property
+    def converters(self) -> int:
+        """Warp groups that convert tiles on the way to the tensor cores."""
+        return int(self.widening)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return super().threads + WARP_GROUP * self.converters
+
+    def block_registers(self, stream: Stream) -> int:
+        """Of all threads of a block."""
+        return super().block_registers(stream) + WARP_GROUP * self.converters * _CONVERTER_REGISTERS
 
     @property
     def has_register_shares(self) -> bool:
         """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers > 1
+        return self.consumers + self.converters > 1
 
     @property
     def consumer_registers(self) -> int:
@@ -41,7 +69,12 @@ class PiecesConfig(StreamConfig):
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
-        return self.stages * self.stage_bytes(stream) + 1024
+        return self.stages * self.stage_bytes(stream) + self.wide_bytes(stream) + 1024
+
+    def wide_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for tiles that were converted."""
+        tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
+        return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
 
 
 def left_words(stream: Stream) -> int:
@@ -61,9 +94,9 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     check_widths(stream)
     consumers = 1 if rows <= GROUP_ROWS else 2
     for columns in (64, 128, 32):
-        one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False)
-        stages = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048) // one.stage_bytes(stream)
-        config = PiecesConfig(columns, consumers, stages, 0, False, gpu.processors, False, False)
-        if stages >= 2 and config.fits(stream, gpu):
+        one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=stream.widened)
+        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048) - one.wide_bytes(stream)
+        config = replace(one, stages=room // one.stage_bytes(stream))
+        if config.stages >= 2 and config.fits(stream, gpu):
             return config
     raise Unfit("no tile of 32 positions or more fits into registers and shared memory")

@@ -1,0 +1,141 @@
+"""Tiles that are converted on the way to the tensor cores: floats of 8 bits, as they arrive, to those of 16 bits.
+
+Between the copies and the products stands a warp group: it waits for a tile as it is stored, writes it as products
+read it into a ring of its own, and gives the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
+A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one row and four in the
+next, so that what they write falls into different banks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, ptx, registers, when
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.feed import Feed
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
+from tvm_cascade.tile.work import WARP_GROUP, Threads
+
+_CHUNK = 16
+"""Bytes that a thread reads at a time."""
+
+_CHUNKS = BOX_BYTES // _CHUNK
+"""Of a row of a box."""
+
+_WARPS = 4
+
+
+@dataclass(frozen=True)
+class WideTiles:
+    """What a tile becomes: as of `TensorMap`, but for copies.
+
+    Attributes
+    ----------
+    operand : whose tiles they are.
+    rows, columns : of a tile.
+    """
+
+    operand: Operand
+    rows: int
+    columns: int
+
+    @property
+    def element(self) -> str:
+        """The dtype of elements in shared memory."""
+        return self.operand.dtype
+
+    @property
+    def per_box(self) -> int:
+        """Elements of a row of a box."""
+        return BOX_BYTES // self.operand.size
+
+    @property
+    def boxes(self) -> int:
+        """Boxes that cover the columns."""
+        return -(-self.columns // self.per_box)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of all boxes."""
+        return self.boxes * self.rows * BOX_BYTES
+
+
+class Widener:
+    """Emits the warp group that converts the tiles of a feed.
+
+    Parameters
+    ----------
+    stored : of tiles as copies bring them.
+    wide : of tiles as products read them.
+    """
+
+    def __init__(self, stored: Feed, wide: Feed, threads: Threads) -> None:
+        self.stored, self.wide, self.threads = stored, wide, threads
+        self.source, self.target = stored.reading("stored"), wide.filling("widened")
+        self.words = registers("stored_words", _CHUNK // 4, "uint32")
+        self.halves = registers("wide_words", _CHUNK // 2, "uint32")
+
+    def tile(self) -> None:
+        """Converts the next tile of every operand of the feed."""
+        self.stored.wait(self.source)
+        self.wide.empty.wait(self.target.stage, self.target.parity)
+        for copies, tiles, wide in zip(self.stored.copies, self.stored.tiles, self.wide.tiles, strict=True):
+            for box in range(copies.boxes):
+                self._box(copies, box, tiles, wide)
+        ptx("fence.proxy.async.shared::cta")
+        T.evaluate(T.cuda.warp_sync())
+        with when(self.threads.lane == 0):
+            self.wide.full.arrive(self.target.stage)
+            self.stored.empty.arrive(self.source.stage)
+        self.source.advance()
+        self.target.advance()
+
+    def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
+        thread = self.threads.warp * (WARP_GROUP // _WARPS) + self.threads.lane
+        chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
+        with T.unroll(copies.rows * _CHUNKS // WARP_GROUP) as turn:
+            unit = bind("unit", turn * WARP_GROUP + thread)
+            chunk, row = bind("chunk", unit % 4 + unit // 8 % 2 * 4), bind("row", unit // 16 * 2 + unit // 4 % 2)
+            if chunks < _CHUNKS:
+                with when(chunk < chunks):
+                    self._chunk(copies.operand, tiles, wide, box, row, chunk)
+            else:
+                self._chunk(copies.operand, tiles, wide, box, row, chunk)
+
+    def _chunk(self, operand: Operand, tiles: Any, wide: Any, box: int, row: ir.Expr, chunk: ir.Expr) -> None:
+        """Sixteen elements of a row."""
+        phase = row % _CHUNKS
+        column = tirx.bitwise_xor(chunk, phase) * _CHUNK
+        words, halves = self.words, self.halves
+        ptx("ld.shared.v4.b32", *[words[k] for k in range(4)], tiles.ptr_to([self.source.stage, box, row, column]))
+        for k in range(_CHUNK // 2):
+            pair = T.cast(tirx.shift_right(words[k // 2], T.uint32(k % 2 * 16)), "uint16")
+            _widen(operand, halves, k, pair)
+        per_unit = _CHUNK // operand.size
+        for half in range(2):
+            unit = chunk * 2 + half
+            place = tirx.bitwise_xor(unit % _CHUNKS, phase) * per_unit
+            address = wide.ptr_to([self.target.stage, box * 2 + unit // _CHUNKS, row, place])
+            ptx("st.shared.v4.b32", address, *[halves[half * 4 + k] for k in range(4)])
+
+
+def _widen(operand: Operand, halves: Any, index: int, pair: ir.Expr) -> None:
+    """Two elements as two halves; float16 has every float of 8 bits, and bfloat16 too, by way of float32."""
+    stored, wide = MATRIX_DTYPES[operand.stored].name, MATRIX_DTYPES[operand.dtype].name
+    ptx(f"cvt.rn.f16x2.{stored}x2", halves[index], pair)
+    if wide == "f16":
+        return
+    floats = registers("widened_pair", 2)
+    for k in range(2):
+        half = T.cast(tirx.shift_right(halves[index], T.uint32(16 * k)), "uint16")
+        ptx("cvt.f32.f16", floats[k], half)
+    ptx(f"cvt.rn.{wide}x2.f32", halves[index], floats[1], floats[0])
+
+
+def is_widened(copies: TensorMap) -> bool:
+    """Whether an operand's tiles are converted on the way."""
+    return copies.operand.stored != copies.operand.dtype

@@ -1,0 +1,124 @@
+"""Equal-work pieces of sequences of different lengths: the device counts their tiles before it shares them out.
+
+    lengths      5 2 3            tiles of an item of each sequence
+    origins      0 5 7 10         in shared memory; the items of a sequence follow one another
+    blocks       find the sequence that has their first tile, and go on from there
+
+Every block does so by itself: what it takes is to read the lengths, and to add them up in one warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.pieces import Cut
+from tvm_cascade.tile.work import Threads
+
+MOST_SEQUENCES = 2048
+"""Whose origins are kept in shared memory."""
+
+
+class RaggedCut(Cut):
+    """Shares of equal numbers of tiles of sequences of different lengths.
+
+    Parameters
+    ----------
+    items : of all sequences, as many of each.
+    most : tiles of an item at most.
+    blocks : that are launched, at most.
+    sequences : how many there are.
+    tiles_of : the tiles of an item of a sequence; one at least.
+    """
+
+    def __init__(
+        self, items: ir.Expr, most: ir.Expr, blocks: int, sequences: int, tiles_of: Callable[[ir.Expr], ir.Expr]
+    ) -> None:
+        super().__init__(items, most, blocks)
+        self.sequences, self.tiles_of = sequences, tiles_of
+
+    @property
+    def repeats(self) -> ir.Expr:
+        """Items of a sequence."""
+        return self.items // self.sequences
+
+    @property
+    def total(self) -> ir.Expr:
+        """All tiles."""
+        return self._origin(self.sequences) * self.repeats
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+        return tirx.min(self.items * self.tiles, self.blocks)
+
+    def allocate(self, pool: Any) -> None:
+        """Takes shared memory: for where the items of every sequence would begin if each had one."""
+        self.origins = pool.alloc((self.sequences + 1,), "int32", align=16)
+
+    def count(self, threads: Threads, block_threads: int) -> None:
+        """Counts tiles and adds them up, with all threads of a block; a barrier of the block has to follow."""
+        with T.serial(-(-self.sequences // block_threads)) as turn:
+            sequence = bind("sequence", turn * block_threads + threads.thread)
+            with when(sequence < self.sequences):
+                put(self.origins, sequence + 1, self.tiles_of(sequence))
+        T.evaluate(T.cuda.cta_sync())
+        with when(threads.thread < WARP):
+            self._add_up(threads.lane)
+
+    def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """The sequence of an item, and its number among the sequence's."""
+        return item // self.repeats, item % self.repeats
+
+    def item_at(self, tile: ir.Expr) -> ir.Expr:
+        """The item that has a tile of the concatenation, or the last one."""
+        own = in_register("tile_at", tirx.min(tile, self.total - 1))
+        found = registers("sequence_at", 1, "int32")
+        put(found, 0, T.int32(0))
+        step = 1 << max((self.sequences - 1).bit_length() - 1, 0)
+        while step:
+            further = tirx.min(found[0] + step, self.sequences)
+            put(found, 0, tirx.Select(self._origin(further) * self.repeats <= own, further, found[0]))
+            step //= 2
+        first, tiles = self._of_sequence(found[0])
+        return found[0] * self.repeats + (own - first) // tiles
+
+    def span(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """Where an item's tiles begin in the concatenation, and how many they are."""
+        sequence, number = self.apart(item)
+        first, tiles = self._of_sequence(sequence)
+        return first + number * tiles, tiles
+
+    def _add_up(self, lane: ir.Expr) -> None:
+        """Makes origins of counts, those of a warp's lanes at a time."""
+        sums = registers("origin_sums", 3, "int32")
+        put(sums, 0, T.int32(0))
+        with when(lane == 0):
+            put(self.origins, 0, T.int32(0))
+        with T.serial(-(-self.sequences // WARP)) as turn:
+            sequence = bind("sequence", turn * WARP + lane)
+            put(sums, 1, tirx.if_then_else(sequence < self.sequences, self._origin(sequence + 1), T.int32(0)))
+            for distance in (1, 2, 4, 8, 16):
+                put(sums, 2, _from(tirx.max(lane - distance, 0), sums[1]))
+                put(sums, 1, sums[1] + tirx.Select(lane >= distance, sums[2], T.int32(0)))
+            put(sums, 1, sums[1] + sums[0])
+            with when(sequence < self.sequences):
+                put(self.origins, sequence + 1, sums[1])
+            put(sums, 0, _from(WARP - 1, sums[1]))
+
+    def _of_sequence(self, sequence: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """Where a sequence's tiles begin, and how many each of its items has."""
+        origin = self._origin(sequence)
+        return origin * self.repeats, self._origin(sequence + 1) - origin
+
+    def _origin(self, sequence: ir.Expr | int) -> ir.Expr:
+        return self.origins[sequence]
+
+
+def _from(lane: ir.Expr | int, value: ir.Expr) -> ir.Expr:
+    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)

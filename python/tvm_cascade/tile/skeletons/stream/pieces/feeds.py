@@ -1,0 +1,50 @@
+"""A feed as copies fill it, and as products read it: the same, unless a warp group converts its tiles on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm_cascade.tile.hopper.barrier import Barriers
+from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
+from tvm_cascade.tile.hopper.widen import WideTiles, is_widened
+from tvm_cascade.tile.skeletons.stream.pieces.config import WIDE_STAGES, PiecesConfig
+
+_CONVERTER_WARPS = 4
+
+
+class FeedPair:
+    """Tiles of operands in shared memory, with their barriers.
+
+    Attributes
+    ----------
+    is_widened : its tiles are converted.
+    stored : for copies.
+    wide : for products.
+    """
+
+    def __init__(self, pool: Any, config: PiecesConfig, name: str, copies: Sequence[TensorMap]) -> None:
+        self.config, self.copies = config, copies
+        self.is_widened = any(map(is_widened, copies))
+        self.stored_tiles = [staged_tiles(name, pool, config.stages, one) for one in copies]
+        self.wide_copies = [WideTiles(one.operand, one.rows, one.columns) for one in copies]
+        self.wide_tiles = [
+            staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
+        ]
+
+    def add_barriers(self, pool: Any) -> None:
+        """Barriers of both, after all tiles."""
+        stages, readers = self.config.stages, self.config.consumers
+        full = Barriers(pool, stages, 1)
+        empty = Barriers(pool, stages, _CONVERTER_WARPS if self.is_widened else readers)
+        self.stored = self.wide = Feed(self.copies, self.stored_tiles, full, empty)
+        if self.is_widened:
+            full, empty = Barriers(pool, WIDE_STAGES, _CONVERTER_WARPS), Barriers(pool, WIDE_STAGES, readers)
+            self.wide = Feed(self.wide_copies, self.wide_tiles, full, empty)
+
+    def initialise(self) -> None:
+        """Initialises the barriers, in one thread."""
+        for feed in (self.stored, self.wide) if self.is_widened else (self.stored,):
+            feed.full.initialise()
+            feed.empty.initialise()

@@ -1,0 +1,97 @@
+"""The items of a kernel of few rows, a tile of rows at a place each, and how blocks share out their live tiles.
+
+Where masks leave the same tiles alive at every place, shares are closed forms. Where that depends on the place, as of
+lengths in a tensor, the places that differ are *sequences*, whose live tiles the device counts; all items of a
+sequence follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles
+from tvm_cascade.tile.pieces import Cut, Piece
+from tvm_cascade.tile.ragged import MOST_SEQUENCES, RaggedCut
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import Work
+
+
+class Places:
+    """The items of a program in a configuration.
+
+    Parameters
+    ----------
+    spread : items of each tile of rows at a place, one after the other.
+    counts : whether lengths may be counted on the device; if not, shares are of the longest length.
+
+    Attributes
+    ----------
+    cut : the shares of blocks.
+    of_sequences : the variables by which live tiles differ.
+    """
+
+    def __init__(self, tiling: Tiling, spread: int = 1, counts: bool = True) -> None:
+        self.spread = spread
+        self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
+        rows = self.stream.extent(self.stream.row)
+        self.row_tiles = kernel_extent((rows + (self.config.rows - 1)) // self.config.rows)
+        places = kernel_extent(product(self.stream.extent(var) for var in self.stream.batch))
+        items = self.row_tiles * places * spread
+        self.of_sequences, sequences = self._sequences() if counts else ([], None)
+        self.differ = sequences is not None
+        if sequences is not None:
+            self.cut: Cut = RaggedCut(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
+            return
+        visited = self._visited(self._known_slacks())
+        self.cut = Cut(items, tirx.max(visited.end - visited.first, 1), self.config.blocks)
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
+        """What is written within is done for every piece that a block has."""
+        alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
+        others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
+        with self.cut.each(block) as piece:
+            sequence, item = self.cut.apart(piece.item)
+            number = item // self.spread
+            first_row = bind("first_row", number % self.row_tiles * self.config.rows)
+            batch = self.tiling.batch(number // self.row_tiles, others) | self.tiling.batch(sequence, self.of_sequences)
+            visited = in_register("first_visited", self._visited_at(batch).first) if alike is None else alike
+            first = bind("first_tile", visited + piece.first)
+            yield piece, Work(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)))
+
+    def _sequences(self) -> tuple[list[tirx.Var], int | None]:
+        """The variables by which live tiles differ, and how many places they are; none where none do, or too many."""
+        skip = self.tiling.program.skip
+        found = [v for v in self.stream.batch if any(uses(slack, [v]) for slack in skip)]
+        count = product(self.stream.extent(var) for var in found)
+        if not (found or any(loads_of(slack) for slack in skip)):
+            return [], None
+        return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
+
+    def _known_slacks(self) -> tuple[ir.Expr, ...]:
+        """Those that are the same at every place."""
+        batch = list(self.stream.batch)
+        return tuple(s for s in self.tiling.program.skip if not uses(s, batch) and not loads_of(s))
+
+    def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
+        """The live tiles of an item of a sequence."""
+        visited = self._visited_at(self.tiling.batch(sequence, self.of_sequences))
+        return visited.end - visited.first
+
+    def _visited_at(self, batch: dict[tirx.Var, ir.Expr]) -> TileRange:
+        """The tiles that hold a live position of any row of a sequence."""
+        return self._visited(tuple(self.tiling.placed(slack, batch) for slack in self.tiling.program.skip))
+
+    def _visited(self, slacks: tuple[ir.Expr, ...]) -> TileRange:
+        """The tiles that hold a live position of any row by some slacks: one at least."""
+        rows = Rows(self.stream.row, tirx.const(0, "int32"), int(self.stream.extent(self.stream.row)))
+        tiles = self.tiling.tile_count()
+        live = live_tiles(slacks, self.stream.position, rows, self.config.columns, tiles)
+        first = tirx.max(tirx.min(live.first, tiles - 1), 0)
+        return TileRange(first, tirx.max(tirx.min(live.end, tiles), first + 1))

@@ -1,0 +1,68 @@
+"""Few rows of sequences of different lengths: the device counts live tiles, and shares them out equally."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tvm_cascade.bench.programs.attention import VARIANTS, attention
+from tvm_cascade.bench.programs.caches import RAGGED
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+
+from .checked import assert_right, kernel_of
+from .emulator.run import compiler, cuda_source
+from .paged_programs import Paged
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+def pieces(blocks: int, columns: int = 64) -> PiecesConfig:
+    """A configuration for so many blocks."""
+    return PiecesConfig(columns, 1, 2, 0, False, blocks, False, False)
+
+
+def ragged(variant: str, **extents: int) -> Workload:
+    """An attention over contiguous keys up to lengths."""
+    shape = {"batch": 3, "heads": 4, "kv_heads": 2, "queries": 2, "keys": 300, "head_dim": 64, "shortest": 2, **extents}
+    build = attention(VARIANTS[variant], cache=RAGGED)
+    return Workload(variant, "attention", "tests", shape, "float16", "float32", build, ("keys",))
+
+
+@emulated
+@pytest.mark.parametrize("blocks", [1, 4, 64])
+def test_sequences_of_any_length(blocks: int) -> None:
+    """More of them than lanes of a warp, some without a key; their pieces cross from one to the next."""
+    case = Paged(batch=37, heads=4, kv_heads=2, queries=1, keys=200)
+    lengths = [0, 200, *np.random.default_rng(1).integers(0, 200, 35)]
+    assert_right(case.func(), case.inputs(lengths), pieces(blocks), length=case.keys)
+
+
+@emulated
+@pytest.mark.parametrize("size", [1, 16, 64, 256])
+def test_pages_of_packed_rows(size: int) -> None:
+    """Draft tokens of the heads of a group, the last of them at the end of its sequence."""
+    case = Paged(size=size, flat=size < 64, causal=True, batch=3, heads=8, kv_heads=2, queries=3, keys=300)
+    assert_right(case.func(), case.inputs([300, 64, 3]), pieces(5), length=case.keys)
+
+
+@emulated
+@pytest.mark.parametrize(("variant", "extents"), [("window", {"window": 70}), ("tree", {"queries": 5, "shortest": 5})])
+def test_masks_of_sequences(variant: str, extents: dict[str, int]) -> None:
+    """A window's first tile, too, is another one for each sequence; a tree of draft tokens is a tensor of booleans."""
+    case = ragged(variant, **extents)
+    assert_right(case.build(), list(case.inputs(np.random.default_rng(0), "normal")), pieces(7), length=300)
+
+
+def test_tiles_are_counted_where_they_differ_alone() -> None:
+    alike, differ = (
+        kernel_of(case.func(), pieces(4)).func for case in (Paged(queries=1, limited=False), Paged(queries=1))
+    )
+    assert "origin_sums" in cuda_source(differ)[1]
+    assert "origin_sums" not in cuda_source(alike)[1]
+
+
+def test_context_of_a_tree_needs_no_mask() -> None:
+    """Of every tile that draft tokens have no part in, the mask is known without reading the tree."""
+    text = cuda_source(kernel_of(ragged("tree").build(), pieces(4)).func)[1]
+    assert "whole_end" in text

@@ -1,0 +1,74 @@
+"""Keys and values of 8 bits that the program widens: tiles are converted on the way to the tensor cores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+
+from .checked import assert_right, kernel_of
+from .emulator.run import compiler
+from .paged_programs import Paged
+from .test_compiled_kernels import instructions_of, text_of
+from .test_tile_program import tile_program
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
+DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
+SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=True)
+
+
+def test_elements_are_what_they_are_multiplied_with() -> None:
+    stream = tile_program(DECODE.func()).stream
+    for operand in (stream.right, stream.products[0].value):
+        assert (operand.stored, operand.dtype, operand.stored_size, operand.size) == (E4M3, "float16", 1, 2)
+
+
+def test_a_warp_group_converts() -> None:
+    config = kernel_of(DECODE.func()).config
+    assert config.converters == 1 and config.threads == 384
+
+
+def test_many_rows_are_refused() -> None:
+    with pytest.raises(Unfit, match="convert for few rows alone"):
+        kernel_of(Paged(stored=E4M3).func())
+
+
+@emulated
+@pytest.mark.parametrize(
+    "case",
+    [
+        DECODE,
+        pytest.param(
+            Paged(queries=3, heads=8, kv_heads=2, stored=E5M2, depth=128, dtype="bfloat16", causal=True, size=64),
+            marks=pytest.mark.slow,
+        ),
+        Paged(queries=1, heads=8, stored=E4M3, depth=96, dtype="bfloat16", size=1, layout="together"),
+    ],
+    ids=["e4m3_float16", "e5m2_bfloat16", "half_a_box"],
+)
+def test_attention_over_floats_of_8_bits(case: Paged) -> None:
+    assert_right(case.func(), case.inputs([case.keys, 70]), SMALL, length=case.keys)
+
+
+@emulated
+def test_every_float_of_8_bits_arrives() -> None:
+    """Of one key the value is the result: subnormal, largest, infinite and NaN ones too."""
+    case = Paged(batch=4, queries=1, heads=2, keys=64, stored=E5M2)
+    inputs = case.inputs([1] * 4)
+    inputs[3][:] = np.arange(16).reshape(4, 4)
+    for b, page in enumerate(inputs[3][:, 0]):
+        inputs[2][page, 0, 0] = np.arange(64 * b, 64 * b + 64, dtype=np.uint8).view(inputs[2].dtype)
+    assert_right(case.func(), inputs, SMALL, length=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_kernel_that_converts_spills_nothing(dtype: str, tmp_path: Path) -> None:
+    case = Paged(queries=1, heads=64, kv_heads=8, keys=8000, depth=128, dtype=dtype, stored=E4M3)
+    found = instructions_of(text_of(kernel_of(case.func())), tmp_path)
+    assert {"HGMMA", "UTMALDG", "F2FP"} <= {name.split(".")[0] for name in found}
