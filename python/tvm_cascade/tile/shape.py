@@ -10,6 +10,7 @@ Nothing here goes by name: the shape is read off the index maps.
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 import sympy as sp
@@ -42,6 +43,9 @@ from tvm_cascade.transform.producers import Producer, find_producers
 
 FULL_ROWS = 64
 """Rows of one variable from which on it is not packed with others: those of an instruction of the tensor cores."""
+
+ENOUGH_ROWS, ENOUGH_TILES, TILE_ROWS = 256, 128, 128
+"""The same where all rows of one variable are fewer tiles than processors: sequences that share their keys, say."""
 
 
 @dataclass(frozen=True)
@@ -283,9 +287,13 @@ def _row_variable(
         return extent if isinstance(extent, int) else float("inf")
 
     longest = max(alone, key=length, default=None)
-    if longest is not None and length(longest) >= FULL_ROWS:
-        return longest
     digits = digits_of([v for v in rows if uses_variable(left, v)], extents, shared)
+    if longest is not None and length(longest) >= (FULL_ROWS if len(digits) == 1 else ENOUGH_ROWS):
+        return longest
+    if longest is not None and length(longest) >= FULL_ROWS:
+        others = [length(v) for v in rows if not v.same_as(longest)]
+        if math.prod(others) * math.ceil(length(longest) / TILE_ROWS) >= ENOUGH_TILES:
+            return longest
     if longest is not None and len(digits) == 1 and digits[0].quotient is None:
         return longest
     return pack(digits, rows, extents)
