@@ -1,0 +1,116 @@
+"""GPU kernels of the parts of a split, by the emulator: the path taken, and results against the float64 oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import te, tirx
+from tvm.ir import Expr
+
+import tvm_cascade
+from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
+from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+
+from ..analysis.programs import each, fold, maximum, number, program
+from ..tile.emulator.run import compiler, emulate
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+FEATURES = 64
+ALONE = ColumnConfig(lanes=128, groups=1, vector=4, vectors=3)
+
+
+def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int) -> tirx.PrimFunc:
+    """Halves of queries, keys and values -> halves, and the log-sum-exp."""
+    group, rows = heads // kv_heads, (batch, heads, queries)
+    q = te.placeholder((*rows, FEATURES), "float16", name="q")
+    k, v = (te.placeholder((batch, kv_heads, keys, FEATURES), "float16", name=name) for name in "kv")
+    d = te.reduce_axis((0, FEATURES), "d")
+
+    def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        return te.sum(q[b, h, i, d].astype("float32") * k[b, h // group, j, d].astype("float32"), axis=d)
+
+    s = te.compute((*rows, keys), score, name="scores")
+    scale = number(FEATURES**-0.5)
+    m = fold("m", lambda b, h, i, j: s[b, h, i, j] * scale, maximum, keys, rows)
+
+    def weight(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        return te.exp(s[b, h, i, j] * scale - m[b, h, i])
+
+    t = fold("t", weight, length=keys, rows=rows)
+    wide = fold(
+        "wide",
+        lambda b, h, i, f, j: weight(b, h, i, j) / t[b, h, i] * v[b, h // group, j, f].astype("float32"),
+        length=keys,
+        rows=(*rows, FEATURES),
+    )
+    out = each("out", lambda b, h, i, f: wide[b, h, i, f].astype("float16"), *rows, FEATURES)
+    return program(q, k, v, out, each("lse", lambda b, h, i: m[b, h, i] + te.log(t[b, h, i]), *rows))
+
+
+def kernel_of(func: tirx.PrimFunc, skeleton: object, config: object = None) -> Kernel:
+    read = read_program(func)
+    assert isinstance(read, Program)
+    group = find_cascades(read)[-1].group
+    assert group is not None
+    return build_kernel(skeleton, read, group, "main", Setting(), config)  # type: ignore[arg-type]
+
+
+def drawn(func: tirx.PrimFunc) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    params = oracle.signature(func).inputs
+    return [rng.standard_normal([int(n) for n in p.ty.shape]).astype(str(p.ty.dtype)) for p in params]
+
+
+def assert_right(func: tirx.PrimFunc, kernel: Kernel, length: int) -> None:
+    """The kernel's outputs are as near to the oracle's as its operands, rounded to half, let them be."""
+    inputs = drawn(func)
+    exact, usual = oracle.evaluate(func, inputs), oracle.evaluate(func, inputs, rounding=True)
+    for got, (name, expected) in zip(emulate(kernel.func, inputs), exact.items(), strict=True):
+        dtype = "float16" if got.ndim == 4 else str(got.dtype)  # weights are rounded to the dtype of the values
+        found = tolerance.check(got, expected, usual[name], length=length, dtype=dtype)
+        assert found.ok, f"{name}: {found.message}"
+
+
+def test_a_log_sum_exp_beside_the_output_is_of_the_same_kernel() -> None:
+    func = attention(1, 1, 130, 200, 1)
+    kernel = kernel_of(func, StreamSkeleton())
+    assert type(kernel.config) is StreamConfig
+    assert_right(func, kernel, 200)
+
+
+def test_the_state_of_a_chunk_leaves_the_attention_kernel() -> None:
+    parts = tvm_cascade.split(attention(1, 1, 130, 200, 1), lengths=(120, 80))
+    for func, length in zip(parts.partials, parts.lengths, strict=True):
+        kernel = kernel_of(func, StreamSkeleton())
+        assert type(kernel.config) is StreamConfig
+        assert_right(func, kernel, length)
+
+
+def test_sequences_that_share_a_prefix_are_rows_of_one_product() -> None:
+    parts = tvm_cascade.split(attention(64, 8, 1, 140, 2), lengths=(100, 40), shared={0: "i0"})
+    shared, own = (kernel_of(func, StreamSkeleton()) for func in parts.partials)
+    assert isinstance(shared.config, PiecesConfig) and shared.config.consumers == 2  # 64 sequences × 4 heads of a group
+    assert isinstance(own.config, PiecesConfig) and own.config.consumers == 1  # 4 heads
+    assert_right(parts.partials[0], shared, 100)
+
+
+@pytest.mark.parametrize("config", [None, ALONE], ids=["chosen", "alone"])
+def test_states_are_merged_by_lanes_along_features(config: ColumnConfig | None) -> None:
+    parts = tvm_cascade.split(attention(1, 3, 5, 60, 3), chunks=3)
+    for func in (parts.merge, parts.combine):
+        assert_right(func, kernel_of(func, ColumnSkeleton(), config), 3)
+
+
+def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
+    parts = tvm_cascade.split(attention(64, 32, 1, 64, 8), chunks=2)
+    config = kernel_of(parts.merge, ColumnSkeleton()).config
+    assert isinstance(config, ColumnConfig) and config.is_alone
