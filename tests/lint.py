@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "transform": TRANSFORM,
     "schedule": LOWERING,
     "tile": LOWERING,
-    "plan": LOWERING | {"tile"},
+    "plan": LOWERING | {"tile", "chunks"},
     "report": LOWERING | {"tile", "plan"},
     "driver": LOWERING | {"schedule", "tile", "plan", "native", "report"},
     "te": LOWERING,

@@ -38,6 +38,8 @@ def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions) -> tirx.PrimF
 
     Parameters and results are the same.
     """
+    if not any(isinstance(condition, tuple(_BOUNDARIES)) for condition, *_ in _selections(func.body)):
+        return None
     try:
         fold = single_fold(func, options)
     except SplitError:
@@ -73,7 +75,7 @@ def _boundaries(whole: Cut) -> Iterator[int]:
                 yield bound
 
 
-def _selections(expression: ir.Expr) -> list[tuple[ir.Expr, ir.Expr, ir.Expr]]:
+def _selections(expression: ir.Expr | tirx.Stmt) -> list[tuple[ir.Expr, ir.Expr, ir.Expr]]:
     found: list[tuple[ir.Expr, ir.Expr, ir.Expr]] = []
 
     def note(node: ir.Expr) -> None:

@@ -16,6 +16,7 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
+from tvm_cascade.chunks.conditions import apart_at_conditions
 from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of, cut
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
@@ -39,7 +40,15 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     name : the function's own.
     setting : the device, and options as they stand for it.
     """
-    return _Search(outcome, name, setting).run()
+    plan = _Search(outcome, name, setting).run()
+    if all(isinstance(step.chosen, Kernel) for step in plan.steps) and len(plan.steps) == 1:
+        return plan
+    program = read_in_part(outcome)
+    apart = None if program is None else apart_at_conditions(program.func, setting.options)
+    if apart is None:
+        return plan
+    parts = _Search(fuse_function(apart, setting.options, setting.gpu), name, setting).run()
+    return parts if parts.seconds < plan.seconds else plan
 
 
 @dataclass(frozen=True)
