@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tvm import tirx
@@ -14,7 +16,7 @@ from tvm_cascade.options import FuseOptions
 
 from ..analysis.programs import LENGTH, ROWS, array, fold, maximum, number, program
 from ..transform.programs import PROGRAMS
-from ..transform.running import Array, Arrays, assert_close, build, run
+from ..transform.running import Array, Arrays, assert_close, build, read, run
 from ..transform.tuple_programs import PROGRAMS as TUPLES
 
 LENGTHS = (7, 11, 19)
@@ -93,6 +95,18 @@ def test_a_shared_prefix_is_read_for_all_sequences_at_once() -> None:
     inputs = workload.inputs(np.random.default_rng(0))
     found = run(build(apart), apart, inputs)
     assert_close(found, func, inputs, run(build(func), func, inputs), workload.shape["keys"])
+
+
+def test_the_same_axis_as_one_loop_is_right_too() -> None:
+    workload = workloads.get("decode_prefix").cpu
+    read(workload.build()).check(workload.inputs(np.random.default_rng(0)))
+
+
+def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_what_they_own() -> None:
+    report = str(tvm_cascade.explain(workloads.get("decode_prefix").build(), target={"kind": "cuda", "arch": "sm_90a"}))
+    first, second = re.findall(r"^ +[12]\. .*$", report, re.M)
+    assert "k_prefix, v_prefix: the tensor-core kernel `stream`" in first
+    assert "out from q, k, v, row_max_state_0" in second and "the tensor-core kernel `stream`" in second
 
 
 def masked() -> tirx.PrimFunc:

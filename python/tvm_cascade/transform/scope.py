@@ -176,12 +176,16 @@ class Scope(Mapping[sp.Symbol, ir.Expr]):
             return False
         analyzer = tvm.sym.Analyzer()
         for key, value in self.at.items():
-            if isinstance(value, ir.Var):
+            if isinstance(value, ir.Var) and self._is_known(key):
                 analyzer.bind(value, ir.Range(0, self.domain(key)))
         shape = access.source.ty.shape
         return all(
             analyzer.can_prove(i >= 0) and analyzer.can_prove(i < n) for i, n in zip(access.indices, shape, strict=True)
         )
+
+    def _is_known(self, key: object) -> bool:
+        """Whether the extent of an iterator is known here: that of a producer's own reduction is not."""
+        return not isinstance(key, ir.Var) or any(key.same_as(v) for v in self.slots.group.frame.extents)
 
     def domain(self, key: object) -> Extent:
         """Extent of a block iterator."""
