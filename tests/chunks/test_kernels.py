@@ -11,13 +11,19 @@ import tvm_cascade
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.bench import workloads
+from tvm_cascade.devices.cards import CARDS
+from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import each, fold, maximum, number, program
 from ..tile.emulator.run import compiler, emulate
@@ -114,3 +120,23 @@ def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
     parts = tvm_cascade.split(attention(64, 32, 1, 64, 8), chunks=2)
     config = kernel_of(parts.merge, ColumnSkeleton()).config
     assert isinstance(config, ColumnConfig) and config.is_alone
+
+
+@pytest.mark.parametrize("batch", [2, pytest.param(64, marks=pytest.mark.slow)])
+def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kernel(batch: int) -> None:
+    shape = {"batch": batch, "heads": 8, "kv_heads": 2, "keys": 140, "prefix": 100, "head_dim": FEATURES}
+    workload = workloads.get("decode_prefix").with_shape(**shape)
+    func, gpu = workload.build(), next(card for card in CARDS if card.arch == "sm_90a")
+    options = gpu_options(FuseOptions())
+    plan = find_plan(fuse_function(func, options, gpu), "main", Setting(gpu, options))
+    arrays = {p.name: a for p, a in zip(func.params, workload.inputs(np.random.default_rng(0)), strict=False)}
+    inputs = list(arrays.values())
+    assert len(plan.steps) == 2
+    for step in plan.steps:
+        assert isinstance(step.chosen, Kernel) and isinstance(step.chosen.config, PiecesConfig)
+        taken = oracle.signature(step.func)
+        found = emulate(step.chosen.func, [arrays[param.name] for param in taken.inputs])
+        arrays |= {param.name: array for param, array in zip(taken.outputs, found, strict=True)}
+    exact, usual = oracle.evaluate(func, inputs)["out"], oracle.evaluate(func, inputs, rounding=True)["out"]
+    comparison = tolerance.check(arrays["out"], exact, usual, length=140, dtype="bfloat16")
+    assert comparison.ok, comparison.message
