@@ -202,6 +202,25 @@ def test_rows_known_at_launch_alone() -> None:
 
 
 @emulated
+@pytest.mark.parametrize("rows", [5, 70])
+def test_the_launch_takes_the_kernel_for_the_rows_that_there_are(rows: int) -> None:
+    """One function for few rows and for many: with five, the kernel for many would need a second tile of columns."""
+    few = ProductConfig(rows=64, columns=64, consumers=1, stages=2, most_rows=16)
+    kernel = kernel_of(Product(m=te.var("m", "int32"), n=72, k=136).build(), replace(SMALL, fewer=few))
+    known = Product(m=rows, n=72, k=136)
+    assert_right(known.build(), length=136, kernel=kernel, inputs=inputs_of(known.build()))
+
+
+def test_symbolic_rows_have_a_kernel_for_few_and_one_for_many() -> None:
+    config = kernel_of(Product(m=te.var("m", "int32"), n=4096, k=4096).build()).config
+    found = [config]
+    while found[-1].fewer is not None:
+        found.append(found[-1].fewer)
+    assert [c.most_rows for c in found] == [None, 256, 64, 16]
+    assert found[0].rows * found[0].columns == 128 * 256 and found[-1].rows == 64
+
+
+@emulated
 @pytest.mark.parametrize(("m", "n"), [(1, 8), (3, 100), (64, 24)])
 def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
     assert_right(Product(m=m, n=n, k=264, out="float32").build(), length=264)

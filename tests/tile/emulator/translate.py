@@ -135,11 +135,12 @@ def translate(cuda: str) -> str:
     UnknownInstruction
         Where the text has inline PTX that the emulator has no function for.
     """
-    kernel = _KERNEL.search(cuda)
-    if kernel is None:
-        raise UnknownInstruction(f"expected one kernel with __launch_bounds__, found none in {len(cuda)} characters")
+    kernels = {kernel["name"]: int(kernel["threads"]) for kernel in _KERNEL.finditer(cuda)}
+    if not kernels:
+        raise UnknownInstruction(f"expected kernels with __launch_bounds__, found none in {len(cuda)} characters")
     host = _ASM.sub(_call, cuda).replace("uint32_t __a", "const uint32_t& __a")
-    return f'#include "ptx.h"\n{host}\n{_entry(kernel["name"], int(kernel["threads"]))}'
+    entries = "\n".join(_entry(name, threads) for name, threads in kernels.items())
+    return f'#include "ptx.h"\n{host}\n{entries}'
 
 
 def _entry(name: str, threads: int) -> str:

@@ -8,20 +8,24 @@ from dataclasses import replace
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.cost import Sizes, seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.work import GROUP_ROWS
 
 _ROWS = ((128, 2, 256), (256, 2, 128), (64, 1, 256))
 """Rows of a tile, its consumers, and its columns at most."""
 
 _SPLITS = (1, 2, 4, 8)
+_FEW = (16, 64, 256)
+"""Rows up to which symbolic ones have kernels of their own."""
+
 _MOST_STAGES = 10
 _COLUMNS = 16
 """What columns of a tile are multiples of: those that are stored together."""
 
 
 def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
-    """The fitting configuration of the least estimated time.
+    """The fitting configuration of the least estimated time; of symbolic rows, one for each of a few numbers of them.
 
     Raises
     ------
@@ -29,19 +33,27 @@ def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
         Where none fits.
     """
     sizes = sizes_of(shape)
-    fitting = [c for c in _candidates(shape, gpu) if not c.lacks(shape, gpu)]
+    if isinstance(shape.left.line.extent, int):
+        return _best(shape, sizes, gpu)
+    chosen: ProductConfig | None = None
+    for rows in _FEW:
+        chosen = replace(_best(shape, replace(sizes, rows=rows), gpu), most_rows=rows, fewer=chosen)
+    return replace(_best(shape, sizes, gpu), fewer=chosen)
+
+
+def _best(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> ProductConfig:
+    fitting = [c for c in _candidates(shape, sizes, gpu) if not c.lacks(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")
     return min(fitting, key=lambda config: seconds(shape, sizes, config, gpu))
 
 
-def _candidates(shape: MatrixProduct, gpu: Gpu) -> Iterator[ProductConfig]:
+def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> Iterator[ProductConfig]:
     """Tiles that are no larger than the result, up to what they are multiples of."""
-    sizes = sizes_of(shape)
     unit = BOX_COLUMNS if shape.right.across else _COLUMNS
     widest = -(-sizes.columns // unit) * unit
     for rows, consumers, most in _ROWS:
-        if rows > 64 and rows >= 2 * sizes.rows:
+        if rows > GROUP_ROWS and rows >= 2 * sizes.rows:
             continue
         for columns in range(min(most, widest), unit - 1, -unit):
             for splits in _SPLITS:

@@ -8,13 +8,13 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 from tvm_cascade.tile.work import WARP_GROUP, Threads
 
 
@@ -30,12 +30,13 @@ class ProductFeed:
     def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
         self.shape, self.config, self.buffers = shape, config, buffers
 
-        def operand(side: Any, length: int, shares: int) -> TileOperand:
+        def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
             own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
-            return TileOperand(side, shape.inner, own, length, shares, buffers)
+            return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
 
-        self.left = operand(shape.left, config.rows, 1)
-        self.right = operand(shape.right, config.columns, config.cluster)
+        rows = shape.left.line.extent if config.most_rows is None else config.most_rows
+        self.left = operand(shape.left, rows, config.rows, 1)
+        self.right = operand(shape.right, shape.right.line.extent, config.columns, config.cluster)
 
     def allocate(self, pool: Any) -> None:
         """Shared memory of tiles and barriers."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.tile.emit import kernel_extent, named
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper import wgmma
@@ -27,6 +28,7 @@ class TileOperand:
     ----------
     inner : what is summed over.
     own : the kernel's parameter for the tensor.
+    extent : of its own line, or what that is at most where it is symbolic.
     shares : blocks of a cluster that copy a part each, for all of them.
 
     Attributes
@@ -35,10 +37,17 @@ class TileOperand:
     """
 
     def __init__(
-        self, side: Side, inner: Line, own: Any, length: int, shares: int, buffers: Mapping[tirx.Var, Any]
+        self,
+        side: Side,
+        inner: Line,
+        own: Any,
+        extent: Extent,
+        length: int,
+        shares: int,
+        buffers: Mapping[tirx.Var, Any],
     ) -> None:
         self.side, self.inner, self.length, self.shares, self.buffers = side, inner, length, shares, buffers
-        self.depth = BOX_BYTES // side.operand.size
+        self.extent, self.depth = extent, BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
         if side.bulk and side.across:
             self.copies = TensorMap(side.operand, own, self.depth, self._copied(self.depth) // shares)
@@ -51,9 +60,9 @@ class TileOperand:
         What of a tile is outside of the tensor alone need not be zero, since nothing of the result depends on it. A
         bulk copy takes longer the more of its box is outside (measured: 1.3 times with one of 128 rows inside).
         """
-        extent = self.side.line.extent
-        known = self.shares == 1 and isinstance(extent, int)
-        return min(self.length, -(-extent // unit) * unit) if known else self.length
+        if self.shares > 1 or not isinstance(self.extent, int):
+            return self.length
+        return min(self.length, -(-self.extent // unit) * unit)
 
     @property
     def bytes(self) -> int:

@@ -15,8 +15,8 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import choose_config
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
+from tvm_cascade.tile.skeletons.product.variants import build_variants
 
 
 class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
@@ -55,8 +55,8 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
         return max(seconds(program, sizes_of(program), config, setting.gpu), moved)
 
     def emit(self, program: MatrixProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
-        """See `ProductKernel`."""
-        return ProductKernel(program, config).build(name)
+        """See `ProductKernel`; of symbolic rows there are several."""
+        return build_variants(program, config, name)
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""
