@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES, SUM_BYTES, ProductConfig, steps_of
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 from tvm_cascade.tile.work import GROUP_ROWS
 
 NOMINAL = 1024
@@ -40,8 +40,8 @@ _LONE_CONSUMER = 1.3
 _COPIED_PER_SECOND = 0.117e12
 """Bytes that a multiprocessor gets from the L2 cache."""
 
-_GATHERED_PER_SECOND = 0.012e12
-"""Bytes that the threads of a multiprocessor copy one by one."""
+_PIECES_PER_SECOND = 1.5e9
+"""Pieces of rows that the threads of a multiprocessor copy."""
 
 _STEP = 0.16e-6
 """Seconds between the copies of two steps at least."""
@@ -99,9 +99,13 @@ def _step(shape: MatrixProduct, config: ProductConfig) -> float:
     cycles = 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
     computed = cycles / _CLOCK / (_LONE_CONSUMER if config.consumers == 1 else 1.0)
     lengths = (shape.left, config.rows), (shape.right, config.columns / config.cluster)
-    speeds = {True: _COPIED_PER_SECOND, False: _GATHERED_PER_SECOND}
-    copied = max(sum(length * DEPTH_BYTES / speeds[side.bulk] for side, length in lengths), _STEP)
+    copied = max(sum(length * DEPTH_BYTES / _speed(side) for side, length in lengths), _STEP)
     return max(computed, copied) + _NOT_HIDDEN * min(computed, copied)
+
+
+def _speed(side: Side) -> float:
+    """Bytes of an operand that a multiprocessor gets in a second."""
+    return _COPIED_PER_SECOND if side.bulk else _PIECES_PER_SECOND * side.piece
 
 
 def _number(extent: Extent) -> int:

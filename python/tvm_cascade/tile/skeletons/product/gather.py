@@ -43,8 +43,7 @@ class Gather:
     def __init__(self, side: Side, inner: Line, tiles: Any, shape: tuple[int, ...], buffers: Mapping[tirx.Var, Any]):
         self.side, self.inner, self.tiles, self.buffers = side, inner, tiles, buffers
         _, self.boxes, self.rows, self.columns = shape
-        self.size, row_bytes = side.operand.size, side.operand.width * side.operand.size
-        self.piece = next((n for n in _LOADS if row_bytes % n == 0), self.size)
+        self.size, self.piece = side.operand.size, side.piece
         self.own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
 
     def copy(

@@ -42,6 +42,9 @@ _WIDEST = "float32"
 _PAIRED = ("float32", "float16", "bfloat16")
 """Dtypes of outputs of which a thread stores two elements at once."""
 
+_PIECES = (8, 4)
+"""Bytes of several elements that a thread copies at once, the most first."""
+
 _LONG = 128
 """Values of a variable that fill tiles of their own."""
 
@@ -67,7 +70,16 @@ class Side:
     @property
     def bulk(self) -> bool:
         """Whether bulk copies fetch it: its rows are multiples of what they take; threads copy it elsewhere."""
-        return self.operand.width * self.operand.size % COPY_ALIGNMENT == 0
+        return self._row_bytes % COPY_ALIGNMENT == 0
+
+    @property
+    def piece(self) -> int:
+        """Bytes that a thread copies at once, which rows are multiples of."""
+        return next((n for n in _PIECES if self._row_bytes % n == 0), self.operand.size)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.operand.width * self.operand.size
 
 
 @dataclass(frozen=True)
