@@ -132,7 +132,7 @@ class FunctionReport:
     note : why, in a few words.
     lowering : what the target runs it as, and why; empty where no target was named.
     tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
-    plan : its kernels in order, where it is lowered to several.
+    plan : its kernels in order, with estimates; none where it has no kernel of a skeleton.
     whole : why they are not one: the reasons of every skeleton, or the estimate that was declined.
     """
 
@@ -151,7 +151,10 @@ class FunctionReport:
     def lowering_lines(self) -> list[str]:
         """The lowering as indented lines; none where no target was named."""
         lines = [f"lowered to  {self.lowering}"] if self.lowering else []
-        lines += [f"  {position}. {step}" for position, step in enumerate(self.plan, 1)]
+        if len(self.plan) == 1:
+            lines.append(f"estimated   {self.plan[0].amounts}")
+        else:
+            lines += [f"  {position}. {step}" for position, step in enumerate(self.plan, 1)]
         lines += [f"not as one kernel: {self.whole}"] if self.whole else []
         return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 

@@ -28,11 +28,24 @@ def page(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], tit
 
 
 def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport]) -> str:
-    """The HTML that a notebook shows: one section per group, then the functions without groups."""
+    """The HTML that a notebook shows: one section per group, then the functions without groups, or with kernels."""
     told = {group.function for group in groups}
-    rest = [f"<p>{escape(str(function))}</p>" for function in functions if function.name not in told]
+    rest = [_function(function) for function in functions if function.name not in told or function.lowering]
     parts = [_group(group) for group in groups] + rest
     return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'
+
+
+def _function(function: FunctionReport) -> str:
+    """What became of a function, and its kernels in order."""
+    told = [f"{function.name}: {function.status} ({function.note})"]
+    told += [f"lowered to {function.lowering}"] if function.lowering else []
+    told += [f"not as one kernel: {function.whole}"] if function.whole else []
+    steps = "".join(
+        f"<tr><td {_CELL}>{position}</td><td {_CELL}><code>{escape(step.computes)}</code></td>"
+        f"<td {_CELL}>{escape(step.amounts)}</td><td {_CELL}>{escape(step.kernel)}</td></tr>"
+        for position, step in enumerate(function.plan, 1)
+    )
+    return "".join(f"<p>{escape(line)}</p>" for line in told) + (f"<table>{steps}</table>" if steps else "")
 
 
 def _group(group: GroupReport) -> str:

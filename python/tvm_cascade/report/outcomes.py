@@ -52,7 +52,7 @@ def explain_outcomes(
             reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
             continue
         outcome = outcomes[name]
-        lowered = _lowering((kernels or {}).get(name))
+        lowered = _lowering(outcome, (kernels or {}).get(name))
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
@@ -71,18 +71,19 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
     """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
         return "", "", (), ""
     if isinstance(kernel, Plan):
-        told = f"a plan of {len(kernel.steps)} kernels, estimated {kernel.seconds * 1e6:.1f} us"
+        told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us"
         return told, "", tuple(map(_step, kernel.steps)), kernel.whole
     if isinstance(kernel, AsItIs):
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
-    return str(kernel), str(kernel.program), (), ""
+    step = _step(Step(outcome.func, outcome, kernel, kernel.work, kernel.seconds))
+    return str(kernel), str(kernel.program), (step,), ""
 
 
 def _as_planned(decisions: Sequence[Decision], lowered: Plan | Kernel | AsItIs | str | None) -> tuple[Decision, ...]:

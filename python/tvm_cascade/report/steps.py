@@ -27,11 +27,18 @@ class StepReport:
     flops: float
     microseconds: float
 
+    @property
+    def amounts(self) -> str:
+        """Bytes, products and time in words."""
+        return f"{count_text(self.bytes)}B, {count_text(self.flops)}flop of products, {self.microseconds:.1f} us"
+
+    @property
+    def computes(self) -> str:
+        """What it writes, and from what."""
+        return f"{', '.join(self.writes)} from {', '.join(self.reads)}"
+
     def __str__(self) -> str:
-        return (
-            f"{', '.join(self.writes)} from {', '.join(self.reads)}: {self.kernel}; {count_text(self.bytes)}B, "
-            f"{count_text(self.flops)}flop, {self.microseconds:.1f} us"
-        )
+        return f"{self.computes}: {self.amounts}: {self.kernel}"
 
 
 def count_text(count: float) -> str:
