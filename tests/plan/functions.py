@@ -5,11 +5,13 @@ Each is a builder over a scale: at scale 1 extents are small enough for an oracl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from tvm_cascade.analysis.extent import extent_of
 from tvm_cascade.te import topk
 
 from ..analysis.programs import array, each, fold, maximum, number, program, total
@@ -40,8 +42,8 @@ def times(name: str, left: te.Tensor, right: te.Tensor, transposed: bool = False
     return fold(name, element, total, k, (m, n))
 
 
-def _shape(tensor: te.Tensor) -> tuple[int, ...]:
-    return tuple(int(extent) for extent in tensor.shape)
+def _shape(tensor: te.Tensor) -> tuple[Any, ...]:
+    return tuple(extent_of(extent) for extent in tensor.shape)
 
 
 def gelu(x: Expr) -> Expr:
@@ -350,5 +352,3 @@ FUNCTIONS: dict[str, Build] = {
     )
 }  # fmt: skip
 """Each holds a product of half precision."""
-
-LARGE: Sequence[int] = (4096, 4096, 4096)

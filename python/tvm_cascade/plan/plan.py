@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.analysis.order import among
@@ -51,9 +52,9 @@ class Step:
     @property
     def written(self) -> tuple[tirx.Var, ...]:
         """The parameters that it writes."""
-        program = self.outcome.program
-        written = [] if program is None else [stage.buffer for stage in program.stages]
-        return tuple(buffer for buffer in self.buffers if program is None or among(buffer, written))
+        stores: list[tirx.BufferStore] = []
+        tvm_ffi.structural_walk(self.func.body, (tirx.BufferStore, stores.append))
+        return tuple(buffer for buffer in self.buffers if among(buffer, [store.buffer for store in stores]))
 
     @property
     def results(self) -> tuple[str, ...]:

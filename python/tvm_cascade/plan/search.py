@@ -80,9 +80,10 @@ class _Search:
         """A function as one step."""
         chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
+        gpu = self.setting.gpu
         if program is None:
-            return Step(outcome.func, outcome, chosen, Work(), 0.0)
-        work, gpu = count_work(program), self.setting.gpu
+            return Step(outcome.func, outcome, chosen, Work(), gpu.launch_seconds)
+        work = count_work(program)
         if isinstance(chosen, Kernel):
             return Step(program.func, outcome, chosen, work, chosen.seconds + gpu.dependent_launch_seconds)
         moved = work if outcome.fused else count_work(program, temporaries=True)

@@ -1,0 +1,92 @@
+"""Estimates of plans: counts, what is declined and why, and what a user is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tvm_cascade
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.estimate import count_work
+from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
+from tvm_cascade.transform.fuse_function import read_function
+
+from . import functions
+from .run import plan_of, skeletons
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def program_of(name: str, *extents: int) -> Program:
+    read = read_function(functions.FUNCTIONS[name](*extents))
+    assert isinstance(read, Program)
+    return read
+
+
+def test_a_product_moves_its_matrices_once() -> None:
+    work = count_work(program_of("lone", 512, 256, 1024))
+    assert work.flops == 2 * 512 * 256 * 1024
+    assert work.bytes == 2 * (512 * 1024 + 1024 * 256 + 512 * 256)
+
+
+def test_temporaries_count_where_they_go_through_memory() -> None:
+    program = program_of("lone", 512, 256, 1024)
+    assert count_work(program, temporaries=True).bytes - count_work(program).bytes == 2 * 4 * 512 * 256
+
+
+def test_functions_are_counted_apart_from_other_arithmetic() -> None:
+    work = count_work(program_of("product_softmax", 64, 96, 128))
+    assert work.functions == 64 * 96 and work.operations > 64 * 96
+
+
+def test_a_cascade_is_declined_with_both_estimates() -> None:
+    plan = plan_of(functions.rms_product(4096, 4096, 4096))
+    (declined,) = plan.declined
+    assert declined.names == ("normalised_squares", "y") and declined.steps == 2
+    assert declined.fused > 100 * declined.apart == 100 * plan.seconds
+
+
+def test_the_user_is_told_of_the_plan_and_of_what_was_declined() -> None:
+    told = tvm_cascade.explain(functions.rms_product(4096, 4096, 4096), target=TARGET)
+    (group,), (function,) = told.groups, told.functions
+    assert group.verdict is Verdict.DECLINED and group.buffers == ("normalised_squares", "y")
+    assert "us fused" in group.reason.detail and "us as 2 steps" in group.reason.detail
+    assert [step.skeleton for step in function.plan] == ["row", "product"]
+    assert [step.writes for step in function.plan] == [("normalised_float16",), ("out",)]
+    assert function.plan[1].flops == 2 * 4096**3 and 100 < function.plan[1].microseconds < 400
+    text, html = str(told), told._repr_html_()
+    for shown in ("a plan of 2 steps, estimated", "normalised_float16 from x, gain", "137.4 Gflop of products"):
+        assert shown in text and shown in html
+    assert "not as one kernel: no `stream`" in text and "not as one kernel: no `stream`" in html
+    assert json.loads(told.to_json())["functions"][0]["plan"][0]["writes"] == ["normalised_float16"]
+
+
+def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    func = functions.attention(4096)
+    usual = plan_of(func)
+    assert skeletons(usual) == ["stream"] and not usual.declined
+    monkeypatch.setattr(StreamSkeleton, "compute_share", 0.01)
+    apart = plan_of(func)
+    assert "stream" not in skeletons(apart)
+    (declined,) = apart.declined
+    assert declined.kernel.startswith("the tensor-core kernel `stream`") and declined.apart < declined.fused
+
+
+def test_the_user_may_insist_on_fusing() -> None:
+    plan = plan_of(functions.rms_product(4096, 4096, 4096), force=True)
+    assert len(plan.steps) == 1 and not plan.declined
+
+
+def test_a_kernel_alone_is_told_with_its_estimate() -> None:
+    (function,) = tvm_cascade.explain(functions.lone(4096, 4096, 4096), target=TARGET).functions
+    assert function.lowering.startswith("the tensor-core kernel `product`") and not function.whole
+    assert [step.writes for step in function.plan] == [("out",)]
+    assert any(line.startswith("  estimated") for line in function.lowering_lines)
+
+
+def test_the_skeleton_of_least_estimated_time_is_taken() -> None:
+    for step in plan_of(functions.two_groups()).steps:
+        assert isinstance(step.chosen, Kernel) and step.seconds > step.chosen.seconds > 0

@@ -1,0 +1,114 @@
+"""The functions of a plan in one module: the host function, its temporaries, launches that depend on each other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+import tvm_cascade
+from tvm_cascade.evaluate.oracle import evaluate, signature
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.plan.host import host_function
+from tvm_cascade.tile.dependent import SIGNALS, WAITS
+from tvm_cascade.tile.pipeline import register_mixed_pipeline
+
+from . import functions
+from .run import draw, plan_of
+
+TARGET = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def on_the_cpu(func: tirx.PrimFunc) -> tvm.runtime.Executable:
+    """A plan's host function, over its steps as they were written."""
+    plan = plan_of(func)
+    names = [f"main_{k}" for k in range(len(plan.steps))]
+    steps = {name: step.func.with_attr("global_symbol", name) for name, step in zip(names, plan.steps, strict=True)}
+    mod = tvm.IRModule({"main": host_function(plan, "main", names), **steps})
+    target = tvm.target.Target({"kind": "llvm", "host": {"kind": "llvm"}})
+    return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
+
+
+@pytest.mark.parametrize("name", ["rms_gated", "two_products", "cross_entropy", "convolution"])
+def test_one_call_runs_all_steps_over_temporaries(name: str) -> None:
+    func = functions.FUNCTIONS[name]()
+    run, inputs = on_the_cpu(func), draw(func)
+    exact, usual = evaluate(func, inputs), evaluate(func, inputs, rounding=True)
+    for _ in range(2):  # the second call has the temporaries of the first
+        outputs = {out.name: poisoned(out) for out in signature(func).outputs}
+        given = iter(inputs)
+        run["main"](*[outputs.get(p.name) or tvm.runtime.tensor(next(given)) for p in func.params])
+        for output, tensor in outputs.items():
+            found = check(tensor.numpy(), exact[output], usual[output], length=128, dtype="float16")
+            assert found.ok, f"{output}: {found.message}"
+
+
+def poisoned(buffer: tirx.Var) -> Any:
+    """An output that holds NaN."""
+    return tvm.runtime.tensor(np.full([int(e) for e in buffer.ty.shape], np.nan, str(buffer.ty.dtype)))
+
+
+def test_kernels_after_the_first_wait_and_those_before_the_last_signal() -> None:
+    compiled = tvm_cascade.compile(functions.rms_gated(), TARGET)
+    steps = [compiled.mod[f"main_{k}"] for k in range(4)]
+    assert [bool(step.attrs[WAITS]) for step in steps] == [False, True, True, True]
+    assert [bool(step.attrs[SIGNALS]) for step in steps] == [True, True, True, False]
+    kernels = cuda_kernels(compiled)
+    assert ["griddepcontrol_wait();" in kernels[f"main_{k}_kernel"] for k in range(4)] == [False, True, True, True]
+    signals = ["griddepcontrol_launch_dependents();" in kernels[f"main_{k}_kernel"] for k in range(4)]
+    assert signals == [True, True, True, False]
+
+
+def test_a_kernel_waits_before_anything_else() -> None:
+    kernel = cuda_kernels(tvm_cascade.compile(functions.product_softmax(), TARGET))["main_1_kernel"]
+    body = kernel[kernel.index("{") + 1 :].lstrip()
+    assert body.startswith("tvm_builtin_ptx_griddepcontrol_wait();")
+
+
+def test_a_function_of_one_kernel_is_launched_as_usual() -> None:
+    (kernel,) = cuda_kernels(tvm_cascade.compile(functions.lone(), TARGET)).values()
+    assert "griddepcontrol" not in kernel
+
+
+def cuda_kernels(compiled: tvm_cascade.Compiled) -> dict[str, str]:
+    """The text of each kernel by name."""
+    text = compiled.runtime_module.mod.imports[0].inspect_source("cuda")
+    parts = text.split('extern "C" __global__ void ')[1:]
+    found = [(re.match(r"(?:__launch_bounds__\([\d, ]+\) )?(\w+)\(", part), part) for part in parts]
+    return {name[1]: part for name, part in found if name is not None}  # declarations come before definitions
+
+
+def test_steps_take_no_name_that_the_caller_has() -> None:
+    mod = tvm.IRModule({"main": functions.product_softmax(), "main_1": functions.lone()})
+    compiled = tvm_cascade.compile(mod, TARGET)
+    names = {variable.name_hint for variable in compiled.mod.get_global_vars()}
+    assert names == {"main", "main_1", "main__0", "main__1"}
+    assert set(compiled.parameters) == {"main", "main_1"}
+
+
+def test_the_callers_function_is_not_changed() -> None:
+    func = functions.rms_gated()
+    text, copy = func.script(), tvm.ir.load_json(tvm.ir.save_json(func))
+    tvm_cascade.compile(func, TARGET)
+    assert func.script() == text and tvm_ffi.structural_equal(func, copy)
+
+
+def test_a_plan_that_tvm_generates_no_code_for_becomes_the_function_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvm_cascade.driver import compilation
+
+    generate = compilation.generate
+
+    def fails_for_steps(mod: tvm.IRModule, *rest: Any) -> Any:
+        if any(variable.name_hint == "main_0" for variable in mod.get_global_vars()):
+            raise RuntimeError("no code for it")
+        return generate(mod, *rest)
+
+    monkeypatch.setattr(compilation, "generate", fails_for_steps)
+    compiled = tvm_cascade.compile(functions.product_softmax(), TARGET)
+    assert [variable.name_hint for variable in compiled.mod.get_global_vars()] == ["main"]
+    assert "TVM generates no code for it as it was lowered" in compiled.report.functions[0].lowering

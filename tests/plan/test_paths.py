@@ -1,0 +1,104 @@
+"""Which kernels come out for each function, and that they compute it."""
+
+from __future__ import annotations
+
+import pytest
+from tvm import te
+
+from ..tile.emulator.run import compiler
+from . import functions, unread
+from .run import as_written, assert_plan_right, emulated, plan_of, skeletons
+
+PATHS: dict[str, list[str]] = {
+    "lone": ["product"],
+    "lone_transposed": ["product"],
+    "gram": ["product"],
+    "batched": ["product"],
+    "biased": ["product"],
+    "residual": ["product"],
+    "relu_first": ["", "product"],
+    "chain": ["product", "product"],
+    "wide_chain": ["product", "product"],
+    "feed_forward": ["product", "product"],
+    "gated": ["product", "product", "product"],
+    "rms_product": ["row", "product"],
+    "layer_norm_product": ["row", "product"],
+    "residual_layer_norm": ["product", "row"],
+    "product_softmax": ["product", "row"],
+    "router": ["product", "row"],
+    "cross_entropy": ["product", "row", "row"],
+    "quantised": ["row", "", "product"],
+    "integer_weights": ["", "product"],
+    "float8_weights": ["", "product"],
+    "two_products": ["product", "product"],
+    "two_groups": ["product", "row", "row"],
+    "normalised_rows": ["product", "row"],
+    "row_extremes": ["product", "row"],
+    "pointwise": ["product"],
+    "convolution": ["", "product"],
+    "attention": ["stream"],
+    "projected_attention": ["product", "product", "product", "stream", "product"],
+    "attention_layer_norm": ["stream", "row"],
+    "rms_gated": ["row", "product", "product", "product"],
+    "split_weights": ["product", ""],
+    "symmetrised": ["product", ""],
+}
+"""Skeletons in order; none for maps by themselves, which S-TIR schedules compute."""
+
+QUICK = ("feed_forward", "quantised", "attention_layer_norm", "symmetrised")
+
+
+def test_every_function_has_its_path() -> None:
+    assert set(PATHS) == set(functions.FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_products_are_on_tensor_cores_and_parts_compute_the_function(name: str) -> None:
+    func = functions.FUNCTIONS[name]()
+    plan = plan_of(func)
+    assert skeletons(plan) == PATHS[name]
+    assert all(
+        skeleton in ("product", "stream") for s, skeleton in zip(plan.steps, PATHS[name], strict=True) if s.work.flops
+    )
+    assert_plan_right(func, plan, as_written, length=128)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PATHS]
+)
+def test_kernels_of_a_plan_compute_the_function(name: str) -> None:
+    func = functions.FUNCTIONS[name]()
+    assert_plan_right(func, plan_of(func), emulated, length=128)
+
+
+@pytest.mark.parametrize("name", ["attention", "projected_attention", "rms_gated", "cross_entropy"])
+def test_paths_stay_at_the_extents_of_models(name: str) -> None:
+    assert skeletons(plan_of(functions.FUNCTIONS[name](4096, 4096, 4096))) == PATHS[name]
+
+
+def test_nothing_is_rounded_where_tensor_cores_are_off() -> None:
+    func = functions.rms_product()
+    plan = plan_of(func, tensor_cores=False)
+    assert "product" not in skeletons(plan) and not any("float16" in b.name for b in plan.temporaries)
+    assert_plan_right(func, plan, as_written, length=128)
+
+
+def test_float8_operands_meet_as_float8_where_narrow_sums_are_allowed() -> None:
+    plan = plan_of(functions.quantised(), narrow_sums=True)
+    assert skeletons(plan) == ["row", "product"]
+    assert [str(buffer.ty.dtype) for buffer in plan.temporaries] == ["float32", "float8_e4m3fn"]
+
+
+def test_a_nest_that_cannot_be_read_runs_beside_kernels() -> None:
+    func = unread.product_beside_scan
+    plan = plan_of(func)
+    assert skeletons(plan) == ["product", ""]
+    assert [step.results for step in plan.steps] == [("out",), ("summed",)]
+    assert plan.whole == "the function could not be read whole"
+
+
+def test_lengths_known_at_launch_alone() -> None:
+    plan = plan_of(functions.product_softmax(te.var("m"), 96, 128))
+    assert skeletons(plan) == ["product", "row"]
+    assert [str(extent) for extent in plan.temporaries[0].ty.shape] == ["m", "96"]
