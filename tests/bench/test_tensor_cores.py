@@ -1,0 +1,37 @@
+"""Every workload of the tables with products of half precision or float8 has them on the tensor cores of a Hopper."""
+
+from __future__ import annotations
+
+import pytest
+
+from tvm_cascade import explain
+from tvm_cascade.bench import workloads
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+FAMILIES = ("attention", "mla", "routing", "quantised", "decode", "product")
+NAMES = [
+    name
+    for family in FAMILIES
+    for name in workloads.names(family)
+    if workloads.get(name).dtype in ("float16", "bfloat16")
+]
+
+
+def on_cuda_cores(name: str) -> list[str]:
+    """The kernels of a workload that multiply matrices without tensor cores; all of them where none is on any."""
+    workload = workloads.get(name)
+    (report,) = explain(workload.build(), HOPPER, **dict.fromkeys(workload.allowances, True)).functions
+    kernels = [(step.kernel, step.flops) for step in report.plan] or [(report.lowering, 1.0)]
+    off = [kernel for kernel, flops in kernels if flops and not kernel.startswith("the tensor-core kernel")]
+    return off if len(off) < len(kernels) and any(flops for _, flops in kernels) else [kernel for kernel, _ in kernels]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_products_of_the_tables_are_on_tensor_cores(name: str) -> None:
+    assert not on_cuda_cores(name)
+
+
+@pytest.mark.parametrize("name", ["H1", "H7", "L7", "R5", "Q7", "DC_ALIBI", "decode_draft", "product_gelu"])
+def test_one_of_each_kind_is_on_tensor_cores(name: str) -> None:
+    assert not on_cuda_cores(name)
