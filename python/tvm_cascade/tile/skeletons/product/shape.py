@@ -211,7 +211,7 @@ def _lines(
 
 
 def _options(view: View, variables: Sequence[tirx.Var], group: Group) -> list[Line]:
-    """The line of all variables, where the tensor allows it, and that of the longest."""
+    """The line of all variables, where the tensor allows it, and that of the contiguous one, or else of the longest."""
     ordered = in_order(view, variables)
     line = line_of(ordered, [lookup(group.frame.extents, v) for v in ordered])
 
@@ -219,8 +219,9 @@ def _options(view: View, variables: Sequence[tirx.Var], group: Group) -> list[Li
         extent = lookup(group.frame.extents, var)
         return extent if isinstance(extent, int) else float("inf")
 
-    longest = max(ordered, key=length)
-    alone = line_of([longest], [lookup(group.frame.extents, longest)])
+    contiguous = [v for v in ordered if view.dimension(v) == len(view.indices) - 1]
+    single = contiguous[0] if contiguous else max(ordered, key=length)
+    alone = line_of([single], [lookup(group.frame.extents, single)])
     return [line, alone] if len(ordered) > 1 and view.along(line) is not None else [alone]
 
 
