@@ -148,7 +148,7 @@ def on_cuda_cores(seed: int) -> str:
     return "" if left is None or left.allowed else left.reason
 
 
-@pytest.mark.parametrize("seed", [1, 6, 7, 9, 10, 12, 14, 16, 17, 26])
+@pytest.mark.parametrize("seed", [1, 6, 7, 9, 10, 12, 14, 16, 17, 19, 26, 91])
 def test_products_of_half_precision_are_on_tensor_cores(seed: int) -> None:
     assert not on_cuda_cores(seed)
 

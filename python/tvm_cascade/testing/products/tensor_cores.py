@@ -13,7 +13,7 @@ _ON_TENSOR_CORES = "the tensor-core kernel"
 """How a report names kernels of skeletons that multiply on tensor cores."""
 
 ALLOWED: Mapping[str, str] = {
-    "the last dimension runs along neither": "an operand is contiguous along an axis of the batch",
+    "the last dimension runs along neither": "an operand is contiguous along an axis of extent 1, or of the batch",
 }
 """Patterns of reasons for which a product of half precision may stay on CUDA cores, with why no kernel takes it."""
 
