@@ -13,9 +13,10 @@ import pytest
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu import check, flashinfer_peer, suites, torch_peers, tvm_peers
-from tvm_cascade.bench.gpu.peers import PEERS
+from tvm_cascade.bench.gpu.peers import PEERS, of_suite
 from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
+from tvm_cascade.bench.gpu.problems import problem_class
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.targets import resolve_target
@@ -120,6 +121,7 @@ def test_our_rows_fill_an_output_that_was_nan() -> None:
     [
         ("ours", "mha", "H4", "^the tensor-core kernel `stream`, [^;]*$"),
         ("ours", "float8", "d64s512", "^the tensor-core kernel `stream`, .*; narrow_sums$"),
+        ("ours", "gemm", "product_float8", "^the tensor-core kernel `product`, .*; narrow_sums$"),
         ("ours-cuda-cores", "mha", "H4", "^an S-TIR schedule"),
         ("tvm-default", "mha", "H4", "^dlight$"),
     ],
@@ -131,6 +133,6 @@ def test_programs_from_tvm_build_without_a_gpu(
     monkeypatch.setattr(tvm_peers, "resolve_target", lambda target: hopper)
     monkeypatch.setattr(tvm_peers, "compile", lambda func, target, **options: compile(func, hopper, **options))
     workload = check.twin(suites.entries(suite, [label])[0].workload)
-    prepared = PEERS[name](Problem.drawn(torch, workload, "cpu", seed=0, smallest=True))
+    prepared = of_suite(suite)[name](problem_class(workload).drawn(torch, workload, "cpu", seed=0, smallest=True))
     assert isinstance(prepared, Prepared)
     assert re.search(told, prepared.configuration())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tvm_cascade.bench import workloads
-from tvm_cascade.bench.gpu import check, flashinfer_served, goals, peers, served_peers, suites
+from tvm_cascade.bench.gpu import check, flashinfer_served, goals, peers, served_peers, suites, tvm_peers
 from tvm_cascade.bench.gpu import served_suites as served
 from tvm_cascade.bench.gpu.peers import OURS
 from tvm_cascade.bench.gpu.prepared import Prepared
@@ -25,6 +25,8 @@ from tvm_cascade.bench.record import Status
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import WorkloadError
 from tvm_cascade.evaluate import oracle, tolerance
+from tvm_cascade.report.group import FunctionReport
+from tvm_cascade.report.steps import StepReport
 
 from .test_gpu_runner import FakeClock, timed
 
@@ -281,3 +283,9 @@ def test_a_workload_that_cannot_be_built_is_a_row_with_its_reason(monkeypatch: p
     report = Bench(torch, "cpu", peers.LATENT_PEERS, FakeClock(), GpuPlan(rounds=4)).report(entry)
     assert {row.status for row in report.rows} == {Status.FAILED}
     assert all("no such program and a trace" in row.note for row in report.rows)
+
+
+def test_a_plan_tells_the_skeleton_of_each_kernel() -> None:
+    steps = [StepReport(name, "", (), (), 1.0, 1.0, 1.0) for name in ("row", "", "product")]
+    told = tvm_peers._lowering(FunctionReport("main", "unchanged", "", "a plan of 3 kernels", plan=tuple(steps)))
+    assert told == "a plan of 3 kernels: row, S-TIR schedule on CUDA cores, product"

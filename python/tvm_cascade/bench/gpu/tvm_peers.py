@@ -17,8 +17,10 @@ from tvm_cascade.bench.peers import Absent
 from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.schedule.private_copy import private_copy
 
+_SCHEDULED = "S-TIR schedule on CUDA cores"
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"
 
 
@@ -41,10 +43,17 @@ def _fused(func: tirx.PrimFunc, **options: bool) -> Code:
     allowed = [name for name, value in options.items() if value]
 
     def lowering() -> str:
-        return "; ".join([*(function.lowering for function in compiled.report.functions), *allowed])
+        return "; ".join([*map(_lowering, compiled.report.functions), *allowed])
 
     # The function itself: what `Compiled` asks of every argument takes the host longer than a short kernel the device.
     return Code(compiled.runtime_module, lowering)
+
+
+def _lowering(function: FunctionReport) -> str:
+    """What a function is lowered to; of a plan the skeleton of each kernel, or that it is scheduled."""
+    if not function.plan:
+        return function.lowering
+    return f"{function.lowering}: {', '.join(step.skeleton or _SCHEDULED for step in function.plan)}"
 
 
 def _default(func: tirx.PrimFunc) -> Code:
