@@ -114,7 +114,7 @@ def state_of(group: Group, taken: Collection[str]) -> State:
             dtype, told = reference_dtype(group), formula(moves[step.symbol].value)
             identity = moves[step.symbol].start
         leaving.append(Leaving(step.symbol, name, dims.of(step.symbol), dtype, told, identity))
-    return State(group, dims, program, tuple(leaving), standing_at, _is_counted(whole))
+    return State(group, dims, program, tuple(leaving), standing_at, _is_counted(whole, group))
 
 
 def _plain_moves(program: StepProgram, group: Group) -> StepProgram:
@@ -143,12 +143,15 @@ def _stands_at_component(move: Move, group: Group) -> bool:
     return bool(found) and not move.guarded and component_dtype(group, found[0]) == reference_dtype(group)
 
 
-def _is_counted(program: StepProgram) -> bool:
+def _is_counted(program: StepProgram, group: Group) -> bool:
     """Whether merging reads how many positions a state has, or must know that there are none.
 
     A state of no positions stands anywhere. Its identity absorbs a move under an exponential that vanishes; any other
-    move would make 0·inf of it.
+    move would make 0·inf of it, and so may a program's own combine of tuples.
     """
+    tuples = [component.reducer.whole for component in group.fold.components]
+    if any(whole is not None and whole.selection is None for whole in tuples):
+        return True
     read = [m.value for m in program.moves] + list(program.shifts.values())
     read += [s.expression for s in program.merge if not isinstance(s, Move) and hasattr(s, "expression")]
     by_count = any(e.has(COUNT, LENGTH) for e in read)

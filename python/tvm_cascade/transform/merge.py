@@ -113,7 +113,12 @@ class MergeEmitter:
 
         def body(at: Values) -> list[tirx.Stmt]:
             values = {c.symbol: self.slots.read(c.symbol, at) for c in unit}
-            return combined(unit, cells(at), values, {}, lambda new, _old: new)
+            empty = self.slots.tiling.segment_is_empty(at)  # a program's own combine of two identities may be NaN
+
+            def keep(new: ir.Expr, old: ir.Expr) -> ir.Expr:
+                return TirValues(dtype_of(new)).choose(empty, old, new)
+
+            return combined(unit, cells(at), values, {}, keep)
 
         name = f"{unit[0].symbol}_merged"
         self.statements.append(self.nests.nest(name, "merge", iters, body, lambda at: started(unit, cells(at))))
