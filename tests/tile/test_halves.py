@@ -1,4 +1,4 @@
-"""Wide states: two warp groups share rows; each has half of the columns of products with the right operand itself."""
+"""Wide states: two warp groups share rows, each with half of the columns of every product."""
 
 from __future__ import annotations
 

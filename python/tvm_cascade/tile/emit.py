@@ -62,3 +62,21 @@ def ptx(instruction: str, *operands: Any) -> None:
 def kernel_extent(extent: int | ir.Expr) -> ir.Expr:
     """An extent as an expression in the dtype of the kernel's own integers."""
     return tirx.const(extent, "int32") if isinstance(extent, int) else T.cast(extent, "int32")
+
+
+_COMPUTED_HERE = """
+__device__ __forceinline__ {c} computed_here_{dtype}({c} value) {{
+  {c} same;
+  asm volatile("mov.b{bits} %0, %1;" : "=r"(same) : "r"(value));
+  return same;
+}}
+"""
+_INTEGERS = {"int32": ("int", 32), "uint64": ("unsigned long long", 64)}
+
+
+def computed_here(value: ir.Expr) -> ir.Expr:
+    """An integer that is computed where it stands; compilers would keep what is made of it in registers for a loop."""
+    dtype = str(value.ty.dtype)
+    c, bits = _INTEGERS[dtype]
+    text = _COMPUTED_HERE.format(c=c, dtype=dtype, bits=bits).replace('r"(', 'l"(' if bits == 64 else 'r"(')
+    return T.cuda.func_call(f"computed_here_{dtype}", value, source_code=text, return_type=dtype)

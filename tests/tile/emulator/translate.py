@@ -33,7 +33,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.init\.shared\.b64 \[%0\], %1;", "ptx::mbarrier_init(%0, %1);"),
     (r"mbarrier\.arrive\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive(%0, %1);"),
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
-    (r"mov\.b64 %0, %1;", "%0 = %1;"),
+    (r"mov\.b(?:32|64) %0, %1;", "%0 = %1;"),
     (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
@@ -54,6 +54,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "%0 = %3 ? %1 : %2;",
     ),
     (r"ld\.global\.nc\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
+    (
+        r"\{ \.reg \.pred p; setp\.ne\.b32 p, %2, 0; @p ld\.global\.cg\.f32 %0, \[%1\]; \}",
+        "if (%2) %0 = *%1;",
+    ),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
     (
         r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import ptx, put, registers
+from tvm_cascade.tile.emit import computed_here, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
 
@@ -24,15 +24,6 @@ _TRANSPOSED_SIZE = 2
 """Bytes of the elements that instructions can transpose."""
 
 _SWIZZLE_128B = 3
-
-
-_COMPUTED_HERE = """
-__device__ __forceinline__ unsigned long long computed_here(unsigned long long value) {
-  unsigned long long same;
-  asm volatile("mov.b64 %0, %1;" : "=l"(same) : "l"(value));
-  return same;
-}
-"""
 
 
 class SharedMatrix:
@@ -62,9 +53,7 @@ class SharedMatrix:
         """
         found = copy.copy(self)
         found.descriptor = registers("tile_descriptor", 1, "uint64")
-        put(found.descriptor, 0, T.cuda.func_call(
-            "computed_here", self.descriptor[0] + offset, source_code=_COMPUTED_HERE, return_type="uint64"
-        ))  # fmt: skip
+        put(found.descriptor, 0, computed_here(self.descriptor[0] + offset))
         return found
 
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:

@@ -31,6 +31,9 @@ from tvm_cascade.tile.state import COUNTER, Number, State
 from tvm_cascade.transform.values import TirValues
 
 Binary = Callable[[ir.Expr, ir.Expr], ir.Expr]
+MOST_REGISTERS = 256
+"""Of a thread."""
+
 Parts = dict[sp.Symbol, ir.Expr]
 """Values of a tuple, by component."""
 
@@ -64,6 +67,7 @@ def merge(
     inputs: Mapping[sp.Symbol, ir.Expr],
     offsets: Offsets | None = None,
     others: Sequence[State] = (),
+    batch: int = MOST_REGISTERS,
 ) -> None:
     """Every thread's state becomes the merged state of all.
 
@@ -73,8 +77,9 @@ def merge(
     inputs : what shifts and references read beside the state: N, and inputs that have one value a row.
     offsets : see `Printer`.
     others : further states of the row that each holder has, of the positions that follow, in order.
+    batch : registers of fragments that are made ready together, see `Part.fetch`.
     """
-    _Merge(program, (state, *others), exchange, inputs, offsets).run()
+    _Merge(program, (state, *others), exchange, inputs, offsets, batch).run()
 
 
 def combined(step: Tuple, left: Parts, right: Parts, dtypes: Mapping[sp.Symbol, str]) -> Parts:
@@ -92,7 +97,9 @@ class _Merge:
         exchange: Exchange,
         inputs: Mapping[sp.Symbol, ir.Expr],
         offsets: Offsets | None,
+        batch: int,
     ) -> None:
+        self.batch = batch
         self.program, self.states, self.exchange = program, states, exchange
         self.inputs, self.offsets = inputs, offsets
         self.state, self.dtype = states[0], states[0].reference_dtype
@@ -164,15 +171,25 @@ class _Merge:
         """In place, register by register, as no scalar and no reference reads them: they take the most registers."""
         fragments = self.state.fragments
         for width in dict.fromkeys(part.width for part in fragments.values()):
-            with T.unroll(width) as number:
-                whole = {
-                    component: self._all_reduced(self._shifted(component, number), combiner_of(reducer))
-                    for component, reducer in self.fragments
-                    if fragments[component].width == width
-                }
-                whole = {symbol: bind(f"{symbol}_whole", value) for symbol, value in whole.items()}
-                for symbol, value in whole.items():
-                    fragments[symbol].put(value, number)
+            batch = min(self.batch, width)
+            for start in range(0, width, batch):
+                for state in self.states:
+                    for symbol, part in state.fragments.items():
+                        if fragments[symbol].width == width:
+                            part.fetch(start, min(batch, width - start))
+                with T.unroll(min(batch, width - start)) as number:
+                    self._fragments_at(width, number + start if start else number)
+
+    def _fragments_at(self, width: int, number: Number) -> None:
+        fragments = self.state.fragments
+        whole = {
+            component: self._all_reduced(self._shifted(component, number), combiner_of(reducer))
+            for component, reducer in self.fragments
+            if fragments[component].width == width
+        }
+        whole = {symbol: bind(f"{symbol}_whole", value) for symbol, value in whole.items()}
+        for symbol, value in whole.items():
+            fragments[symbol].put(value, number)
 
     def _tuple(self, step: Tuple) -> None:
         """Counts go along: a program's ∘ may have no value for two states of no positions."""

@@ -8,30 +8,57 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import ir, tirx
 
-from tvm_cascade.tile.emit import bind, registers
+from tvm_cascade.tile.emit import bind, put, registers
 from tvm_cascade.tile.merge.pieces import PUT, PieceStates, as_float
 from tvm_cascade.tile.state import COUNTER, Number, Part, State
 
 _GET_UNLESS = """
 __device__ __forceinline__ float {name}_get_unless(int index, bool known, float value) {{
-  return known ? value : __ldcg(&{name}_pieces[index]);
+  const float* address = &{name}_pieces[index];
+  int absent = !known;  // a predicate, as a branch would have each load wait for the one before
+  asm volatile("{{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.cg.f32 %0, [%1]; }}"
+               : "+f"(value) : "l"(address), "r"(absent));
+  return value;
 }}
 """
 
 
+_IN_FLIGHT = 32
+"""Loads of a thread that are under way together, for all pieces: fewer would not hide their latency."""
+
+
+def batch_of(pieces: int) -> int:
+    """Registers of each piece that are loaded together."""
+    return max(_IN_FLIGHT // (1 << (pieces - 1).bit_length()), 1)
+
+
 @dataclass(frozen=True)
 class _Loaded(Part):
-    """Registers in whose place values are read from elsewhere."""
+    """Registers in whose place values are read from elsewhere, some at a time.
+
+    Attributes
+    ----------
+    value : the number of a register -> what stands for it.
+    ready : of those that were read last.
+    """
 
     value: Callable[[Number], ir.Expr] | None = None
+    ready: Any = None
 
     def __getitem__(self, number: Number) -> ir.Expr:
         """The value that stands for a register's."""
         assert self.value is not None
-        return self.value(number)
+        return self.value(number) if self.ready is None else self.ready[number % int(self.ready.ty.shape[0])]
+
+    def fetch(self, first: int, count: int) -> None:
+        """Loads what stands for registers [first, first + count)."""
+        assert self.value is not None
+        for number in range(count):
+            put(self.ready, number, self.value(first + number))
 
 
 @dataclass
@@ -50,7 +77,7 @@ class FragmentStates(PieceStates):
         self._call("put", PUT, "void", self._index(slot, len(self.form) - 1, thread), count)
 
     def take(
-        self, slot: ir.Expr, thread: ir.Expr, is_own: ir.Expr, exists: ir.Expr, own: Sequence[State]
+        self, slot: ir.Expr, thread: ir.Expr, is_own: ir.Expr, exists: ir.Expr, own: Sequence[State], batch: int
     ) -> list[State]:
         """The states of a thread's rows in a piece, in place of its own registers, where it can be changed.
 
@@ -58,6 +85,7 @@ class FragmentStates(PieceStates):
         ----------
         is_own : it is in those registers.
         exists : there is such a piece; the identity stands for others.
+        batch : see `merge`.
         """
         known = bind("known", tirx.Or(is_own, tirx.Not(exists)))
         counter = Part(registers("piece_count", 1, COUNTER))
@@ -67,19 +95,20 @@ class FragmentStates(PieceStates):
         first, found = 0, []
         for state in own:
             mine = _stored([state])
-            parts = [self._loaded(slot, first + k, thread, known, part) for k, part in enumerate(mine)]
+            parts = [self._loaded(slot, first + k, thread, known, part, batch) for k, part in enumerate(mine)]
             first += len(parts)
             components = dict(zip(state.components, parts, strict=False))
             references = dict(zip(state.references, parts[len(components) :], strict=True))
             found.append(State(state.fold, components, references, counter))
         return found
 
-    def _loaded(self, slot: ir.Expr, part: int, thread: ir.Expr, known: ir.Expr, own: Part) -> Part:
+    def _loaded(self, slot: ir.Expr, part: int, thread: ir.Expr, known: ir.Expr, own: Part, batch: int) -> Part:
         def value(number: Number) -> ir.Expr:
             index = self._index(slot, part, thread, number)
             return self._call("get_unless", _GET_UNLESS, "float32", index, known, own[number])
 
-        return _Loaded(own.array, own.width, own.place, value)
+        ready = registers("loaded", min(batch, own.width)) if own.width > 1 else None
+        return _Loaded(own.array, own.width, own.place, value, ready)
 
     def _index(self, slot: ir.Expr, part: int, row: ir.Expr, column: Number = 0) -> ir.Expr:
         before = sum(form.width for form in self.form[:part])

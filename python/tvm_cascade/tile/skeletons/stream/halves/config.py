@@ -52,7 +52,7 @@ class HalvesConfig(PiecesConfig):
     @property
     def producer_registers(self) -> int:
         """Registers of a thread of the producer's warp group, which has many copies to issue."""
-        return 48
+        return 40
 
     @property
     def consumer_registers(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import ir
 
+from tvm_cascade.tile.emit import computed_here
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
@@ -113,3 +114,9 @@ def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Exp
     if isinstance(first, int):
         return stage
     return stage + wgmma.stage_offset(first // copies.per_box, copies.box_bytes)
+
+
+def place_of(tiles: Any, stage: ir.Expr, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+    """An address in a tile that is used once, so that no register is worth keeping it in."""
+    at = column if isinstance(column, int) else computed_here(column)
+    return tiles.ptr_to([stage, box, computed_here(row), at])

@@ -17,7 +17,7 @@ from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import half_of
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, column_offset
+from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -82,7 +82,7 @@ class Follower:
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
         """An address in the left operand's own stage."""
-        return self.left_feed.tiles[0].ptr_to([self.left.stage, box, row, column])
+        return place_of(self.left_feed.tiles[0], self.left.stage, box, row, column)
 
     def _place(self, work: Work) -> None:
         lane = self.threads.lane

@@ -14,7 +14,7 @@ from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import half_of
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, column_offset
+from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -59,6 +59,10 @@ class Lifter(Consumer):
         """The first of the block's columns of a product."""
         assert isinstance(self.work, PieceWork)
         return 0 if self.meeting.spread == 1 else self.work.chunk * (product.width // self.meeting.spread)
+
+    def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        """An address in the left operand's own stage."""
+        return place_of(self.feeds.left.tiles[0], self.left.stage, box, row, column)
 
     def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
         return column_offset(self.block_columns(product), self.value, copies)

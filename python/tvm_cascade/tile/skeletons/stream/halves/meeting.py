@@ -13,10 +13,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, branches, computed_here, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD, ROWS
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.fragments import FragmentStates
+from tvm_cascade.tile.merge.fragments import FragmentStates, batch_of
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.pieces import SLOTS, Piece
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
@@ -61,7 +61,6 @@ class HalfMeeting:
         if self.most > 1:
             blocks = tiling.config.blocks
             self.states = FragmentStates(f"{name}_{group}", SLOTS * blocks, blocks, WARP_GROUP, self._form())
-            self.states.start()
 
     def _form(self) -> list[PartForm]:
         widths = {p.component.symbol: len(half_of(p, self.group, self.spread)) // QUAD for p in self.stream.products}
@@ -84,7 +83,8 @@ class HalfMeeting:
 
     def _meet(self, folded: Staged, work: PieceWork) -> None:
         piece, threads = work.piece, folded.threads
-        thread = bind("group_thread", threads.warp * 32 + threads.lane)
+        self.states.start()
+        thread = bind("group_thread", computed_here(threads.warp * 32 + threads.lane))
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(self.tiling.end_position(work) - work.tiles.first * self.tiling.config.columns)
         own = row_states(self.stream, folded, counter)
@@ -102,16 +102,16 @@ class HalfMeeting:
         ptx("bar.sync", T.uint32(_MET + self.group), T.uint32(WARP_GROUP))
 
     def _merge(self, folded: Staged, work: PieceWork, thread: ir.Expr, own: list[State]) -> None:
-        piece, pieces = work.piece, []
+        piece, pieces, batch = work.piece, [], batch_of(self.most)
         for k in range(self.most):
             is_own = bind("is_own", piece.first_block + k == folded.threads.block)
             exists, slot = bind("exists", k < piece.blocks), bind("piece_slot", piece.slot(tirx.const(k, "int32")))
-            pieces.append(self.states.take(slot, thread, is_own, exists, own))
+            pieces.append(self.states.take(slot, thread, is_own, exists, own, batch))
         length = tirx.Cast(DTYPE, self._length())
         for r in ROWS:
             inputs = {s: folded.rows.values[s][r] for s in self.tiling.program.row_inputs}
             first, *others = (states[r] for states in pieces)
-            merge(program_of(self.stream.fold), first, Alone(), {**inputs, LENGTH: length}, others=others)
+            merge(program_of(self.stream.fold), first, Alone(), {**inputs, LENGTH: length}, others=others, batch=batch)
 
     def _length(self) -> ir.Expr:
         return kernel_extent(self.stream.extent(self.stream.position))

@@ -12,7 +12,7 @@ import sympy as sp
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, computed_here, named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
@@ -81,10 +81,11 @@ class Shared:
 
     def leave_weights(self, packing: Packing, threads: Threads) -> None:
         """The lifting group stores a tile's packed weights."""
-        row = bind("weight_row", threads.warp * 16 + threads.lane % 16)
+        lane = bind("storing_lane", computed_here(threads.lane))
+        row = bind("weight_row", threads.warp * 16 + lane % 16)
         for key, packed in packing.packed.items():
             for step in range(self.columns // _PER_STEP):
-                chunk = (step * 2 + threads.lane // 16) % (_PER_BOX // _CHUNK) ^ (threads.lane % 8)
+                chunk = (step * 2 + lane // 16) % (_PER_BOX // _CHUNK) ^ (lane % 8)
                 box = step * _PER_STEP // _PER_BOX
                 target = self.weights[key].ptr_to([box, row, chunk * _CHUNK])
                 words = [packed[step * 4 + k] for k in range(4)]
