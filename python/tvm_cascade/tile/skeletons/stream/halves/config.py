@@ -24,6 +24,9 @@ _PIECE = 1.0
 _SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (estimated by clocks of products)."""
 
+_REGISTER_UNIT = 8
+"""Registers of a thread are allotted in multiples of this."""
+
 _WIDEST = 256
 """Columns of an instruction of the tensor cores."""
 
@@ -77,6 +80,10 @@ class HalvesConfig(PiecesConfig):
         left, right = (-(-stream.depth * o.size // BOX_BYTES) * BOX_BYTES for o in (stream.left, stream.right))
         return self.left_stages * self.rows * left + self.stages * self.columns * right
 
+    def _allotted(self, gpu: Gpu) -> int:
+        """Registers that a launch gives a block, which its warp groups then share out anew; waiting for more hangs."""
+        return self.threads * (gpu.registers // self.threads // _REGISTER_UNIT * _REGISTER_UNIT)
+
     def takes(self, program: TileProgram, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
         stream = program.stream
@@ -84,7 +91,7 @@ class HalvesConfig(PiecesConfig):
             return False
         if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in stream.products):
             return False
-        if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > gpu.registers:
+        if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
             return False
         shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
         return shared <= gpu.block_shared_bytes
