@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.skeletons.product.lines import Line
+from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import WARP_GROUP
 

@@ -12,8 +12,8 @@ from tvm_cascade.tile.emit import kernel_extent, named
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.skeletons.product.gather import Gather
-from tvm_cascade.tile.skeletons.product.lines import Line
 from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import GROUP_ROWS
 

@@ -10,7 +10,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
-from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, check_sums
+from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import choose_config
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
@@ -46,8 +46,8 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
         if lacking := config.lacks(program, setting.gpu):
             raise Unfit(lacking)
-        for side in () if setting.options.narrow_sums else program.sides:
-            check_sums(side.operand)
+        for side in program.sides:
+            check_allowed(side.operand, setting.options)
 
     def seconds(self, program: MatrixProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
         """See `cost`; other inputs of maps than the operands count as bytes."""
@@ -60,4 +60,4 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""
-        return all(dtype_of(output.buffer) in MATRIX_DTYPES for output in program.outputs)
+        return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.outputs)

@@ -1,0 +1,1 @@
+"""Sums of products of two tensors, as index maps."""

@@ -1,0 +1,182 @@
+"""Reads a sum of products of two tensors: operands, and the lines that rows, columns and the sum run along.
+
+    c[m, n] = Σ_k A[m, k]·B[n, k]        out[m, n] = map of c[m, n] and of inputs
+
+m, n and k may be several variables each, where the tensors have them in neighbouring dimensions. What multiplies them,
+tensor cores or threads, is of no concern here. Nothing goes by name: all is read off the index maps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.analysis.expression import AtomTable
+from tvm_cascade.analysis.extent import more_than_one
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.tile.operand import Unfit, plain_value
+from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
+from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A sum of products of two tensors.
+
+    Attributes
+    ----------
+    group : with its fold restricted to what the outputs read.
+    loads : of the operands, left and right; the right one runs along the contiguous dimension of the outputs.
+    views : of the operands' tensors.
+    choices : what rows and columns may be, that the left and the right operand alone run along: all of their variables
+        as one line first, where the tensor allows it, and the longest of them.
+    inner : what products are summed over, as one line that both operands have.
+    lift : an element over the symbol of its product.
+    product : that symbol.
+    """
+
+    program: Program
+    group: Group
+    outputs: tuple[Output, ...]
+    loads: tuple[ir.TensorLoad, ir.TensorLoad]
+    views: tuple[View, View]
+    choices: tuple[tuple[Line, Line], ...]
+    inner: Line
+    lift: sp.Expr
+    product: sp.Symbol
+
+    @property
+    def outer(self) -> tuple[tirx.Var, ...]:
+        """The other variables that products are summed over."""
+        return tuple(v for v in self.group.frame.axis if not _among(v, self.inner.parts))
+
+    def batch(self, rows: Line, columns: Line) -> tuple[tirx.Var, ...]:
+        """The variables that both operands have, or none, or beside rows and columns."""
+        packed = [*rows.parts, *columns.parts, *self.group.frame.axis]
+        return tuple(v for v in self.group.frame.extents if not _among(v, packed))
+
+
+def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
+    return any(var.same_as(other) for other in others)
+
+
+def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str) -> Terms:
+    """The sum of products that a group is.
+
+    Parameters
+    ----------
+    dtypes : that it may be summed in.
+    who : sums in them, in words.
+
+    Raises
+    ------
+    Unfit
+        Where it is none, or the function has more to do than the group and maps of its results.
+    """
+    outputs, results = read_outputs(program, group)
+    group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
+    lift, symbol, loads = _factors(group)
+    dtype = dtype_of(group.members[0].stage.buffer)
+    if dtype not in dtypes:
+        raise Unfit(f"{', '.join(group.names)} is summed in {dtype}, {who}")
+    _check_reads(program, group, loads, outputs)
+    left, right = _ordered(loads, outputs)
+    spatial = [v for v in group.frame.extents if not _among(v, group.frame.axis)]
+    own = [_own(one, other, spatial, group) for one, other in ((left, right), (right, left))]
+    views = _view(left), _view(right)
+    rows, columns = (_options(view, variables, group) for view, variables in zip(views, own, strict=True))
+    inner = _inner(views, [load.source.name for load in (left, right)], group)
+    choices = tuple(itertools.product(rows, columns))
+    return Terms(program, group, outputs, (left, right), views, choices, inner, lift, symbol)
+
+
+def _view(load: ir.TensorLoad) -> View:
+    return View(tuple(load.source.ty.shape), tuple(load.indices))
+
+
+def _check_reads(program: Program, group: Group, loads: Sequence[ir.TensorLoad], outputs: Sequence[Output]) -> None:
+    """Operands are inputs, and outputs read sums at their own places."""
+    for load in loads:
+        if program.writer(load.source) is not None:
+            raise Unfit(f"{load.source.name} is computed by an inner reduction")
+    for load in (load for output in outputs for load in loads_of(output.value)):
+        member = member_at(group, load)
+        if member is not None and not reads_plainly(member, load):
+            raise Unfit(f"{load} reads a result at another place than its own")
+
+
+def _factors(group: Group) -> tuple[sp.Expr, sp.Symbol, tuple[ir.TensorLoad, ir.TensorLoad]]:
+    """The lift over the symbol of a product of two tensors, and their loads."""
+    fold, name = group.fold, ", ".join(group.names)
+    if len(fold.components) != 1 or fold.references or fold.components[0].reducer is not SUM:
+        raise Unfit(f"{name} is no one sum")
+    table = AtomTable(())
+    forms = {atom.symbol: table.form(atom.expression) for atom in group.atoms.atoms.values()}
+    factor, symbols = fold.components[0].lift.xreplace(forms).as_coeff_mul()
+    loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
+    if len(symbols) != 2 or len(loads) != 2 or loads[0] is None or loads[1] is None:
+        raise Unfit(f"{name} sums {group.members[0].element}, which is no product of two tensors")
+    symbol = sp.Symbol("product", real=True)
+    return factor * symbol, symbol, (loads[0], loads[1])
+
+
+def _uses(load: ir.TensorLoad, var: tirx.Var) -> bool:
+    return any(uses(index, [var]) for index in load.indices)
+
+
+def _ordered(
+    loads: tuple[ir.TensorLoad, ir.TensorLoad], outputs: Sequence[Output]
+) -> tuple[ir.TensorLoad, ir.TensorLoad]:
+    """The loads so that the second runs along the contiguous dimension of the outputs."""
+    one, other = loads
+    for index in (output.indices[-1] for output in outputs if output.indices):
+        if isinstance(index, ir.Var) and _uses(one, index) != _uses(other, index):
+            return (other, one) if _uses(one, index) else (one, other)
+    return one, other
+
+
+def _own(one: ir.TensorLoad, other: ir.TensorLoad, spatial: Sequence[tirx.Var], group: Group) -> list[tirx.Var]:
+    """The variables that one operand has and the other has not; those of one value only where there are no others."""
+    alone = [v for v in spatial if _uses(one, v) and not _uses(other, v)]
+    long = [v for v in alone if more_than_one(lookup(group.frame.extents, v))]
+    if not alone:
+        raise Unfit(f"no axis of {one.source.name} is missing in {other.source.name}: there is no matrix product")
+    return long or alone[-1:]
+
+
+def _options(view: View, variables: Sequence[tirx.Var], group: Group) -> list[Line]:
+    """The line of all variables, where the tensor allows it, and that of the contiguous one, or else of the longest."""
+    ordered = in_order(view, variables)
+    line = line_of(ordered, [lookup(group.frame.extents, v) for v in ordered])
+
+    def length(var: tirx.Var) -> float:
+        extent = lookup(group.frame.extents, var)
+        return extent if isinstance(extent, int) else float("inf")
+
+    contiguous = [v for v in ordered if view.dimension(v) == len(view.indices) - 1]
+    single = contiguous[0] if contiguous else max(ordered, key=length)
+    alone = line_of([single], [lookup(group.frame.extents, single)])
+    return [line, alone] if len(ordered) > 1 and view.along(line) is not None else [alone]
+
+
+def _inner(views: Sequence[View], names: Sequence[str], group: Group) -> Line:
+    """What is summed over as one line where both tensors allow it, else the innermost variable that both have plain."""
+    axis, extents = group.frame.axis, group.frame.extents
+    axis = tuple(v for v in axis if more_than_one(lookup(extents, v))) or axis[-1:]
+    whole = line_of(in_order(views[0], axis), [lookup(extents, v) for v in in_order(views[0], axis)])
+    if len(whole.parts) == len(axis) and all(view.along(whole) is not None for view in views):
+        return whole
+    for var in reversed(in_order(views[0], axis)):
+        line = line_of([var], [lookup(extents, var)])
+        if all(view.along(line) is not None for view in views):
+            return line
+    raise Unfit(f"{' and '.join(names)} have no dimension that runs along {axis[-1].name} alone")
