@@ -17,6 +17,7 @@ _KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\
 _MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\."
 _OF_16_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P<u>(?P=t)) \{(?P<d>[^}]*)\}, "
 _OF_8_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k32\.f32\.(?P<t>e4m3|e5m2)\.(?P<u>e4m3|e5m2) \{(?P<d>[^}]*)\}, "
+_OF_32_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k8\.f32\.(?P<t>tf32)\.(?P<u>tf32) \{(?P<d>[^}]*)\}, "
 _SIGNS = r"ps0, (?P<sl>-?1), (?P<sr>-?1)"
 _SHARED = "ptx::wgmma_shared({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {l}, {r}, {add}, "
 _REGISTERS = "ptx::wgmma_registers({n}, {{ptx::Dtype::{t}, ptx::Dtype::{u}}}, {{{d}}}, {{{l}}}, {r}, {add}, "
@@ -89,6 +90,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
         rf"\[%0, {_COPY_PLACE}\], \[(?P<source>%\d+)\];",
         "ptx::copy_tensor_to_global(%0, {{{at}}}, {source});",
     ),
+    (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+);", "ptx::copy_async(%0, %1, {n}, {n});"),
+    (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+), %2;", "ptx::copy_async(%0, %1, {n}, %2);"),
+    (r"cp\.async\.commit_group;", "ptx::async_commit_group();"),
+    (r"cp\.async\.wait_group (?P<n>\d+);", "ptx::async_wait_group({n});"),
     (r"cp\.async\.bulk\.commit_group;", "ptx::bulk_commit_group();"),
     (r"cp\.async\.bulk\.wait_group(?:\.read)? (?P<n>\d+);", "ptx::bulk_wait_group({n});"),
     (r"fence\.proxy\.async\.shared::cta;", "ptx::fence_proxy_async();"),
@@ -117,6 +122,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
         _OF_16_BITS + rf"\{{(?P<l>[^}}]*)\}}, (?P<r>%\d+), {_SIGNS}, (?P<tr>[01]); \}}",
         _REGISTERS + "{{{sl}, {sr}, false, {tr}}});",
     ),
+    (_OF_32_BITS + rf"(?P<l>%\d+), (?P<r>%\d+), {_SIGNS}; \}}", _SHARED + "{{{sl}, {sr}, false, false}});"),
     (_OF_8_BITS + rf"(?P<l>%\d+), (?P<r>%\d+), {_SIGNS}; \}}", _SHARED + "{{{sl}, {sr}, false, false}});"),
     (
         _OF_8_BITS + rf"\{{(?P<l>[^}}]*)\}}, (?P<r>%\d+), {_SIGNS}; \}}",

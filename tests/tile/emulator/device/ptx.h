@@ -61,10 +61,15 @@ void bulk_commit_group();
 void bulk_wait_group(int pending);
 void fence_proxy_async();
 
+// Copies of 4, 8 or 16 bytes, of which so many are given and the others are zeros.
+void copy_async(uint32_t target, const void* source, uint32_t bytes, uint32_t given);
+void async_commit_group();
+void async_wait_group(int pending);
+
 // Products by warp groups.
 using Registers = std::initializer_list<float*>;
 using Packed = std::initializer_list<const uint32_t*>;
-enum class Dtype { f16, bf16, e4m3, e5m2 };
+enum class Dtype { f16, bf16, e4m3, e5m2, tf32 };
 struct Dtypes {
   Dtype left, right;
 };

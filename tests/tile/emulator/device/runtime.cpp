@@ -1,6 +1,7 @@
 // What a host program asks of the runtime of CUDA: to make tensor maps, and to launch kernels. A launch runs the blocks
 // one after the other, in either order, and those of a cluster together. What goes wrong is kept for the caller, and
 // nothing runs after it.
+#include "async.h"
 #include "copy.h"
 #include "wgmma.h"
 
@@ -21,6 +22,7 @@ struct Block {
   NamedBarrier named_barriers[16];
   std::map<uint32_t, MemoryBarrier> memory_barriers;
   std::vector<BulkGroups> bulk_groups;
+  std::vector<AsyncGroups> async_groups;
   std::vector<WarpGroup> warp_groups;
 };
 
@@ -37,6 +39,7 @@ void exchange(Block& kept, uint32_t bytes) {
   std::swap(named_barriers, kept.named_barriers);
   std::swap(memory_barriers, kept.memory_barriers);
   std::swap(bulk_groups, kept.bulk_groups);
+  std::swap(async_groups, kept.async_groups);
   std::swap(warp_groups, kept.warp_groups);
 }
 
@@ -65,6 +68,7 @@ void reset(uint32_t bytes, int threads) {
   std::fill(std::begin(named_barriers), std::end(named_barriers), NamedBarrier{});
   memory_barriers.clear();
   bulk_groups.assign(threads, {});
+  async_groups.assign(threads, {});
   warp_groups.clear();
   warp_groups.resize(threads / kGroup);
 }
@@ -72,6 +76,11 @@ void reset(uint32_t bytes, int threads) {
 void check_end() {
   for (const BulkGroups& groups : bulk_groups) {
     if (!groups.open.empty() || !groups.committed.empty()) fault("the block ended while its stores read shared memory");
+  }
+  for (const AsyncGroups& groups : async_groups) {
+    for (const auto& group : groups.committed) {
+      if (!group.empty()) fault("the block ended while its copies were under way");
+    }
   }
   for (const WarpGroup& group : warp_groups) {
     if (!group.started.empty()) fault("the block ended while products were under way");
@@ -105,11 +114,12 @@ void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t byt
 
 void encode(const ptx::Argument* a, int count) {
   const std::string dtype = static_cast<const char*>(a[1].pointer);
-  const int element = dtype == "uint8" ? 1 : 2;
+  const int element = dtype == "uint8" ? 1 : dtype == "float32" ? 4 : 2;
   Map map{kMagic, int32_t(a[2].integer), static_cast<unsigned char*>(a[3].pointer), {}, {element}, {}, element};
   int rank = map.rank;
   if (rank < 1 || rank > 5 || count != 7 + 4 * rank) fault("a tensor map of rank %d from %d arguments", rank, count);
-  if (dtype != "float16" && dtype != "bfloat16" && dtype != "uint8") fault("the emulator has no tensor maps of %s", dtype.c_str());
+  const bool known = dtype == "float16" || dtype == "bfloat16" || dtype == "uint8" || dtype == "float32";
+  if (!known) fault("the emulator has no tensor maps of %s", dtype.c_str());
   const ptx::Argument *extents = a + 4, *strides = extents + rank, *box = strides + rank - 1, *steps = box + rank;
   const ptx::Argument *interleave = steps + rank, *swizzle = interleave + 1, *fill = interleave + 3;
   for (int d = 0; d < rank; ++d) {

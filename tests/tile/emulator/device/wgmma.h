@@ -12,12 +12,16 @@ namespace emulator {
 constexpr int kRows = 64;
 constexpr int kStep = 32;  // bytes of a row that a product sums over
 
-inline int size_of(ptx::Dtype dtype) { return dtype == ptx::Dtype::f16 || dtype == ptx::Dtype::bf16 ? 2 : 1; }
+inline int size_of(ptx::Dtype dtype) {
+  if (dtype == ptx::Dtype::tf32) return 4;
+  return dtype == ptx::Dtype::f16 || dtype == ptx::Dtype::bf16 ? 2 : 1;
+}
 
 inline float widen(ptx::Dtype dtype, uint32_t bits) {
   switch (dtype) {
     case ptx::Dtype::f16: return Float16::widen(uint16_t(bits));
     case ptx::Dtype::bf16: return Bfloat16::widen(uint16_t(bits));
+    case ptx::Dtype::tf32: return float_of(bits & ~0x1fffu);  // ten bits behind the leading one: the rest is cut off
     case ptx::Dtype::e4m3: return Float8E4m3::widen(uint8_t(bits));
     default: return Float8E5m2::widen(uint8_t(bits));
   }
@@ -32,7 +36,7 @@ struct Matrix {
 
   Matrix(uint64_t descriptor, bool across, ptx::Dtype dtype)
       : transposed(across), dtype(dtype), size(size_of(dtype)), depth(kStep / size) {
-    if (transposed && size == 1) fault("wgmma: elements of 8 bits are not transposed");
+    if (transposed && size != 2) fault("wgmma: only elements of 16 bits are transposed");
     start = uint32_t(descriptor & 0x3fff) << 4;
     leading = uint32_t(descriptor >> 16 & 0x3fff) << 4;
     stride = uint32_t(descriptor >> 32 & 0x3fff) << 4;
