@@ -43,7 +43,9 @@ def test_only_tile_and_lanes_may_be_left_open() -> None:
         FuseOptions(segments=None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["vector_math", "force", "schedule", "tensor_cores", "row_kernels", "narrow_sums"])
+@pytest.mark.parametrize(
+    "name", ["vector_math", "force", "schedule", "tensor_cores", "row_kernels", "narrow_sums", "tf32"]
+)
 @pytest.mark.parametrize("value", [1, "true", None])
 def test_a_switch_must_be_a_bool(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"option `{name}`"):
@@ -76,6 +78,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("force", "TRUE", True),
         ("schedule", "0", False),
         ("narrow_sums", "1", True),
+        ("tf32", "on", True),
     ],
 )
 def test_every_option_can_be_preset(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object) -> None:

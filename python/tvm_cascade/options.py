@@ -57,8 +57,9 @@ class FuseOptions:
     force: bool = _option(False, "fuse even where the cost model would decline")
     schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
-    row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own for folds along rows")
+    row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
+    tf32: bool = _option(False, "`compile` for CUDA: float32 products on tensor cores, operands cut off to TF32")
 
     def __post_init__(self) -> None:
         for option in dataclasses.fields(self):

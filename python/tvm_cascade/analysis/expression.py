@@ -190,7 +190,7 @@ class AtomTable:
 
     def _is_position(self, expression: ir.Expr) -> bool:
         """Whether the expression is the position on the axis, in an integer dtype of whatever width."""
-        while isinstance(expression, prim.Cast) and _is_wider(dtype_of(expression), dtype_of(expression.value)):
+        while isinstance(expression, prim.Cast) and is_wider(dtype_of(expression), dtype_of(expression.value)):
             expression = expression.value
         return len(self.axis) == 1 and isinstance(expression, ir.Var) and expression.same_as(self.axis[0])
 
@@ -304,7 +304,7 @@ def widens(cast: prim.Cast) -> bool:
     return _FLOAT_ORDER.index(source) <= _FLOAT_ORDER.index(target) and (source, target) not in lossy
 
 
-def _is_wider(dtype: str, source: str) -> bool:
+def is_wider(dtype: str, source: str) -> bool:
     """Whether a signed integer dtype has every value of another integer dtype."""
     if not (dtype.startswith("int") and source.startswith(("int", "uint"))):
         return False
@@ -465,7 +465,7 @@ class ElementReader:
 
     def _whole(self, expression: ir.Expr) -> sp.Expr:
         """A whole number that a condition reads: an integer of whatever width, or a constant."""
-        while isinstance(expression, prim.Cast) and _is_wider(dtype_of(expression), dtype_of(expression.value)):
+        while isinstance(expression, prim.Cast) and is_wider(dtype_of(expression), dtype_of(expression.value)):
             expression = expression.value
         if not dtype_of(expression).startswith(("int", "uint", "bool")):
             raise NotExpressible("logical_dependence", str(expression))

@@ -9,9 +9,10 @@ from typing import TypeAlias
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.analysis.expression import widens
+from tvm_cascade.analysis.expression import is_wider, widens
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.pages import NoPages, Pages, read_pages
 from tvm_cascade.tile.reshape import taken_apart
 
@@ -29,15 +30,14 @@ class MatrixDtype:
     size : bytes of an element.
     partners : the dtypes that the other operand may have.
     implied : weights that meet it are rounded to it even where the program does not say so.
-    narrow_sums : of sums of its products about twelve bits are kept. Measured on an H200, relative: 2^-12.4 of 64
-        products, 2^-11.7 of 128, 2^-10.4 of 256.
+    option : that allows it, as something is lost; empty where nothing is.
     """
 
     name: str
     size: int
     partners: tuple[str, ...]
     implied: bool
-    narrow_sums: bool
+    option: str = ""
 
     @property
     def step(self) -> int:
@@ -48,15 +48,29 @@ class MatrixDtype:
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 MATRIX_DTYPES: dict[str, MatrixDtype] = {
-    "float16": MatrixDtype("f16", 2, ("float16",), True, False),
-    "bfloat16": MatrixDtype("bf16", 2, ("bfloat16",), True, False),
-    "float8_e4m3fn": MatrixDtype("e4m3", 1, _FLOAT8, False, True),
-    "float8_e5m2": MatrixDtype("e5m2", 1, _FLOAT8, False, True),
+    "float16": MatrixDtype("f16", 2, ("float16",), True),
+    "bfloat16": MatrixDtype("bf16", 2, ("bfloat16",), True),
+    "float8_e4m3fn": MatrixDtype("e4m3", 1, _FLOAT8, False, "narrow_sums"),
+    "float8_e5m2": MatrixDtype("e5m2", 1, _FLOAT8, False, "narrow_sums"),
+    "float32": MatrixDtype("tf32", 4, ("float32",), False, "tf32"),
 }
+
+PACKED_DTYPES = tuple(name for name, kind in MATRIX_DTYPES.items() if kind.size <= 2)
+"""The dtypes that weights in registers are packed to."""
+
+_LOST = {
+    "narrow_sums": "the tensor cores keep about twelve bits of sums of {} products",
+    "tf32": "the tensor cores cut {} off after ten bits behind the leading one (TF32)",
+}
+"""What is lost, by the option that allows it. Measured on an H200, of sums of float8 products, relative: 2^-12.4 of 64,
+2^-11.7 of 128, 2^-10.4 of 256. Of TF32 (PTX ISA, wgmma.mma_async): either factor errs by less than 2^-10 of itself,
+towards zero, and a sum of products so by less than 2^-9 of the sum of their magnitudes."""
 
 COPY_ALIGNMENT = 16
 """Bytes that every stride of a tensor has to be a multiple of, for the bulk tensor copies of Hopper."""
 
+TRANSPOSED_BYTES = 2
+"""Of the elements of operands that may be contiguous across what is summed over: instructions transpose those alone."""
 
 STORED_BYTES = 2
 """Of an element that goes from registers through shared memory to a bulk copy."""
@@ -180,15 +194,15 @@ def is_copied(buffer: tirx.Var, width: int) -> bool:
 
 
 def check_matrix_input(operand: Operand) -> None:
-    """Checks that the tensor cores take an operand, and TMA its rows.
+    """Checks that the tensor cores take an operand beside weights in registers, and TMA its rows.
 
     Raises
     ------
     Unfit
         Where they do not.
     """
-    if operand.dtype not in MATRIX_DTYPES:
-        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(MATRIX_DTYPES)}")
+    if operand.dtype not in PACKED_DTYPES:
+        raise Unfit(f"{operand}: {operand.dtype} is none of {', '.join(PACKED_DTYPES)}")
     if operand.width * operand.stored_size % COPY_ALIGNMENT:
         raise Unfit(
             f"{operand}: rows of {operand.width * operand.stored_size} bytes are no multiple of {COPY_ALIGNMENT}"
@@ -210,24 +224,22 @@ def check_partners(one: Operand, other: Operand) -> None:
 def widened_to(operand: Operand, other: Operand) -> Operand:
     """The operand with elements of 8 bits converted to what it is multiplied with, where that is of 16 bits."""
     own, theirs = MATRIX_DTYPES.get(operand.stored), MATRIX_DTYPES.get(other.stored)
-    if own is None or theirs is None or own.size >= theirs.size:
+    if own is None or theirs is None or (own.size, theirs.size) != (1, 2):
         return operand
     return replace(operand, widened=other.stored)
 
 
-def check_sums(operand: Operand) -> None:
-    """Checks that the tensor cores accumulate products of an operand in full float32.
+def check_allowed(operand: Operand, options: FuseOptions) -> None:
+    """Checks that the tensor cores lose nothing of products of an operand that the options do not allow.
 
     Raises
     ------
     Unfit
-        Where they keep fewer bits.
+        Where they do.
     """
-    if MATRIX_DTYPES[operand.dtype].narrow_sums:
-        raise Unfit(
-            f"{operand}: the tensor cores keep about twelve bits of sums of {operand.dtype} products, which the option "
-            "narrow_sums allows"
-        )
+    option = MATRIX_DTYPES[operand.dtype].option
+    if option and not getattr(options, option):
+        raise Unfit(f"{operand}: {_LOST[option].format(operand.dtype)}, which the option {option} allows")
 
 
 def dtypes_text(one: str, other: str) -> str:
@@ -237,6 +249,10 @@ def dtypes_text(one: str, other: str) -> str:
 
 def plain_value(expression: ir.Expr) -> ir.TensorLoad | None:
     """The load whose value an expression is, up to widening."""
-    while isinstance(expression, prim.Cast) and widens(expression):
+    while isinstance(expression, prim.Cast) and (widens(expression) or _widens_integer(expression)):
         expression = expression.value
     return expression if isinstance(expression, ir.TensorLoad) else None
+
+
+def _widens_integer(cast: prim.Cast) -> bool:
+    return is_wider(dtype_of(cast), dtype_of(cast.value))

@@ -14,15 +14,12 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import computed_here, ptx, put, registers
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STEP_BYTES, TRANSPOSED_BYTES
 
 _UNIT = 16
 """Bytes that descriptors count in."""
 
 _ATOM_ROWS = 8
-_TRANSPOSED_SIZE = 2
-"""Bytes of the elements that instructions can transpose."""
-
 _SWIZZLE_128B = 3
 
 
@@ -59,7 +56,7 @@ class SharedMatrix:
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:
         """The descriptor of the part that one instruction sums over, in the tile `offset` units further on."""
         if self.transposed:
-            units = step * (STEP_BYTES // _TRANSPOSED_SIZE * BOX_BYTES // _UNIT)
+            units = step * (STEP_BYTES // TRANSPOSED_BYTES * BOX_BYTES // _UNIT)
         else:
             per_box = BOX_BYTES // STEP_BYTES
             units = (step // per_box) * (self.rows * BOX_BYTES // _UNIT) + (step % per_box) * (STEP_BYTES // _UNIT)
@@ -137,4 +134,4 @@ def _instruction(columns: int, dtypes: tuple[str, str]) -> str:
 
 def _orders(dtype: str, *matrices: SharedMatrix) -> list[int]:
     """Of operands of 16 bits instructions say whether they are transposed; others never are."""
-    return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == _TRANSPOSED_SIZE else []
+    return [int(matrix.transposed) for matrix in matrices] if MATRIX_DTYPES[dtype].size == TRANSPOSED_BYTES else []

@@ -8,7 +8,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.operand import Unfit, check_sums
+from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -48,8 +48,8 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
             raise Unfit(f"{program.stream.left}: its rows are several variables, which {config} does not pack")
         if not config.fits(program.stream, setting.gpu):
             raise Unfit(f"{config} needs more registers or shared memory than there are")
-        for operand in () if setting.options.narrow_sums else program.stream.operands:
-            check_sums(operand)
+        for operand in program.stream.operands:
+            check_allowed(operand, setting.options)
 
     def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
         """See `StreamKernel`, and `PiecesKernel` for few rows."""
