@@ -8,10 +8,11 @@ from tvm_cascade.tile.skeleton import Skeleton
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
+from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
 from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
 SKELETONS: tuple[Skeleton[Any, Any, Any], ...] = (
-    StreamSkeleton(), HalvesSkeleton(), ProductSkeleton(), RowSkeleton(), ColumnSkeleton(),
+    StreamSkeleton(), HalvesSkeleton(), ProductSkeleton(), RowSkeleton(), ColumnSkeleton(), CoreSkeleton(),
 )  # fmt: skip
 """A row for each."""

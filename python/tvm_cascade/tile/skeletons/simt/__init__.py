@@ -1,0 +1,1 @@
+"""Matrix products on CUDA cores: register tiles, for dtypes that tensor cores do not multiply."""

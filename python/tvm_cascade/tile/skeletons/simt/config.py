@@ -1,0 +1,91 @@
+"""The configuration of a product on CUDA cores: tiles of blocks, warps and threads, and pipeline stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.skeletons.simt.cut import Cut
+from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
+from tvm_cascade.tile.skeletons.simt.shared import DEEP, Layout
+
+_ADDRESSES = 24
+"""Registers of a thread beside its sums and the fragments of two positions."""
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """The partition of a product.
+
+    Attributes
+    ----------
+    rows, columns : how the sides of the result are cut.
+    depth : positions of k of a pipeline stage.
+    stages : of the pipeline in shared memory.
+    slices : parts of every stage that warps of their own sum; a power of two.
+    resident : blocks of a multiprocessor that registers have to do for.
+    why : it was chosen, in words; empty where a caller did.
+    """
+
+    rows: Cut
+    columns: Cut
+    depth: int = 16
+    stages: int = 4
+    slices: int = 1
+    resident: int = 1
+    why: str = field(default="", compare=False)
+
+    @property
+    def slice_threads(self) -> int:
+        """Threads that sum the same part of k."""
+        return self.rows.warps * self.columns.warps * WARP
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.slice_threads * self.slices
+
+    @property
+    def cuts(self) -> tuple[Cut, Cut]:
+        """Of rows and of columns."""
+        return self.rows, self.columns
+
+    def layouts(self, shape: CoreProduct) -> tuple[Layout, Layout]:
+        """Of the operands' tiles."""
+        left, right = (
+            Layout(cut.block, self.depth, factor.own != 1, itemsize(shape.dtype))
+            for cut, factor in zip(self.cuts, shape.operands, strict=True)
+        )
+        return left, right
+
+    def why_not(self, shape: CoreProduct, gpu: Gpu) -> str:
+        """Why a GPU cannot run the product in this configuration; empty where it can."""
+        if any(n < 1 or n & (n - 1) for cut in self.cuts for n in (cut.warps, cut.own)):
+            return "warps and elements are powers of two"
+        if (self.rows.lanes, self.columns.lanes) not in ((8, 4), (4, 8)):
+            return "a warp has 8 lanes along one side and 4 along the other"
+        if self.slices & (self.slices - 1) or self.rows.own % self.slices or self.stages < 2:
+            return "slices are a power of two of a thread's rows, and stages two or more"
+        if self.depth % (self.slices * DEEP) or self.depth & (self.depth - 1):
+            return f"{self.depth} positions are no power of two, or no eights for {self.slices} slices"
+        for layout, cut in zip(self.layouts(shape), self.cuts, strict=True):
+            if cut.own % layout.vector or layout.own > self.threads or self.depth // DEEP > self.threads // WARP:
+                return "a thread's part is no whole vector, or a stage is wider than all threads copy at once"
+        if self.threads > gpu.max_threads or self.threads * self.registers(shape) * self.resident > gpu.registers:
+            return f"{self.threads} threads take more registers than there are"
+        if self.shared_elements(shape) * itemsize(shape.dtype) > gpu.block_shared_bytes:
+            return "its stages take more shared memory than there is"
+        return ""
+
+    def registers(self, shape: CoreProduct) -> int:
+        """Registers of a thread: sums, fragments, and what addresses take."""
+        own = self.rows.own, self.columns.own
+        needed = (own[0] * own[1] + 2 * sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
+        return -(-needed // 8) * 8
+
+    def shared_elements(self, shape: CoreProduct) -> int:
+        """Elements of shared memory of a block: its stages, and afterwards the sums of its slices."""
+        staged = self.stages * sum(layout.elements for layout in self.layouts(shape))
+        return max(staged, self.slices * self.rows.block * self.columns.block if self.slices > 1 else 0)

@@ -1,0 +1,60 @@
+"""The core skeleton's table row: matrix products on CUDA cores."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.simt.choice import LANES, choose_core_config, clocks
+from tvm_cascade.tile.skeletons.simt.config import CoreConfig
+from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
+from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, read_core_product
+
+
+class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
+    """Products of two matrices that tensor cores do not take, and maps of their elements."""
+
+    name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
+    instructions = Instructions.PTX
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for kernels without tensor cores."""
+        return "" if options.row_kernels else "the option row_kernels is off"
+
+    def read(self, program: Program, group: Group) -> CoreProduct:
+        """See `read_core_product`."""
+        return read_core_product(program, group)
+
+    def plan(self, shape: CoreProduct) -> CoreProduct:
+        """The shape itself: nothing is folded but products."""
+        return shape
+
+    def configure(self, program: CoreProduct, setting: Setting) -> CoreConfig:
+        """See `choose_core_config`."""
+        return choose_core_config(program, setting.gpu)
+
+    def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
+        """Whether a block is one of whole vectors, and has the registers and the shared memory that it takes."""
+        if reason := config.why_not(program, setting.gpu):
+            raise Unfit(f"{config}: {reason}")
+
+    def emit(self, program: CoreProduct, config: CoreConfig, name: str) -> tirx.PrimFunc:
+        """See `CoreKernel`."""
+        return CoreKernel(program, config).build(name)
+
+    def seconds(self, program: CoreProduct, config: CoreConfig, work: Work, setting: Setting) -> float:
+        """The busiest processor's clocks, or what the memory takes; see `clocks`."""
+        gpu = setting.gpu
+        rate = gpu.operations_per_second / (gpu.processors * LANES)
+        memory = work.bytes / (gpu.memory_bytes_per_second * self.memory_share) if gpu.memory_bytes_per_second else 0.0
+        return max(memory, clocks(config, program, gpu) / rate if rate else 0.0)
+
+    def fast_math(self, program: CoreProduct) -> bool:
+        """Never: small numbers are kept, and maps are exact."""
+        return False
