@@ -23,6 +23,9 @@ from tvm_cascade.testing.products.operations import FOLDS, MAPS
 from tvm_cascade.testing.products.program import data, program
 from tvm_cascade.testing.products.tensor_cores import left_out
 
+from ..plan.run import emulated, plan_of, run, skeletons
+from ..tile.emulator.run import compiler
+
 torch = pytest.importorskip("torch")
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
@@ -157,3 +160,17 @@ def test_products_of_half_precision_are_on_tensor_cores(seed: int) -> None:
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in SEEDS[::20]], ids=str)
 def test_products_of_two_hundred_programs_are_on_tensor_cores(seeds: range) -> None:
     assert not {seed: reason for seed in seeds if (reason := on_cuda_cores(seed))}
+
+
+EMULATED, EMULATED_TOO = (6, 8), (0, 2, 9, 11, 16, 17, 21, 22, 26, 31)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("seed", [*EMULATED, *(pytest.param(k, marks=pytest.mark.slow) for k in EMULATED_TOO)])
+def test_plans_of_random_programs_are_right_in_the_emulator(seed: int) -> None:
+    case = draw(seed)
+    func, arrays = program(case, case.small), data(case, case.small, 0)
+    plan = plan_of(func)
+    assert any(skeletons(plan))
+    *_, message = random_products.judged(case, func, arrays, list(run(plan, arrays, emulated).values()))
+    assert not message
