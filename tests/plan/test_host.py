@@ -15,7 +15,7 @@ import tvm_cascade
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.plan.host import host_function
-from tvm_cascade.tile.dependent import SIGNALS, WAITS
+from tvm_cascade.tile.dependent import WAITS
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 from . import functions
@@ -53,21 +53,22 @@ def poisoned(buffer: tirx.Var) -> Any:
     return tvm.runtime.tensor(np.full([int(e) for e in buffer.ty.shape], np.nan, str(buffer.ty.dtype)))
 
 
-def test_kernels_after_the_first_wait_and_those_before_the_last_signal() -> None:
+def test_kernels_after_the_first_wait_for_those_before() -> None:
     compiled = tvm_cascade.compile(functions.rms_gated(), TARGET)
-    steps = [compiled.mod[f"main_{k}"] for k in range(4)]
-    assert [bool(step.attrs[WAITS]) for step in steps] == [False, True, True, True]
-    assert [bool(step.attrs[SIGNALS]) for step in steps] == [True, True, True, False]
+    assert [bool(compiled.mod[f"main_{k}"].attrs[WAITS]) for k in range(4)] == [False, True, True, True]
     kernels = cuda_kernels(compiled)
     assert ["griddepcontrol_wait();" in kernels[f"main_{k}_kernel"] for k in range(4)] == [False, True, True, True]
-    signals = ["griddepcontrol_launch_dependents();" in kernels[f"main_{k}_kernel"] for k in range(4)]
-    assert signals == [True, True, True, False]
 
 
 def test_a_kernel_waits_before_anything_else() -> None:
     kernel = cuda_kernels(tvm_cascade.compile(functions.product_softmax(), TARGET))["main_1_kernel"]
     body = kernel[kernel.index("{") + 1 :].lstrip()
     assert body.startswith("tvm_builtin_ptx_griddepcontrol_wait();")
+
+
+def test_cards_that_know_of_no_waits_launch_as_usual() -> None:
+    compiled = tvm_cascade.compile(functions.two_groups(), {"kind": "cuda", "arch": "sm_80"})
+    assert compiled.report.functions[0].plan and "griddepcontrol" not in "".join(cuda_kernels(compiled).values())
 
 
 def test_a_function_of_one_kernel_is_launched_as_usual() -> None:

@@ -115,7 +115,7 @@ class Gpu:
 
     @property
     def has_clusters(self) -> bool:
-        """Whether blocks form clusters, and bulk copies bring their data."""
+        """Whether blocks form clusters, bulk copies bring their data, and kernels wait for those before them."""
         return self.largest_cluster > 1
 
 

@@ -47,7 +47,7 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     steps, told = {}, []
     for position, (step, called) in enumerate(zip(plan.steps, names, strict=True)):
         func, chosen = _lowered(step, called, gpu)
-        steps[called] = as_step(func, called, position, len(names)).with_attr(SCHEDULED, True)
+        steps[called] = as_step(func, called, waits=position > 0 and gpu.has_clusters).with_attr(SCHEDULED, True)
         told.append(dataclasses.replace(step, chosen=chosen))
     host = host_function(plan, name, names).with_attr(SCHEDULED, True)
     return Lowered(host, dataclasses.replace(plan, steps=tuple(told)), steps=steps)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import tirx
 
 from tvm_cascade.plan.plan import Plan
-from tvm_cascade.tile.dependent import SIGNALS, WAITS
+from tvm_cascade.tile.dependent import WAITS
 
 
 def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
@@ -31,7 +31,6 @@ def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
     return made.with_attr("global_symbol", name)
 
 
-def as_step(func: tirx.PrimFunc, name: str, position: int, count: int) -> tirx.PrimFunc:
-    """A step's function under its name, with what its kernels wait for and whether others wait for them."""
-    named = func.with_attr("global_symbol", name)
-    return named.with_attr(WAITS, position > 0).with_attr(SIGNALS, position + 1 < count)
+def as_step(func: tirx.PrimFunc, name: str, waits: bool) -> tirx.PrimFunc:
+    """A step's function under its name; its kernels wait for those before them, or are the first."""
+    return func.with_attr("global_symbol", name).with_attr(WAITS, waits)

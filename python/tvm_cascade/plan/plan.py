@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Estimated, launches included."""
+        """Estimated, with the launches of all steps."""
         return sum(step.seconds for step in self.steps)
 
     @property

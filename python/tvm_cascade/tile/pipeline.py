@@ -30,7 +30,7 @@ def _mixed() -> tuple[Any, Any, Any]:
         for name, func in mod.functions.items():
             pipeline = s_tir if func.attrs is not None and func.attrs.get("s_tir", False) else tirx
             alone = pipeline(tvm.IRModule({name: func}, attrs=mod.attrs))
-            lowered.update(with_dependence(func, alone) if is_dependent(func) else alone)
+            lowered.update(with_dependence(alone) if is_dependent(func) else alone)
         return lowered
 
     def finish_exactly() -> tvm.transform.Pass:
