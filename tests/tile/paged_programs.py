@@ -44,6 +44,7 @@ class Paged:
     flat : the table is one row of numbers, and `starts` says where each sequence's begin.
     causal : the last query stands at the last key of its sequence.
     limited : sequences end at their lengths.
+    scaled : keys and values are multiplied by a number of each head, which tensors have.
     stored : the dtype of keys and values, where it is not that of queries.
     spare : pages that no table names.
     indices : the dtype of tables and lengths.
@@ -65,6 +66,7 @@ class Paged:
     spare: int = 3
     dtype: str = "float16"
     stored: str | None = None
+    scaled: bool = False
     indices: str = "int32"
     pages_known: bool = True
     number: Number | None = None
@@ -92,7 +94,7 @@ class Paged:
         table = te.placeholder((total,) if self.flat else (self.batch, self.table_width), self.indices, "table")
         starts = te.placeholder((self.batch + 1,), self.indices, "starts")
         lengths = te.placeholder((self.batch,), self.indices, "lengths")
-        group = self.heads // self.kv_heads
+        group, scales = self.heads // self.kv_heads, te.placeholder((2, self.kv_heads), "float32", "scales")
 
         def element(tensor: te.Tensor, b: ir.Expr, h: ir.Expr, j: ir.Expr, f: ir.Expr, kv: int) -> ir.Expr:
             if self.number is not None:
@@ -100,7 +102,8 @@ class Paged:
             else:
                 page = table[starts[b] + j // self.size] if self.flat else table[b, j // self.size]
             slot = j % self.size if self.slot is None else self.slot(table, b, j)
-            return layout.read(tensor, page, slot, h // group, f, kv).astype("float32")
+            value = layout.read(tensor, page, slot, h // group, f, kv).astype("float32")
+            return value * scales[kv, h // group] if self.scaled else value
 
         def kept(b: ir.Expr, i: ir.Expr, j: ir.Expr) -> ir.Expr:
             if not self.limited:
@@ -114,8 +117,9 @@ class Paged:
             lambda b, h, j, f: element(v, b, h, j, f, 1),
             self.dtype,
         )
-        tensors = [q, k, *([] if layout.together else [v]), table, *([starts] if self.flat else []), lengths, out]
-        return te.create_prim_func(tensors)
+        caches = [k] if layout.together else [k, v]
+        further = [*([starts] if self.flat else []), lengths, *([scales] if self.scaled else [])]
+        return te.create_prim_func([q, *caches, table, *further, out])
 
     def inputs(self, lengths: list[int], tail: int | None = None, seed: int = 0) -> list[np.ndarray]:
         """Arguments; of the table past a sequence's last page `tail`, or where that is None any page."""
@@ -133,7 +137,8 @@ class Paged:
                 row[-(-length // self.size) :] = tail
         starts = np.arange(self.batch + 1, dtype=self.indices) * self.table_width
         flat = [table.reshape(-1), starts] if self.flat else [table]
-        return [q, *caches, *flat, np.array(lengths, self.indices)]
+        scales = [rng.uniform(0.5, 2.0, (2, self.kv_heads)).astype("float32")] if self.scaled else []
+        return [q, *caches, *flat, np.array(lengths, self.indices), *scales]
 
 
 def _numpy(dtype: str) -> np.dtype[np.generic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +39,25 @@ def test_many_rows_are_refused() -> None:
         kernel_of(Paged(stored=E4M3).func())
 
 
+def test_scales_of_keys_multiply_scores() -> None:
+    """Beside those of the values, which the same tensor has: they stay apart."""
+    program = tile_program(replace(DECODE, scaled=True).func())
+    assert [str(scale) for scale in program.stream.scales] == ["scales[0, i1_group]"]
+    assert sorted(map(str, program.row_inputs.values())) == ["scales[0, i1_group]", "scales[1, i1_group]"]
+
+
 @emulated
 @pytest.mark.parametrize(
     "case",
     [
-        DECODE,
+        replace(DECODE, scaled=True),
         pytest.param(
             Paged(queries=3, heads=8, kv_heads=2, stored=E5M2, depth=128, dtype="bfloat16", causal=True, size=64),
             marks=pytest.mark.slow,
         ),
         Paged(queries=1, heads=8, stored=E4M3, depth=96, dtype="bfloat16", size=1, layout="together"),
     ],
-    ids=["e4m3_float16", "e5m2_bfloat16", "half_a_box"],
+    ids=["scaled", "e5m2_bfloat16", "half_a_box"],
 )
 def test_attention_over_floats_of_8_bits(case: Paged) -> None:
     assert_right(case.func(), case.inputs([case.keys, 70]), SMALL, length=case.keys)

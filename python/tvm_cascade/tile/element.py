@@ -63,14 +63,20 @@ class Element:
         return [value.subs(REGISTER, m.value) for m in self.masks for value in self.values.values()]
 
 
-def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...], factor: sp.Expr) -> Element:
+def read_element(
+    atoms: list[Atom],
+    score: tirx.Var,
+    axis: tuple[tirx.Var, ...],
+    factor: sp.Expr,
+    scales: tuple[ir.Expr, ...] = (),
+) -> Element:
     """The elements that are computed from a score.
 
     Parameters
     ----------
     atoms : all of the cascade's.
     score : the buffer of the scores.
-    factor : what every score is multiplied by before anything else.
+    factor, scales : the number and the inputs that every score is multiplied by before anything else.
 
     Raises
     ------
@@ -80,7 +86,8 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     reading = [a for a in atoms if any(load.source.same_as(score) for load in loads_of(a.expression))]
     if any(atom.indicator for atom in reading):
         raise Unfit(f"a condition on {score.name}")
-    found = _of_one_register([a for a in reading if not _base_of(a, reading)], score, axis, factor)
+    taken = {str(a.symbol) for a in atoms if not any(a is other for other in reading)}
+    found = _of_one_register([a for a in reading if not _base_of(a, reading)], score, axis, (factor, scales), taken)
     for atom in reading:
         if base := _base_of(atom, reading):
             value = _RoundingTable(axis).over(atom.expression, base.expression, found.values[base.symbol])
@@ -88,8 +95,15 @@ def read_element(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...],
     return found
 
 
-def _of_one_register(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, ...], factor: sp.Expr) -> Element:
+def _of_one_register(
+    atoms: list[Atom],
+    score: tirx.Var,
+    axis: tuple[tirx.Var, ...],
+    factors: tuple[sp.Expr, tuple[ir.Expr, ...]],
+    taken: set[str],
+) -> Element:
     table = _RoundingTable(axis)
+    factor = sp.Mul(factors[0], *map(table.form, factors[1]))
     forms, dropped = {}, []
     for atom in atoms:
         selections, kept = _without_masks(atom.expression, score)
@@ -99,7 +113,7 @@ def _of_one_register(atoms: list[Atom], score: tirx.Var, axis: tuple[tirx.Var, .
         raise Unfit(f"{len(atoms)} different elements are computed from a masked {score.name}; a register holds one")
     constants = [_constant(value, table, score) for *_, value in dropped]
     read = set().union(*(form.free_symbols for form in (*forms.values(), *constants))) - {SCORE}
-    names = _readable({s: e for s, e in table.sources.items() if s in read})
+    names = _readable({s: e for s, e in table.sources.items() if s in read}, taken)
     forms = {symbol: form.xreplace(names) for symbol, form in forms.items()}
     leaves = {names[s]: e for s, e in table.sources.items() if s in read}
     if len(forms) != 1:
@@ -164,13 +178,13 @@ class _RoundingTable(AtomTable):
         return choice(sp.Gt(self.leaf(condition), 0), holds, fails)
 
 
-def _readable(leaves: dict[sp.Symbol, ir.Expr]) -> dict[sp.Symbol, sp.Symbol]:
-    """Leaf symbols by names of their expressions."""
+def _readable(leaves: dict[sp.Symbol, ir.Expr], others: set[str]) -> dict[sp.Symbol, sp.Symbol]:
+    """Leaf symbols by names of their expressions, which no other symbol has."""
     found: dict[sp.Symbol, sp.Symbol] = {}
     for symbol, expression in leaves.items():
         loads = loads_of(expression)
         base = loads[0].source.name if loads else expression.name if isinstance(expression, ir.Var) else "term"
-        taken = {str(other) for other in found.values()} | {str(SCORE), str(REGISTER)}
+        taken = {str(other) for other in found.values()} | {str(SCORE), str(REGISTER)} | others
         name = next(n for k in range(len(taken) + 1) if (n := base + (f"_{k}" if k else "")) not in taken)
         found[symbol] = sp.Symbol(name, **symbol.assumptions0)
     return found

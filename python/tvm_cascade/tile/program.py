@@ -102,7 +102,7 @@ def build_program(stream: Stream) -> TileProgram:
         Where its elements or shifts are not of a form that tiles in registers take.
     """
     atoms = list(stream.group.atoms.atoms.values())
-    element = read_element(atoms, stream.score, stream.group.frame.axis, stream.factor)
+    element = read_element(atoms, stream.score, stream.group.frame.axis, stream.factor, stream.scales)
     return _Refinement(stream, element).run()
 
 

@@ -23,7 +23,7 @@ from tvm_cascade.analysis.extent import Extent, more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import loads_of, substitute, uses, variables_of
+from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses, variables_of
 from tvm_cascade.tile.operand import (
     Line,
     Operand,
@@ -80,7 +80,7 @@ class Stream:
     batch : the other variables that rows are indexed by, in order.
     left, right : the operands A and B.
     left_load : the load that A is.
-    score : the buffer of A·B; `factor` multiplies every element of it.
+    score : the buffer of A·B; the number `factor` and the inputs `scales` multiply every element of it.
     products : the components that are matrix products.
     tiled : the outputs that bulk copies store, by their buffers.
     """
@@ -97,6 +97,7 @@ class Stream:
     right: Operand
     score: tirx.Var
     factor: sp.Expr
+    scales: tuple[ir.Expr, ...]
     products: tuple[Product, ...]
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
@@ -162,15 +163,16 @@ def read_stream(program: Program, group: Group) -> Stream:
         raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
     producer, position = producers[0], group.frame.axis[0]
     group = _with_tensors_apart(group, producer)
-    factor, loads = _factors_of(producer)
-    left, right = sorted(loads, key=lambda load: uses_variable(load, position))
+    factors = _factors_of(producer)
+    left, right = sorted(factors.loads, key=lambda load: uses_variable(load, position))
     rows = [v for v in producer.variables.values() if not v.same_as(position)]
     row = _row_variable(left, _shared_indices(group, right, rows), rows, group)
-    packed = None
+    packed, scales = None, factors.scales
     if isinstance(row, PackedRows):
         packed, row, rows = row, row.row, [*row.batch, row.row]
         group, outputs = packed.of_group(group), tuple(map(packed.of_output, outputs))
         left, right = packed.of_load(left), packed.of_load(right)
+        scales = tuple(map(packed.of, scales))
     dims = Dims(group)
     products = tuple(p for c in group.fold.components if (p := _product(c, group, dims, rows)) is not None)
     inner = producer.stage.reduce[0]
@@ -183,7 +185,7 @@ def read_stream(program: Program, group: Group) -> Stream:
     tiled = {} if packed else _tiled(outputs, products, lines[0])
     return Stream(
         program, group, dims, row, position, inner, tuple(v for v in rows if not v.same_as(row)), operands[0], left,
-        operands[1], producer.stage.buffer, factor, products, outputs, tiled,
+        operands[1], producer.stage.buffer, factors.number, scales, products, outputs, tiled,
     )  # fmt: skip
 
 
@@ -229,19 +231,37 @@ def _product_with_tensor(expression: ir.Expr, producer: Producer) -> tuple[ir.Ex
     return None
 
 
-def _factors_of(producer: Producer) -> tuple[sp.Expr, list[ir.TensorLoad]]:
-    """The constant factor and the two loads whose product a producer sums, over the frame's variables."""
+@dataclass(frozen=True)
+class _Factors:
+    """What a producer sums, over the frame's variables: number·scales·loads[0]·loads[1], only loads along its sum."""
+
+    number: sp.Expr
+    scales: tuple[ir.Expr, ...]
+    loads: tuple[ir.TensorLoad, ir.TensorLoad]
+
+
+def _factors_of(producer: Producer) -> _Factors:
     name = producer.stage.buffer.name
     if producer.stage.reducer is not SUM or len(producer.stage.reduce) != 1:
         raise Unfit(f"{name} is no sum over one loop")
     table = AtomTable(())
-    factor, symbols = table.form(producer.element).as_coeff_mul()
-    loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
-    if len(symbols) != 2 or len(loads) != 2 or any(load is None for load in loads):
+    number, factors = table.form(producer.element).as_coeff_mul()
+    loads, scales = [], []
+    for factor in factors:
+        source = table.sources.get(factor, table.sources.get(1 / factor))
+        if source is None:
+            raise Unfit(f"{name}: the factor {factor} is no number")
+        own = substitute(source, dict(producer.variables))
+        load = plain_value(own) if factor in table.sources else None
+        if not uses(own, [producer.stage.reduce[0]]):
+            scales.append(own if factor in table.sources else tirx.const(1.0, dtype_of(own)) / own)
+        elif load is not None:
+            loads.append(load)
+    if len(loads) != 2 or len(loads) + len(scales) != len(factors):
         raise Unfit(f"{name} sums {producer.element}, which is no product of two tensors")
-    if not factor.is_number:
-        raise Unfit(f"{name}: the factor {factor} is no number")
-    return factor, [substitute(load, dict(producer.variables)) for load in loads if load is not None]
+    if not number.is_number:
+        raise Unfit(f"{name}: the factor {number} is no number")
+    return _Factors(number, tuple(scales), (loads[0], loads[1]))
 
 
 def _product(component: Component, group: Group, dims: Dims, rows: list[tirx.Var]) -> Product | None:
