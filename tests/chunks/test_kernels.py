@@ -34,7 +34,7 @@ FEATURES = 64
 ALONE = ColumnConfig(lanes=128, groups=1, vector=4, vectors=3)
 
 
-def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int) -> tirx.PrimFunc:
+def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int, is_causal: bool = False) -> tirx.PrimFunc:
     """Halves of queries, keys and values -> halves, and the log-sum-exp."""
     group, rows = heads // kv_heads, (batch, heads, queries)
     q = te.placeholder((*rows, FEATURES), "float16", name="q")
@@ -44,12 +44,18 @@ def attention(batch: int, heads: int, queries: int, keys: int, kv_heads: int) ->
     def score(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
         return te.sum(q[b, h, i, d].astype("float32") * k[b, h // group, j, d].astype("float32"), axis=d)
 
-    s = te.compute((*rows, keys), score, name="scores")
+    scores = te.compute((*rows, keys), score, name="scores")
     scale = number(FEATURES**-0.5)
-    m = fold("m", lambda b, h, i, j: s[b, h, i, j] * scale, maximum, keys, rows)
+
+    def visible(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+        value = scores[b, h, i, j] * scale
+        return tirx.if_then_else(j <= i + (keys - queries), value, number(float("-inf"))) if is_causal else value
+
+    s = each("visible", visible, *rows, keys)
+    m = fold("m", lambda b, h, i, j: s[b, h, i, j], maximum, keys, rows)
 
     def weight(b: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-        return te.exp(s[b, h, i, j] * scale - m[b, h, i])
+        return te.exp(s[b, h, i, j] - m[b, h, i])
 
     t = fold("t", weight, length=keys, rows=rows)
     wide = fold(
@@ -70,15 +76,19 @@ def kernel_of(func: tirx.PrimFunc, skeleton: object, config: object = None) -> K
     return build_kernel(skeleton, read, group, "main", Setting(), config)  # type: ignore[arg-type]
 
 
-def drawn(func: tirx.PrimFunc) -> list[np.ndarray]:
+def drawn(func: tirx.PrimFunc, **numbers: int) -> list[np.ndarray | int]:
     rng = np.random.default_rng(0)
-    params = oracle.signature(func).inputs
-    return [rng.standard_normal([int(n) for n in p.ty.shape]).astype(str(p.ty.dtype)) for p in params]
+    return [
+        rng.standard_normal([int(n) for n in p.ty.shape]).astype(str(p.ty.dtype))
+        if tirx.is_buffer_var(p)
+        else numbers[p.name]
+        for p in oracle.signature(func).inputs
+    ]
 
 
-def assert_right(func: tirx.PrimFunc, kernel: Kernel, length: int) -> None:
+def assert_right(func: tirx.PrimFunc, kernel: Kernel, length: int, **numbers: int) -> None:
     """The kernel's outputs are as near to the oracle's as its operands, rounded to half, let them be."""
-    inputs = drawn(func)
+    inputs = drawn(func, **numbers)
     exact, usual = oracle.evaluate(func, inputs), oracle.evaluate(func, inputs, rounding=True)
     for got, (name, expected) in zip(emulate(kernel.func, inputs), exact.items(), strict=True):
         dtype = "float16" if got.ndim == 4 else str(got.dtype)  # weights are rounded to the dtype of the values
@@ -99,6 +109,15 @@ def test_the_state_of_a_chunk_leaves_the_attention_kernel() -> None:
         kernel = kernel_of(func, StreamSkeleton())
         assert type(kernel.config) is StreamConfig
         assert_right(func, kernel, length)
+
+
+@pytest.mark.parametrize("offset", [0, 60, 120])
+def test_masks_of_a_chunk_are_by_the_position_that_is_passed(offset: int) -> None:
+    func = tvm_cascade.split(attention(1, 1, 130, 200, 1, is_causal=True), lengths=80).partial
+    assert [param.name for param in func.params][3] == "offset"
+    kernel = kernel_of(func, StreamSkeleton())
+    assert type(kernel.config) is StreamConfig
+    assert_right(func, kernel, 80, offset=offset)
 
 
 def test_sequences_that_share_a_prefix_are_rows_of_one_product() -> None:

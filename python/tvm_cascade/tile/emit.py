@@ -37,6 +37,13 @@ def bind(name: str, value: ir.Expr) -> tirx.Var:
     return named(name, T.Bind(value))
 
 
+def parameter(param: tirx.Var) -> Any:
+    """Declares a parameter of the program as the kernel's: a tensor of its own, or the same number."""
+    if not tirx.is_buffer_var(param):
+        return T.arg(param.name, param)
+    return T.arg(param.name, T.Buffer(tuple(param.ty.shape), str(param.ty.dtype)))
+
+
 def put(buffer: Any, index: ir.Expr | int, value: ir.Expr) -> None:
     """buffer[index] = value."""
     T.buffer_store(buffer, value, [index])

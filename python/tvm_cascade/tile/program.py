@@ -250,10 +250,13 @@ class _Refinement:
         slope = lift.diff(REGISTER)
         is_line = reducer.plain in (MAX, MIN) and slope.is_number and slope != 0
         if is_line and (offset := sp.expand(lift - slope * REGISTER)).is_number:
-            lift, outer = REGISTER, slope * PARTIAL + offset
+            lift, outer, start = REGISTER, slope * PARTIAL + offset, reducer.neutral
             if slope < 0:
                 swapped = {MAX: MIN, MIN: MAX}[reducer.plain]
                 reducer = swapped.from_infinity if reducer.infinite else swapped
+            if not reducer.infinite and step.component in self.stream.fold.finish.values():
+                # As a result, the maximum of no elements is the dtype's own lowest number, not a multiple of that.
+                outer = sp.Piecewise((start, sp.Eq(PARTIAL, reducer.neutral)), (outer, True))
         return TileReduce(step.component, reducer, lift, outer, step.component in self.across)
 
     def _hoisted(self, expression: sp.Expr) -> sp.Symbol:

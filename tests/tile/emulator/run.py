@@ -51,7 +51,7 @@ def cuda_source(func: tirx.PrimFunc) -> tuple[tvm.runtime.Module, str]:
 
 def emulate(
     func: tirx.PrimFunc,
-    inputs: Sequence[Array],
+    inputs: Sequence[Array | int],
     change: Callable[[str], str] = lambda text: text,
 ) -> list[Array]:
     """Runs a kernel over its inputs.
@@ -59,7 +59,7 @@ def emulate(
     Parameters
     ----------
     func : a TIRx function; its parameters are the inputs and then the outputs.
-    inputs : one for each of the first parameters.
+    inputs : one for each of the first parameters; a number for one that is a number.
     change : of the CUDA text, for tests of the emulator itself.
 
     Returns
@@ -74,10 +74,9 @@ def emulate(
     """
     module, text = cuda_source(func)
     params = [param.ty for param in func.params]
-    known = {
-        str(n): m for param, a in zip(params, inputs, strict=False) for n, m in zip(param.shape, a.shape, strict=True)
-    }
-    given = [Guarded.copy(array) for array in inputs]
+    arrays = [(param, a) for param, a in zip(params, inputs, strict=False) if not isinstance(a, int)]
+    known = {str(n): m for param, a in arrays for n, m in zip(param.shape, a.shape, strict=True)}
+    given = [a if isinstance(a, int) else Guarded.copy(a) for a in inputs]
     runs = []
     library = _build(translate(change(text)))
     module.clear_imports()
@@ -85,23 +84,23 @@ def emulate(
     for backward in (False, True):
         runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
         _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
-    if not all(after.holds(before) for after, before in zip(given, inputs, strict=True)):
+    if not all(isinstance(after, int) or after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
     if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
         raise EmulationError("the result depends on the order of threads")
     return [output.array for output in runs[0]]
 
 
-def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[Guarded], backward: bool) -> None:
+def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[Guarded | int], backward: bool) -> None:
     """One launch, with one of the scheduler's orders."""
     library.emulator_go(int(backward))
-    module["main"](*[array.on_device() for array in arguments])
+    module["main"](*[one if isinstance(one, int) else one.on_device() for one in arguments])
     library.emulator_failure.restype = ctypes.c_char_p
     if failure := library.emulator_failure().decode():
         _build.cache_clear()  # what failed halfway is not run again
         raise EmulationError(failure)
     for k, array in enumerate(arguments):
-        if not array.guards_hold():
+        if not isinstance(array, int) and not array.guards_hold():
             raise EmulationError(f"the kernel wrote outside of argument {k}")
 
 

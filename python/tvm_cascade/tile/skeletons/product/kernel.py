@@ -19,7 +19,7 @@ from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import branches, named, ptx, when
+from tvm_cascade.tile.emit import branches, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
@@ -44,8 +44,7 @@ class ProductKernel:
             T.func_name(name)
             T.func_attr({"global_symbol": name})
             for param in self.shape.program.params:
-                buffer = T.arg(param.name, T.Buffer(tuple(param.ty.shape), str(param.ty.dtype)))
-                self.buffers[param] = buffer
+                self.buffers[param] = parameter(param)
             self.feed = ProductFeed(self.shape, self.config, self.buffers)
             self.epilogue = Epilogue(self.shape, self.config, self.buffers)
             T.device_entry()

@@ -22,7 +22,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import branches, kernel_extent, named, ptx, when
+from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
@@ -52,8 +52,7 @@ class StreamKernel:
             T.func_name(name)
             T.func_attr({"global_symbol": name})
             for param in self.stream.program.params:
-                buffer = T.arg(param.name, T.Buffer(tuple(param.ty.shape), str(param.ty.dtype)))
-                self.tiling.buffers[param] = buffer
+                self.tiling.buffers[param] = parameter(param)
             self._maps()
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
