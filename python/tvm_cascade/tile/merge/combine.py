@@ -172,13 +172,19 @@ class _Merge:
         fragments = self.state.fragments
         for width in dict.fromkeys(part.width for part in fragments.values()):
             batch = min(self.batch, width)
+            self._fetch(width, 0)
             for start in range(0, width, batch):
-                for state in self.states:
-                    for symbol, part in state.fragments.items():
-                        if fragments[symbol].width == width:
-                            part.fetch(start, min(batch, width - start))
+                self._fetch(width, start + batch)
                 with T.unroll(min(batch, width - start)) as number:
                     self._fragments_at(width, number + start if start else number)
+
+    def _fetch(self, width: int, start: int) -> None:
+        """Makes the next registers ready while those before are combined."""
+        fragments, count = self.state.fragments, min(self.batch, width - start)
+        for state in self.states if count > 0 else ():
+            for symbol, part in state.fragments.items():
+                if fragments[symbol].width == width:
+                    part.fetch(start, count)
 
     def _fragments_at(self, width: int, number: Number) -> None:
         fragments = self.state.fragments

@@ -27,13 +27,19 @@ __device__ __forceinline__ float {name}_get_unless(int index, bool known, float 
 """
 
 
-_IN_FLIGHT = 32
-"""Loads of a thread that are under way together, for all pieces: fewer would not hide their latency."""
+_SPARE, _PER_PIECE = 208, 8
+"""Registers of a thread that merging may use, and those that a piece's scalars take of them."""
 
 
-def batch_of(pieces: int) -> int:
-    """Registers of each piece that are loaded together."""
-    return max(_IN_FLIGHT // (1 << (pieces - 1).bit_length()), 1)
+def batch_of(pieces: int, own: int) -> int:
+    """Registers of each piece that are loaded together, beside as many that are combined.
+
+    Parameters
+    ----------
+    own : registers of the thread's own state.
+    """
+    batch = (_SPARE - own - _PER_PIECE * pieces) // (2 * pieces)
+    return 1 << max(batch, 1).bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class _Loaded(Part):
     Attributes
     ----------
     value : the number of a register -> what stands for it.
-    ready : of those that were read last.
+    ready : of those that were read last, and of those before, which are still in use.
     """
 
     value: Callable[[Number], ir.Expr] | None = None
@@ -58,7 +64,7 @@ class _Loaded(Part):
         """Loads what stands for registers [first, first + count)."""
         assert self.value is not None
         for number in range(count):
-            put(self.ready, number, self.value(first + number))
+            put(self.ready, (first + number) % int(self.ready.ty.shape[0]), self.value(first + number))
 
 
 @dataclass
@@ -107,7 +113,7 @@ class FragmentStates(PieceStates):
             index = self._index(slot, part, thread, number)
             return self._call("get_unless", _GET_UNLESS, "float32", index, known, own[number])
 
-        ready = registers("loaded", min(batch, own.width)) if own.width > 1 else None
+        ready = registers("loaded", min(2 * batch, own.width)) if own.width > 1 else None
         return _Loaded(own.array, own.width, own.place, value, ready)
 
     def _index(self, slot: ir.Expr, part: int, row: ir.Expr, column: Number = 0) -> ir.Expr:

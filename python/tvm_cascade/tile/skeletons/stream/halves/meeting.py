@@ -102,7 +102,7 @@ class HalfMeeting:
         ptx("bar.sync", T.uint32(_MET + self.group), T.uint32(WARP_GROUP))
 
     def _merge(self, folded: Staged, work: PieceWork, thread: ir.Expr, own: list[State]) -> None:
-        piece, pieces, batch = work.piece, [], batch_of(self.most)
+        piece, pieces, batch = work.piece, [], batch_of(self.most, sum(form.width for form in self._form()))
         for k in range(self.most):
             is_own = bind("is_own", piece.first_block + k == folded.threads.block)
             exists, slot = bind("exists", k < piece.blocks), bind("piece_slot", piece.slot(tirx.const(k, "int32")))
