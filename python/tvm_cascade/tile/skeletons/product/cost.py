@@ -4,8 +4,9 @@
     tile     its steps
     kernel   max(waves · tile, bytes / bandwidth) + what each wave and the exchange of partial sums add
 
-Coefficients were fitted on one H200 to 450 kernels: 17 configurations of four pairs (n, k), of 64 to 4096 rows. The
-configuration of the least estimated time took 1.01 of the best time in geometric mean, 1.12 at most.
+Coefficients were fitted on one H200 to 550 kernels: 17 configurations of four pairs (n, k), of 64 to 4096 rows, and
+four of each of 35 other shapes. Of those measured, the configuration of the least estimated time took 1.006 of the
+best time in the mean, 1.13 at most.
 """
 
 from __future__ import annotations
@@ -25,20 +26,32 @@ NOMINAL = 1024
 _IN_CLUSTERS = {1: 1.0, 2: 1.0, 4: 120 / 132, 8: 120 / 132}
 """The part of the multiprocessors that clusters of so many blocks fit on (measured)."""
 
-_CLOCK = 1.69e9
+_CLOCK = 1.57e9
 """Cycles a second of tensor cores at work."""
 
 _COLUMNS_PER_CYCLE = 2
 """Of 64 rows and one instruction's depth."""
 
-_FEWEST_CYCLES = 46
+_FEWEST_CYCLES = 42
 """Of an instruction, however few its columns."""
 
-_LONE_CONSUMER = 1.3
-"""How much faster a warp group's products are where it has the tensor cores to itself."""
+_LONE_CONSUMER = 0.87
+"""The part of the tensor cores' rate that one warp group reaches by itself."""
 
-_COPIED_PER_SECOND = 0.117e12
+_COPIED_PER_SECOND = 0.121e12
 """Bytes that a multiprocessor gets from the L2 cache."""
+
+_WITH_PARTS = 0.87
+"""The part of the rate that copies reach where neighbouring blocks sum other parts of k, and so share nothing."""
+
+_LATENCY = 1.0e-6
+"""Seconds from a bulk copy to its arrival, under load."""
+
+_LINE = 128
+"""Bytes of a cache line: rows that are no multiple of it start in the middle of one."""
+
+_ACROSS_LINES = 0.46
+"""The part of the rate that copies reach where rows are no multiple of lines."""
 
 _PIECES_PER_SECOND = 1.5e9
 """Pieces of rows that the threads of a multiprocessor copy."""
@@ -46,17 +59,17 @@ _PIECES_PER_SECOND = 1.5e9
 _STEP = 0.16e-6
 """Seconds between the copies of two steps at least."""
 
-_NOT_HIDDEN = 0.14
+_NOT_HIDDEN = 0.09
 """Of the shorter of products and copies, which overlap."""
 
-_MEMORY_SHARE = 0.92
-"""Of the bandwidth on paper."""
-
-_FIRST_TILE, _NEXT_TILE = 0.93e-6, 0.18e-6
+_FIRST_TILE, _NEXT_TILE = 1.03e-6, 0.34e-6
 """Seconds from a block's start to its first product and from its last to its end, and for each tile after the first."""
 
-_EXCHANGE, _EXCHANGED_PER_SECOND = 0.67e-6, 1.32e12
-"""Seconds of an exchange of partial sums, and bytes of all blocks."""
+_EXCHANGE = {1: 1.9e-6, 2: 0.65e-6}
+"""Seconds of an exchange of partial sums, by consumers."""
+
+_EXCHANGED_PER_SECOND = 2.5e12
+"""Bytes of partial sums that all blocks exchange."""
 
 
 @dataclass(frozen=True)
@@ -85,27 +98,33 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
     resident = max(1, resident // config.blocks_together) * config.blocks_together
     blocks = tiles * config.splits
     waves = -(-blocks // resident)
-    whole = waves * sizes.steps / config.splits * _step(shape, config)
+    whole = waves * sizes.steps / config.splits * _step(shape, sizes, config)
     exchanged = 0.0
     if config.splits > 1:
         sent = config.rows * config.columns * SUM_BYTES * min(blocks, resident)
-        exchanged = waves * (_EXCHANGE + sent / _EXCHANGED_PER_SECOND)
-    memory = sizes.bytes / (gpu.memory_bytes_per_second * _MEMORY_SHARE)
+        exchanged = waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
+    memory = sizes.bytes / gpu.memory_bytes_per_second
     return max(whole, memory) + _FIRST_TILE + (waves - 1) * _NEXT_TILE + exchanged
 
 
-def _step(shape: MatrixProduct, config: ProductConfig) -> float:
+def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
     """Seconds of a step of a tile."""
     cycles = 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
     computed = cycles / _CLOCK / (_LONE_CONSUMER if config.consumers == 1 else 1.0)
-    lengths = (shape.left, config.rows), (shape.right, config.columns / config.cluster)
-    copied = max(sum(length * DEPTH_BYTES / _speed(side) for side, length in lengths), _STEP)
+    lengths = (shape.left, min(config.rows, sizes.rows)), (shape.right, config.columns / config.cluster)
+    under_way = (config.stages - 1) * config.stage_bytes
+    slower = max(1.0, _COPIED_PER_SECOND * _LATENCY / max(under_way, 1))
+    if config.splits > 1:
+        slower /= _WITH_PARTS
+    copied = max(slower * sum(length * DEPTH_BYTES / _speed(side) for side, length in lengths), _STEP)
     return max(computed, copied) + _NOT_HIDDEN * min(computed, copied)
 
 
 def _speed(side: Side) -> float:
     """Bytes of an operand that a multiprocessor gets in a second."""
-    return _COPIED_PER_SECOND if side.bulk else _PIECES_PER_SECOND * side.piece
+    if not side.bulk:
+        return _PIECES_PER_SECOND * side.piece
+    return _COPIED_PER_SECOND * (1.0 if side.row_bytes % _LINE == 0 else _ACROSS_LINES)
 
 
 def _number(extent: Extent) -> int:

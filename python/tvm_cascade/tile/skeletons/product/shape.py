@@ -66,15 +66,16 @@ class Side:
     @property
     def bulk(self) -> bool:
         """Whether bulk copies fetch it: its rows are multiples of what they take; threads copy it elsewhere."""
-        return self._row_bytes % COPY_ALIGNMENT == 0
+        return self.row_bytes % COPY_ALIGNMENT == 0
 
     @property
     def piece(self) -> int:
         """Bytes that a thread copies at once, which rows are multiples of."""
-        return next((n for n in _PIECES if self._row_bytes % n == 0), self.operand.size)
+        return next((n for n in _PIECES if self.row_bytes % n == 0), self.operand.size)
 
     @property
-    def _row_bytes(self) -> int:
+    def row_bytes(self) -> int:
+        """Of a row of the tensor."""
         return self.operand.width * self.operand.size
 
 
