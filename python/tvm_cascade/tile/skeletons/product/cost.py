@@ -2,7 +2,7 @@
 
     step     max(products, copies) + a part of the other, for 128 bytes of k
     tile     its steps
-    kernel   max(waves · tile, bytes / bandwidth) + what each wave and the exchange of partial sums add
+    kernel   likewise of waves · tile and bytes / bandwidth, + what each wave and the exchange of partial sums add
 
 Coefficients were fitted on one H200 to 550 kernels: 17 configurations of four pairs (n, k), of 64 to 4096 rows, and
 four of each of 35 other shapes. Of those measured, the configuration of the least estimated time took 1.006 of the
@@ -60,7 +60,7 @@ _STEP = 0.16e-6
 """Seconds between the copies of two steps at least."""
 
 _NOT_HIDDEN = 0.09
-"""Of the shorter of products and copies, which overlap."""
+"""Of the shorter of products and copies, and of blocks and memory, which overlap."""
 
 _FIRST_TILE, _NEXT_TILE = 1.03e-6, 0.34e-6
 """Seconds from a block's start to its first product and from its last to its end, and for each tile after the first."""
@@ -104,7 +104,8 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
         sent = config.rows * config.columns * SUM_BYTES * min(blocks, resident)
         exchanged = waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
     memory = sizes.bytes / gpu.memory_bytes_per_second
-    return max(whole, memory) + _FIRST_TILE + (waves - 1) * _NEXT_TILE + exchanged
+    moved = max(whole, memory) + _NOT_HIDDEN * min(whole, memory)
+    return moved + _FIRST_TILE + (waves - 1) * _NEXT_TILE + exchanged
 
 
 def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
