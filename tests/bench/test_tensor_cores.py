@@ -32,6 +32,8 @@ def test_products_of_the_tables_are_on_tensor_cores(name: str) -> None:
     assert not on_cuda_cores(name)
 
 
-@pytest.mark.parametrize("name", ["H1", "H7", "L7", "R5", "Q7", "DC_ALIBI", "decode_draft", "product_gelu"])
+@pytest.mark.parametrize(
+    "name", ["H1", "H7", "L7", "R5", "Q7", "DC_ALIBI", "decode_draft", "mla_paged", "product_gelu"]
+)
 def test_one_of_each_kind_is_on_tensor_cores(name: str) -> None:
     assert not on_cuda_cores(name)
