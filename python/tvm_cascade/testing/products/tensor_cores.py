@@ -57,6 +57,6 @@ _ROUNDING = 1e-6
 
 
 def _on_tensor_cores(case: ProductCase, extents: Extents, report: FunctionReport) -> float:
-    if report.plan:
-        return sum(step.flops for step in report.plan if step.kernel.startswith(_ON_TENSOR_CORES))
-    return float(case.flops(extents)) if report.lowering.startswith(_ON_TENSOR_CORES) else 0.0
+    if report.lowering.startswith(_ON_TENSOR_CORES):
+        return float(case.flops(extents))
+    return sum(step.flops for step in report.plan if step.kernel.startswith(_ON_TENSOR_CORES))
