@@ -50,9 +50,15 @@ def test_a_query_a_head_is_a_row_by_itself() -> None:
     assert stream_of("full", heads=32, queries=1).few_rows == 1
 
 
-def test_long_rows_stay_one_variable() -> None:
-    stream = stream_of("causal", heads=8, kv_heads=2, queries=64)
+@pytest.mark.parametrize(("heads", "queries"), [(8, 256), (128, 64)])
+def test_long_rows_stay_one_variable(heads: int, queries: int) -> None:
+    stream = stream_of("causal", heads=heads, kv_heads=2, queries=queries)
     assert stream.few_rows is None and stream.row.name == "i"
+
+
+def test_long_rows_of_few_tiles_are_packed_too() -> None:
+    stream = stream_of("causal", heads=8, kv_heads=2, queries=64)
+    assert stream.few_rows == 256 and stream.row.name == "packed_row"
 
 
 @pytest.mark.parametrize("name", ["DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7"])

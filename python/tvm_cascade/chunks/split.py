@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import tvm
 from tvm import tirx
@@ -39,10 +39,10 @@ class Split:
     lengths : of the chunks, along the loop that is cut; of the one that stands for all where that is known; else none.
     """
 
-    partials: tuple[tirx.PrimFunc, ...]
-    combine: tirx.PrimFunc
-    merge: tirx.PrimFunc
-    joined: tirx.PrimFunc | None
+    partials: tuple[tirx.PrimFunc, ...] = field(repr=False)
+    combine: tirx.PrimFunc = field(repr=False)
+    merge: tirx.PrimFunc = field(repr=False)
+    joined: tirx.PrimFunc | None = field(repr=False)
     state: tuple[StatePart, ...]
     counted: bool
     lengths: tuple[int, ...]
