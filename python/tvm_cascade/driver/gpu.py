@@ -8,6 +8,7 @@ from tvm import s_tir, tirx
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
+from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.host import as_step, host_function
 from tvm_cascade.plan.plan import Step
@@ -68,9 +69,13 @@ def _names(name: str, count: int, taken: frozenset[str]) -> list[str]:
 
 def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
     """A step's function, scheduled, and its kernel or why it has none."""
-    if isinstance(step.chosen, Kernel):
-        kernel = dataclasses.replace(step.chosen, name=name)
-        return round_float8(kernel.func), kernel
+    chosen = step.chosen
+    if isinstance(chosen, Kernel):
+        kernel = dataclasses.replace(chosen, name=name)
+        try:
+            return round_float8(kernel.func), kernel
+        except CascadeError as defect:  # a kernel that cannot be written must not stop a build
+            chosen = AsItIs.after(f"as a schedule, as `{kernel.skeleton.name}` gave no kernel", defect)
     func = round_float8(step.outcome.readable)
     try:
         carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
@@ -78,7 +83,7 @@ def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | A
         schedule_gpu(schedule, gpu)
     except Exception as error:  # such as: a nest that was not read writes over what others read
         return launch_serial(func), AsItIs.after("in one thread, as the schedule failed", error)
-    return launch_serial(schedule.mod["main"]), step.chosen
+    return launch_serial(schedule.mod["main"]), chosen
 
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
