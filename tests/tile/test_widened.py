@@ -20,7 +20,7 @@ from .test_tile_program import tile_program
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
-SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=True)
+SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=2)
 
 
 def test_elements_are_what_they_are_multiplied_with() -> None:
@@ -29,14 +29,14 @@ def test_elements_are_what_they_are_multiplied_with() -> None:
         assert (operand.stored, operand.dtype, operand.stored_size, operand.size) == (E4M3, "float16", 1, 2)
 
 
-def test_a_warp_group_converts() -> None:
+def test_a_warp_group_converts_keys_and_another_values() -> None:
     config = kernel_of(DECODE.func()).config
-    assert config.converters == 1 and config.threads == 384
+    assert config.converters == 2 and config.threads == 512
 
 
 def test_many_rows_are_refused() -> None:
     with pytest.raises(Unfit, match="convert for few rows alone"):
-        kernel_of(Paged(stored=E4M3).func())
+        kernel_of(Paged(stored=E4M3, queries=8192).func())
 
 
 def test_scales_of_keys_multiply_scores() -> None:

@@ -180,7 +180,7 @@ def read_stream(program: Program, group: Group) -> Stream:
     lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
     operands = read_operand(left, None if packed else lines[0], lines[2]), read_operand(right, lines[1], lines[2])
     operands = operands[0], widened_to(operands[1], operands[0])
-    products = tuple(dataclasses.replace(p, value=widened_to(p.value, operands[0])) for p in products)
+    products = tuple(_widened(product, operands[0]) for product in products)
     _check_operands(operands, products, position, group)
     tiled = {} if packed else _tiled(outputs, products, lines[0])
     return Stream(
@@ -229,6 +229,13 @@ def _product_with_tensor(expression: ir.Expr, producer: Producer) -> tuple[ir.Ex
         if is_free(tensor) and not is_free(rest) and plain_value(tensor) is not None:
             return rest, tensor
     return None
+
+
+def _widened(product: Product, left: Operand) -> Product:
+    """A product of values as they are multiplied: those along the axis with weights that the program rounds alike."""
+    if product.is_transposed:
+        return product
+    return dataclasses.replace(product, value=widened_to(product.value, left))
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ _CHUNK = 16
 _CHUNKS = BOX_BYTES // _CHUNK
 """Of a row of a box."""
 
+_WORDS = _CHUNK // 4
+"""Registers of a chunk."""
+
 _WARPS = 4
 
 
@@ -76,7 +79,8 @@ class Widener:
     def __init__(self, stored: Feed, wide: Feed, threads: Threads) -> None:
         self.stored, self.wide, self.threads = stored, wide, threads
         self.source, self.target = stored.reading("stored"), wide.filling("widened")
-        self.words = registers("stored_words", _CHUNK // 4, "uint32")
+        turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in stored.copies)
+        self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
     def tile(self) -> None:
@@ -97,30 +101,38 @@ class Widener:
     def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
         thread = self.threads.warp * (WARP_GROUP // _WARPS) + self.threads.lane
         chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
-        with T.unroll(copies.rows * _CHUNKS // WARP_GROUP) as turn:
-            unit = bind("unit", turn * WARP_GROUP + thread)
-            chunk, row = bind("chunk", unit % 4 + unit // 8 % 2 * 4), bind("row", unit // 16 * 2 + unit // 4 % 2)
+        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * _CHUNKS // WARP_GROUP)]
+        units = [bind("unit", unit) for unit in turns]
+        for turn, unit in enumerate(units):  # all loads first: none of them may pass a store
+            row, chunk = _place(unit)
+            column = tirx.bitwise_xor(chunk, row % _CHUNKS) * _CHUNK
+            words = [self.words[turn * _WORDS + k] for k in range(_WORDS)]
+            ptx("ld.shared.v4.b32", *words, tiles.ptr_to([self.source.stage, box, row, column]))
+        for turn, unit in enumerate(units):
+            row, chunk = _place(unit)
             if chunks < _CHUNKS:
                 with when(chunk < chunks):
-                    self._chunk(copies.operand, tiles, wide, box, row, chunk)
+                    self._chunk(copies.operand, wide, box, turn, row, chunk)
             else:
-                self._chunk(copies.operand, tiles, wide, box, row, chunk)
+                self._chunk(copies.operand, wide, box, turn, row, chunk)
 
-    def _chunk(self, operand: Operand, tiles: Any, wide: Any, box: int, row: ir.Expr, chunk: ir.Expr) -> None:
+    def _chunk(self, operand: Operand, wide: Any, box: int, turn: int, row: ir.Expr, chunk: ir.Expr) -> None:
         """Sixteen elements of a row."""
-        phase = row % _CHUNKS
-        column = tirx.bitwise_xor(chunk, phase) * _CHUNK
-        words, halves = self.words, self.halves
-        ptx("ld.shared.v4.b32", *[words[k] for k in range(4)], tiles.ptr_to([self.source.stage, box, row, column]))
+        halves = self.halves
         for k in range(_CHUNK // 2):
-            pair = T.cast(tirx.shift_right(words[k // 2], T.uint32(k % 2 * 16)), "uint16")
-            _widen(operand, halves, k, pair)
+            word = self.words[turn * _WORDS + k // 2]
+            _widen(operand, halves, k, T.cast(tirx.shift_right(word, T.uint32(k % 2 * 16)), "uint16"))
         per_unit = _CHUNK // operand.size
         for half in range(2):
             unit = chunk * 2 + half
-            place = tirx.bitwise_xor(unit % _CHUNKS, phase) * per_unit
+            place = tirx.bitwise_xor(unit % _CHUNKS, row % _CHUNKS) * per_unit
             address = wide.ptr_to([self.target.stage, box * 2 + unit // _CHUNKS, row, place])
-            ptx("st.shared.v4.b32", address, *[halves[half * 4 + k] for k in range(4)])
+            ptx("st.shared.v4.b32", address, *[halves[half * _WORDS + k] for k in range(_WORDS)])
+
+
+def _place(unit: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    """The row and the chunk of it that a unit of work is."""
+    return unit // 16 * 2 + unit // 4 % 2, unit % 4 + unit // 8 % 2 * 4
 
 
 def _widen(operand: Operand, halves: Any, index: int, pair: ir.Expr) -> None:

@@ -19,8 +19,8 @@ memory's bandwidth needs, so that copies go on while a block is at other things 
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
-_CONVERTER_REGISTERS = 168
-"""Registers of a thread of the warp group that converts, which keeps what a launch of three warp groups gives it."""
+CONVERTER_REGISTERS = 120
+"""Registers of a thread of a warp group that converts: what a producer, a consumer and two of them leave each."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class PiecesConfig(StreamConfig):
 
     Attributes
     ----------
-    widening : a warp group converts tiles on the way to the tensor cores.
+    widening : warp groups that convert tiles on the way to the tensor cores, one for each feed.
     """
 
-    widening: bool = False
+    widening: int = 0
 
     @property
     def converters(self) -> int:
         """Warp groups that convert tiles on the way to the tensor cores."""
-        return int(self.widening)
+        return self.widening
 
     @property
     def threads(self) -> int:
@@ -46,7 +46,7 @@ class PiecesConfig(StreamConfig):
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        return super().block_registers(stream) + WARP_GROUP * self.converters * _CONVERTER_REGISTERS
+        return super().block_registers(stream) + WARP_GROUP * self.converters * CONVERTER_REGISTERS
 
     @property
     def has_register_shares(self) -> bool:
@@ -82,6 +82,12 @@ def left_words(stream: Stream) -> int:
     return -(-stream.depth * stream.left.size // STEP_BYTES) * 4
 
 
+def _widened_feeds(stream: Stream) -> int:
+    """How many of the two feeds, of scores and of products, are converted on the way."""
+    values = any(product.value.widened is not None for product in stream.products)
+    return int(stream.right.widened is not None) + int(values)
+
+
 def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     """The configuration for few rows.
 
@@ -92,9 +98,9 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     """
     stream = program.stream
     check_widths(stream)
-    consumers = 1 if rows <= GROUP_ROWS else 2
+    consumers, widening = 1 if rows <= GROUP_ROWS else 2, _widened_feeds(stream)
     for columns in (64, 128, 32):
-        one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=stream.widened)
+        one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=widening)
         room = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048) - one.wide_bytes(stream)
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):

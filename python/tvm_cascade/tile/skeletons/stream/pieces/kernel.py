@@ -18,7 +18,7 @@ from tvm_cascade.tile.hopper.widen import Widener
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import CONVERTER_REGISTERS, PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
@@ -94,14 +94,17 @@ class PiecesKernel(StreamKernel):
                     with consumer:
                         self._consume()
                     with converter:
+                        ptx("setmaxnreg.dec.sync.aligned.u32", CONVERTER_REGISTERS)
                         self._convert()
 
     def _convert(self) -> None:
+        """A warp group for each feed that is converted."""
         pairs = [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
-        wideners = [Widener(pair.stored, pair.wide, self.threads) for pair in pairs]
-        with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
-            for widener in wideners:
-                widener.tile()
+        for number, pair in enumerate(pairs):
+            with when(self.threads.group == self.config.consumers + 1 + number):
+                widener = Widener(pair.stored, pair.wide, self.threads)
+                with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
+                    widener.tile()
 
     def _consume(self) -> None:
         if self.config.has_register_shares:
