@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -20,14 +21,15 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
 from .emulator.run import compiler
+from .paged_programs import Paged
 from .test_tile_program import attention_of, group_of
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
-def pieces(blocks: int, columns: int = 64, consumers: int = 1) -> PiecesConfig:
+def pieces(blocks: int, columns: int = 64, consumers: int = 1, cluster: int = 1) -> PiecesConfig:
     """A configuration for so many blocks."""
-    return PiecesConfig(columns, consumers, 2, 0, False, blocks, False, False)
+    return PiecesConfig(columns, consumers, 2, 0, False, blocks, False, False, cluster=cluster)
 
 
 def stream_of(variant: str, **shape: int) -> Stream:
@@ -118,6 +120,55 @@ def test_pieces_whose_positions_are_all_masked() -> None:
     kept[0::3, 128:], kept[1::3, :300] = False, False
     inputs[number] = np.broadcast_to(kept, inputs[number].shape).copy()
     assert_right(case.build(), inputs, pieces(4), length=332)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("variant", "cluster", "extents"),
+    [
+        ("full", 2, {"queries": 1, "heads": 2}),
+        ("causal_alibi", 4, {"queries": 2, "keys": 300, "heads": 8, "kv_heads": 2, "head_dim": 128}),
+        ("softcap", 8, {"queries": 5, "keys": 700, "heads": 8, "kv_heads": 2, "head_dim": 40}),
+        ("mask", 4, {"queries": 8, "keys": 300, "heads": 8, "kv_heads": 1}),
+    ],
+)
+def test_pieces_of_a_cluster(variant: str, cluster: int, extents: dict[str, int]) -> None:
+    assert_attention_right(attention_case(variant, **extents), pieces(132, cluster=cluster))
+
+
+@emulated
+@pytest.mark.parametrize("name", ["log_sum_exp", "variance"])
+def test_results_of_rows_of_a_cluster(name: str) -> None:
+    assert_fold_right(name, pieces(132, cluster=2))
+
+
+@pytest.mark.parametrize("variant", ["full", "window"])
+def test_clusters_need_a_tile_for_each_block(variant: str) -> None:
+    few = attention_of(variant, queries=1, keys=200 if variant == "full" else 4096, window=100)
+    with pytest.raises(Unfit, match="a cluster of 8 blocks shares"):
+        kernel_of(few, pieces(132, cluster=8))
+
+
+def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -> None:
+    short, long = (kernel_of(workloads.get("DC_GQA").with_length(n).build()).config for n in (512, 1 << 20))
+    assert short.cluster > 1 and long.cluster == 1
+
+
+RAGGED = Paged(queries=2, heads=4, kv_heads=2, batch=3, keys=400, causal=True)
+
+
+@emulated
+@pytest.mark.parametrize("lengths", [[400, 77, 5], [2, 400, 130], [64, 64, 64]])
+@pytest.mark.parametrize("blocks", [2, 5, 13])
+def test_sequences_of_different_lengths(lengths: list[int], blocks: int) -> None:
+    """Paged, with the last query at the last key; shares of whole sequences, of parts of them, and of none."""
+    assert_right(RAGGED.func(), RAGGED.inputs(lengths), pieces(blocks), length=RAGGED.keys)
+
+
+@emulated
+def test_an_empty_sequence() -> None:
+    paged = replace(RAGGED, causal=False)
+    assert_right(paged.func(), paged.inputs([0, 130, 0]), pieces(5), length=paged.keys)
 
 
 FOLDS = ["log_sum_exp", "entropy", "variance", "sigmoid", "centred", "two_values"]

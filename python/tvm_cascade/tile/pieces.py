@@ -128,3 +128,29 @@ class Cut:
             first_block = in_register("first_block", owner(origin))
             blocks = in_register("item_blocks", owner(origin + tiles - 1) - first_block + 1)
             yield Piece(item, first, last, first == 0, last == tiles, first_block, blocks)
+
+
+class ClusterCut(Cut):
+    """One cluster of blocks for each item, whose tiles its blocks share in order.
+
+    Parameters
+    ----------
+    items, tiles : how many there are; as many tiles as blocks of a cluster, at least.
+    cluster : blocks of each.
+    """
+
+    def __init__(self, items: ir.Expr, tiles: ir.Expr, cluster: int) -> None:
+        super().__init__(items, tiles, cluster)
+        self.cluster = cluster
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+        return self.items * self.cluster
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Piece]:
+        """The one piece of a block."""
+        item, rank = bind("item", block // self.cluster), block % self.cluster
+        first, end = (in_register("piece_bound", r * self.tiles // self.cluster) for r in (rank, rank + 1))
+        yield Piece(item, first, end, rank == 0, rank == self.cluster - 1, item * self.cluster, T.int32(self.cluster))

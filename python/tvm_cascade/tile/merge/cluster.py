@@ -11,6 +11,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import when
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.merge.slots import shared_slots
@@ -27,11 +28,38 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
   *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
 }}
 """
+_LEAVE_PAIR = """
+__device__ __forceinline__ void cluster_leave_pair(void* own, int block, float one, float other) {
+  __align__(8) float pair[2] = {one, other};
+  *reinterpret_cast<float2*>(__cluster_map_shared_rank(own, block)) = *reinterpret_cast<float2*>(pair);
+}
+"""
 _C_TYPES = {
     "float32": "float", "float64": "double", "bool": "bool", "int8": "signed char", "uint8": "unsigned char",
     "int16": "short", "uint16": "unsigned short", "int32": "int", "uint32": "unsigned", "int64": "long long",
     "uint64": "unsigned long long",
 }  # fmt: skip
+
+
+def cluster_arrive() -> None:
+    """Arrives at the barrier of the cluster; what the thread has written before can be read after it."""
+    _call("cluster_arrive", _ARRIVE)
+
+
+def cluster_wait() -> None:
+    """Waits until all threads of the cluster that have not ended have arrived."""
+    _call("cluster_wait", _WAIT)
+
+
+def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
+    """Stores a value at the address `own` of this block in the memory of the block of a rank."""
+    dtype = dtype_of(value)
+    _call(f"cluster_leave_{dtype}", _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype]), own, rank, value)
+
+
+def leave_pair_at_rank(own: ir.Expr, rank: ir.Expr, one: ir.Expr, other: ir.Expr) -> None:
+    """As `leave_at_rank`, of two float32 that are neighbours."""
+    _call("cluster_leave_pair", _LEAVE_PAIR, own, rank, one, other)
 
 
 class ClusterStates:
@@ -50,11 +78,11 @@ class ClusterStates:
 
     def start(self) -> None:
         """Arrives at the cluster barrier of starts."""
-        _call("cluster_arrive", _ARRIVE)
+        cluster_arrive()
 
     def started(self) -> None:
         """Waits until all blocks of the cluster have started."""
-        _call("cluster_wait", _WAIT)
+        cluster_wait()
 
     def exchange(self, state: State, block: ir.Expr, thread: ir.Expr, lane: ir.Expr) -> Lanes:
         """Every lane loads a block's state of the row, padded to the lanes of a warp; returns their exchange.
@@ -73,15 +101,14 @@ class ClusterStates:
         """Stores the block's state of a row in another block's shared memory, if there is one of that rank."""
         with when(other < self.blocks):
             for shared, part in zip(self.slots.arrays, state.parts, strict=True):
-                text = _LEAVE.format(dtype=part.dtype, c=_C_TYPES[part.dtype])
                 with part.each() as number:
                     place = self.slots.place(part.form, row * self.blocks + block, number)
-                    _call(f"cluster_leave_{part.dtype}", text, shared.ptr_to([place]), other, part[number])
+                    leave_at_rank(shared.ptr_to([place]), other, part[number])
 
     def meet(self) -> None:
         """Waits until all blocks have stored their states."""
-        _call("cluster_arrive", _ARRIVE)
-        _call("cluster_wait", _WAIT)
+        cluster_arrive()
+        cluster_wait()
 
     def take(self, state: State, lane: ir.Expr, row: ir.Expr) -> Lanes:
         """A lane loads a block's state of a row; returns the exchange of neighbouring lanes."""

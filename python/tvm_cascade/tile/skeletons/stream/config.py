@@ -85,6 +85,11 @@ class StreamConfig:
     near_zero: bool = True
 
     @property
+    def blocks_per_processor(self) -> int:
+        """Blocks that a multiprocessor holds."""
+        return 1
+
+    @property
     def producer_registers(self) -> int:
         """Registers of a thread of the producer's warp group."""
         return 24 if self.consumers < 3 else 32

@@ -55,7 +55,7 @@ class StreamKernel:
                 self.tiling.buffers[param] = parameter(param)
             self._maps()
             T.device_entry()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
                 self._places()
                 self._shared()
                 self._roles()

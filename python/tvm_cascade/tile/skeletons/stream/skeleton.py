@@ -46,6 +46,8 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
         if program.stream.left.row is None and not isinstance(config, PiecesConfig):
             raise Unfit(f"{program.stream.left}: its rows are several variables, which {config} does not pack")
+        if isinstance(config, PiecesConfig):
+            config.check_cluster(program)
         if not config.fits(program.stream, setting.gpu):
             raise Unfit(f"{config} needs more registers or shared memory than there are")
         for operand in program.stream.operands:

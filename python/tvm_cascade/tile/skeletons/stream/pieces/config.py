@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tvm import ir
+
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.merge.pieces import FOUR
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
-_STAGED_BYTES = 192 * 1024
-"""Of right operands in flight or waiting, where there are as many: more than what one multiprocessor's share of the
-memory's bandwidth needs, so that copies go on while a block is at other things than tiles."""
+_STAGED_BYTES = 128 * 1024
+"""Of right operands in flight or waiting: with 192 KB a kernel takes 1.04 of the time, since the memory serves some
+multiprocessors before others then, and with 64 KB 1.02 (measured, of 32 rows of 32768 positions)."""
 
+_MULTIPROCESSOR_RATE = 52e9
+"""Bytes a second that one multiprocessor folds where half of them have all tiles (measured, of 8 rows of 32768)."""
+
+_READ = 0.92
+"""Of the memory's bandwidth on paper that reads reach (measured)."""
+
+_MEETING_SECONDS = 2.0e-6
+"""What it takes to leave a state, arrive, and learn that all others are there (measured, of 32 rows of 512)."""
+
+_LONG = 4
+"""Tiles of a block from which on the widest ones take least: copies are larger (measured: 0.98 of the time of tiles of
+half as many positions, of 32 rows of 32768 positions)."""
+
+_CLUSTER_SECONDS = 0.7e-6
+"""What it takes the blocks of a cluster to leave states in each other's memory."""
+
+_CLUSTERED, _CROWDED = 10 / 11, 1.1
+"""The share of multiprocessors that clusters of four or eight blocks reach, and the time where there are more blocks and
+some multiprocessors have two (measured, of 32 rows of 2048 to 8192 positions)."""
+
+_MERGED_RATE = 25e9
+"""Bytes of states a second that the block which merges them takes (measured, of 8 and of 64 rows of 2048 to 32768)."""
 
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
@@ -30,9 +58,21 @@ class PiecesConfig(StreamConfig):
     Attributes
     ----------
     widening : warp groups that convert tiles on the way to the tensor cores, one for each feed.
+    cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     """
 
     widening: int = 0
+    cluster: int = 1
+
+    @property
+    def blocks_per_processor(self) -> int:
+        """Blocks that a multiprocessor holds: two of clusters, whose places would not cover all of them otherwise."""
+        return 1 if self.cluster == 1 else 2
+
+    @property
+    def may_cluster(self) -> bool:
+        """Whether two blocks have their registers on one multiprocessor."""
+        return self.consumers + self.converters == 1
 
     @property
     def converters(self) -> int:
@@ -51,11 +91,13 @@ class PiecesConfig(StreamConfig):
     @property
     def has_register_shares(self) -> bool:
         """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1
+        return self.consumers + self.converters > 1 or self.cluster > 1
 
     @property
     def consumer_registers(self) -> int:
         """Registers of a consumer thread."""
+        if self.cluster > 1:
+            return 256 - self.producer_registers  # of 128 that each thread of two warp groups has at first
         return super().consumer_registers if self.has_register_shares else 255
 
     @property
@@ -69,12 +111,42 @@ class PiecesConfig(StreamConfig):
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
-        return self.stages * self.stage_bytes(stream) + self.wide_bytes(stream) + 1024
+        tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
+        return tiles + self._met_bytes(stream) + 1024
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""
         tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
         return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
+
+    def _met_bytes(self, stream: Stream) -> int:
+        """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
+        if self.cluster == 1:
+            return 0
+        scalars = len(stream.fold.components) + len(stream.fold.references) + 1
+        chunks = sum(-(-p.width // FOUR // self.cluster) * FOUR for p in stream.products)
+        return (chunks + scalars) * self.cluster * min(int(stream.extent(stream.row)), GROUP_ROWS) * 4
+
+    def check_cluster(self, program: TileProgram) -> None:
+        """Checks that every block of a cluster has a tile.
+
+        Raises
+        ------
+        Unfit
+            Where that is not so, or unknown.
+        """
+        tiles = (
+            0 if is_ragged(program) or self.consumers + self.converters > 1 else (visited(program, self.columns) or 0)
+        )
+        if self.cluster > 1 and tiles < self.cluster:
+            raise Unfit(
+                f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
+            )
+
+    def fits(self, stream: Stream, gpu: Gpu) -> bool:
+        """As of the stream kernel; of clusters, whether a multiprocessor holds two blocks."""
+        bytes_of_all = self.blocks_per_processor * (self.shared_bytes(stream) + gpu.reserved_shared_bytes)
+        return super().fits(stream, gpu) and bytes_of_all <= gpu.shared_bytes
 
 
 def left_words(stream: Stream) -> int:
@@ -88,6 +160,23 @@ def _widened_feeds(stream: Stream) -> int:
     return int(stream.right.widened is not None) + int(values)
 
 
+def is_of_place(slack: ir.Expr, stream: Stream) -> bool:
+    """Whether the positions that a slack calls live are others at every place."""
+    return uses(slack, list(stream.batch)) or bool(loads_of(slack))
+
+
+def visited(program: TileProgram, columns: int) -> int | None:
+    """How many tiles of so many positions rows visit, where that is known."""
+    rows = program.stream.extent(program.stream.row)
+    found = visited_tiles(program, rows, columns) if isinstance(rows, int) else None
+    return None if found is None else int(found[0])
+
+
+def is_ragged(program: TileProgram) -> bool:
+    """Whether places visit different numbers of tiles."""
+    return any(is_of_place(slack, program.stream) for slack in program.skip)
+
+
 def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     """The configuration for few rows.
 
@@ -99,10 +188,60 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     stream = program.stream
     check_widths(stream)
     consumers, widening = 1 if rows <= GROUP_ROWS else 2, _widened_feeds(stream)
-    for columns in (64, 128, 32):
+    found = []
+    for columns in (128, 64, 32):
         one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=widening)
-        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048) - one.wide_bytes(stream)
+        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048 - one.wide_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):
-            return config
-    raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
+            found.append(config)
+    if not found:
+        raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
+    short = len(found) > 1 and _tiles_of_a_block(found[0], program) < _LONG
+    usual = found[1] if short else found[0]
+    tiles, items = visited(program, usual.columns), _items(usual, stream)
+    if tiles is None or items is None or is_ragged(program):
+        return usual
+    even = [n for n in range(1, gpu.processors) if items * tiles % n == 0]
+    cuts = [replace(usual, blocks=n) for n in (*even, gpu.processors)]
+    cuts += [cut for config in found for cut in _clusters(config, program, gpu)]
+    return min(cuts, key=lambda cut: (_seconds(cut, program, gpu), cut.blocks))
+
+
+def _items(config: PiecesConfig, stream: Stream) -> int | None:
+    """Tiles of rows at all places, where that is known."""
+    places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
+    return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None
+
+
+def _tiles_of_a_block(config: PiecesConfig, program: TileProgram) -> float:
+    """Tiles of each block where all run; endless where that is unknown."""
+    tiles, items = visited(program, config.columns), _items(config, program.stream)
+    return float("inf") if tiles is None or items is None else tiles * items / config.blocks
+
+
+def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[PiecesConfig]:
+    """The configuration with clusters of blocks in place of blocks, and as many stages as then fit."""
+    tiles, items = visited(program, config.columns) or 0, _items(config, program.stream) or gpu.processors
+    sizes = [n for n in (2, 4, 8) if n <= min(tiles, gpu.largest_cluster) and items * n <= gpu.processors]
+    found = []
+    for cluster in sizes if config.may_cluster else ():
+        cuts = [replace(config, blocks=items * cluster, cluster=cluster, stages=n) for n in range(config.stages, 1, -1)]
+        found += [cut for cut in cuts if cut.fits(program.stream, gpu)][:1]
+    return found
+
+
+def _seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
+    """The estimated time of a configuration for known extents, without the launch."""
+    stream, tiles = program.stream, visited(program, config.columns)
+    items, rows = _items(config, stream), stream.extent(stream.row)
+    assert tiles is not None and items is not None and isinstance(rows, int)
+    merging = min(rows, config.rows) * sum(p.width for p in stream.products) * 4 / _MERGED_RATE
+    longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
+    rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
+    folding = longest * config.stage_bytes(stream) / rate
+    if config.cluster > 1:
+        crowded = config.blocks > _CLUSTERED * gpu.processors
+        return folding * (_CROWDED if crowded else 1.0) + _CLUSTER_SECONDS + merging
+    is_split = items * tiles % config.blocks > 0 or longest % tiles > 0
+    return folding + (_MEETING_SECONDS + (tiles / longest + 1) * merging if is_split else 0.0)

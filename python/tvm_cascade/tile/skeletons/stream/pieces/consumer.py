@@ -38,7 +38,7 @@ class PiecesConsumer(GroupFold):
     def __init__(self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting) -> None:
         super().__init__(tiling, threads, right, value)
         self.meeting, self.epilogue = meeting, RowEpilogue(tiling)
-        meeting.states.start()
+        meeting.open()
 
     def _allocate(self) -> None:
         self.left_words = registers("left_words", left_words(self.stream), "uint32")
@@ -62,6 +62,9 @@ class PiecesConsumer(GroupFold):
             self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
             self._fetch_left()
             self._fold_piece(work)
+            if self.meeting.is_of_all:
+                self.meeting.leave(self, piece)
+                return
             with branches(piece.is_whole) as (whole, part):
                 with whole, when(self.has_rows):
                     self.epilogue.finish_and_store(self)

@@ -43,8 +43,8 @@ class FeedPair:
             full, empty = Barriers(pool, WIDE_STAGES, _CONVERTER_WARPS), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, full, empty)
 
-    def initialise(self) -> None:
-        """Initialises the barriers, in one thread."""
-        for feed in (self.stored, self.wide) if self.is_widened else (self.stored,):
-            feed.full.initialise()
-            feed.empty.initialise()
+    @property
+    def barriers(self) -> list[Barriers]:
+        """All of them."""
+        feeds = (self.stored, self.wide) if self.is_widened else (self.stored,)
+        return [barriers for feed in feeds for barriers in (feed.full, feed.empty)]

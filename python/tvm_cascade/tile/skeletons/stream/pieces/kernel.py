@@ -15,16 +15,20 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, ptx, when
 from tvm_cascade.tile.hopper.widen import Widener
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import CONVERTER_REGISTERS, PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import ClusterMeeting, GridMeeting, Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.work import Threads, Work
+
+_INITIALISING = 4
+"""Warps that initialise barriers."""
 
 
 class PiecesKernel(StreamKernel):
@@ -41,11 +45,15 @@ class PiecesKernel(StreamKernel):
     def _maps(self) -> None:
         self.right = self._map(self.stream.right, self.config.columns)
         self.values = [self._value_map(product) for product in self.stream.products]
-        self.meeting = Meeting(self.tiling, self.name)
+        self.meeting = self._meeting()
+
+    def _meeting(self) -> Meeting:
+        blocks = self.config.cluster
+        return ClusterMeeting(self.tiling, blocks) if blocks > 1 else GridMeeting(self.tiling, self.name)
 
     def _places(self) -> None:
         config = self.config
-        self.places = Places(self.tiling, self.spread, self.counts_lengths)
+        self.places = Places(self.tiling, self.spread, config.cluster, self.counts_lengths)
         self.threads = Threads(
             named("block", T.cta_id([self.places.cut.grid])),
             named("group", T.warpgroup_id([config.consumers + 1 + config.converters])),
@@ -53,6 +61,8 @@ class PiecesKernel(StreamKernel):
             named("lane", T.lane_id([32])),
             named("thread", T.thread_id([config.threads])),
         )
+        if config.cluster > 1:
+            named("rank", T.cta_id_in_cluster([config.cluster]))
 
     @property
     def spread(self) -> int:
@@ -72,12 +82,21 @@ class PiecesKernel(StreamKernel):
         for pair in (self.right_feed, self.value_feed):
             pair.add_barriers(pool)
         pool.commit()
-        with when(self.threads.thread == 0):
-            for pair in (self.right_feed, self.value_feed):
-                pair.initialise()
-        ptx("fence.proxy.async.shared::cta")
+        self._initialise()
         self.places.cut.count(self.threads, config.threads)
         T.evaluate(T.cuda.cta_sync())
+        self.meeting.start()
+
+    def _initialise(self) -> None:
+        """Barriers by one thread of each of some warps; descriptors by that of another, which waits for no fence."""
+        every = [barriers for pair in (self.right_feed, self.value_feed) for barriers in pair.barriers]
+        for number, barriers in enumerate(every):
+            with when(self.threads.thread == number % _INITIALISING * WARP):
+                barriers.initialise()
+                ptx("fence.proxy.async.shared::cta")
+        with when(self.threads.thread == _INITIALISING * WARP):
+            for copies in (self.right, *self.values):
+                copies.prefetch()
 
     def _roles(self) -> None:
         config = self.config
@@ -127,8 +146,6 @@ class PiecesKernel(StreamKernel):
             self._produce_rows()
 
     def _produce_rows(self) -> None:
-        for copies in (self.right, *self.values):
-            copies.prefetch()
         right, value = self.right_feed.stored, self.value_feed.stored
         ring = right.filling("produced")
         with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first) as step:

@@ -1,12 +1,16 @@
-"""The meeting of an item's pieces: each leaves its state, and the last to arrive merges them in the order of the axis.
+"""The meeting of an item's pieces: each leaves its state, and all are merged in the order of the axis.
+
+Pieces of any blocks meet in global memory, where the last to arrive merges; those of one cluster of blocks in its
+distributed shared memory, where each block merges some columns.
 
 What is merged is spread over all threads of a warp group anew: a thread takes one row and four neighbouring columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import sympy as sp
 from tvm import ir, tirx
@@ -16,6 +20,7 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD, Symbols, TilePrinter, placed
+from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_at_rank, leave_pair_at_rank
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.pieces import FOUR, PieceStates
 from tvm_cascade.tile.pieces import SLOTS, Piece
@@ -57,58 +62,77 @@ class MergedRow:
         return TilePrinter(symbols, DTYPE, {}, self.offsets)(expression)
 
 
-class Meeting:
+class Meeting(ABC):
     """Emits what happens to the state of a piece that is not the whole of its item.
 
-    Parameters
+    Attributes
     ----------
-    name : of the kernel.
+    is_of_all : no piece is the whole of its item.
     """
 
-    def __init__(self, tiling: Tiling, name: str) -> None:
+    is_of_all: ClassVar[bool] = False
+    fold: GroupFold
+    piece: Piece
+
+    def __init__(self, tiling: Tiling) -> None:
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         self.widths = {product.component.symbol: product.width for product in self.stream.products}
-        rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
-        self.states = PieceStates(name, SLOTS * self.config.blocks, self.config.blocks, rows, self._form())
+        self.form = self._form()
+        self.most_rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
 
     def _form(self) -> list[PartForm]:
         components = [PartForm(DTYPE, self.widths.get(c.symbol, 1)) for c in self.stream.fold.components]
         return [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
 
+    @abstractmethod
     def allocate(self, pool: Any) -> None:
-        """Shared memory by which the thread that arrives tells the others."""
-        self.is_last = named("is_last", pool.alloc((1,), "int32", align=16))
+        """Shared memory for it."""
 
+    @abstractmethod
+    def start(self) -> None:
+        """What all threads of a block do at first."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """What the consumers compute at first."""
+
+    @abstractmethod
     def leave(self, fold: GroupFold, piece: Piece) -> None:
         """Leaves the state of a piece; merges and stores where all others are there."""
-        self.fold, self.piece = fold, piece
-        self._put()
-        self._meet()
-        with when(tirx.And(fold.index == 0, fold.threads.leads)):
-            put(self.is_last, 0, self.states.arrive(piece.first_block, piece.blocks))
-        self._meet()
-        with when(self.is_last[0] != 0):
-            self._merge_all()
 
-    def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(_MEETING), T.uint32(self.config.consumers * WARP_GROUP))
+    @abstractmethod
+    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+        """Leaves a scalar part of a row; called by the first of the four lanes that have it."""
 
-    def _put(self) -> None:
+    @abstractmethod
+    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
+        """Leaves two neighbouring elements of a vector part."""
+
+    @abstractmethod
+    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
+        """A scalar part of a row of one of the pieces."""
+
+    @abstractmethod
+    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
+        """Loads a chunk of a vector part of one of the pieces into registers."""
+
+    @abstractmethod
+    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
+        """How many of the chunks of a row the block merges, and their numbers."""
+
+    def _leave_all(self) -> None:
         fold, lane = self.fold, self.fold.threads.lane
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - fold.work.tiles.first * fold.columns)
-        slot = bind("slot", self.piece.own_slot(fold.threads.block))
         for r, state in enumerate(row_states(self.stream, fold, counter)):
             row = fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r
             with when(row < self._rows()):
                 for k, part in enumerate(state.parts):
-                    if self.states.form[k].width == 1:
-                        with when(lane % QUAD == 0):
-                            self.states.put(slot, k, row, part[0])
+                    if self.form[k].width == 1:
+                        self._put(k, row, part[0])
                         continue
                     with T.unroll(part.width // 2) as j:
-                        column = j * 8 + lane % QUAD * 2
-                        self.states.put_pair(slot, k, row, column, [part[j * 2], part[j * 2 + 1]])
+                        self._put_pair(k, row, j * 8 + lane % QUAD * 2, [part[j * 2], part[j * 2 + 1]])
 
     def _rows(self) -> ir.Expr:
         """Rows that the block's tile has of the program's."""
@@ -116,14 +140,14 @@ class Meeting:
 
     def _merge_all(self) -> None:
         """Every thread merges and stores some rows' columns."""
-        chunks = max(self.widths.values(), default=FOUR) // FOUR
+        count, number = self._own_chunks(max(self.widths.values(), default=FOUR) // FOUR)
         fold = self.fold
         own = bind("merged_rows", tirx.min(self._rows() - fold.own_rows, GROUP_ROWS))
         thread = fold.threads.warp * 32 + fold.threads.lane
-        with T.serial((own * chunks + (WARP_GROUP - 1)) // WARP_GROUP) as step:
+        with T.serial((own * count + (WARP_GROUP - 1)) // WARP_GROUP) as step:
             unit = bind("unit", step * WARP_GROUP + thread)
-            with when(unit < own * chunks):
-                self._merge_one(bind("tile_row", fold.own_rows + unit // chunks), bind("chunk", unit % chunks))
+            with when(unit < own * count):
+                self._merge_one(bind("tile_row", fold.own_rows + unit // count), bind("chunk", number(unit % count)))
 
     def _merge_one(self, row: ir.Expr, chunk: ir.Expr) -> None:
         fold, program = self.stream.fold, self.tiling.program
@@ -139,22 +163,21 @@ class Meeting:
         state.clear()
         with T.serial((self.piece.blocks + (_AT_ONCE - 1)) // _AT_ONCE) as turn:
             for k, other in enumerate(others):
-                self._get(other, turn * _AT_ONCE + k, row, chunk)
+                self._take(other, turn * _AT_ONCE + k, row, chunk)
             merge(program_of(fold), state, Alone(), inputs, others=others)
         self._store(MergedRow(self, state, inputs), places, chunk)
 
-    def _get(self, state: State, number: ir.Expr, row: ir.Expr, chunk: ir.Expr) -> None:
+    def _take(self, state: State, number: ir.Expr, row: ir.Expr, chunk: ir.Expr) -> None:
         """The state of one of the pieces; the identity past the last one."""
         state.clear()
         with when(number < self.piece.blocks):
-            slot = bind("slot", self.piece.slot(number))
             for k, part in enumerate(state.parts):
-                width = self.states.form[k].width
+                width = self.form[k].width
                 if width == 1:
-                    part.put(self.states.get(slot, k, row))
+                    part.put(self._get(number, k, row))
                     continue
                 with when(chunk * FOUR < width):
-                    self.states.get_four(slot, k, row, chunk * FOUR, part.array)
+                    self._get_four(number, k, row, chunk, part.array)
 
     def _store(self, rows: MergedRow, places: dict[tirx.Var, ir.Expr], chunk: ir.Expr) -> None:
         finish = Finish(self.tiling, rows, (0,))
@@ -172,3 +195,124 @@ class Meeting:
                     indices = [placed(i, at, self.tiling.buffers) for i in output.indices]
                     of_products = {s: part[e] for s, part in rows.state.fragments.items()}
                     T.buffer_store(own, finish.value(output, 0, places, column, of_products), indices)
+
+
+class GridMeeting(Meeting):
+    """A meeting in global memory, of pieces of any blocks.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    """
+
+    def __init__(self, tiling: Tiling, name: str) -> None:
+        super().__init__(tiling)
+        blocks = self.config.blocks
+        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory by which the thread that arrives tells the others."""
+        self.is_last = named("is_last", pool.alloc((1,), "int32", align=16))
+
+    def start(self) -> None:
+        """Nothing: nobody waits for a block that has not started."""
+
+    def open(self) -> None:
+        """See `PieceStates.start`."""
+        self.states.start()
+
+    def leave(self, fold: GroupFold, piece: Piece) -> None:
+        """Leaves the state of a piece; the last to arrive merges and stores."""
+        self.fold, self.piece = fold, piece
+        self.slot = bind("slot", piece.own_slot(fold.threads.block))
+        self._leave_all()
+        self._meet()
+        with when(tirx.And(fold.index == 0, fold.threads.leads)):
+            put(self.is_last, 0, self.states.arrive(piece.first_block, piece.blocks))
+        self._meet()
+        with when(self.is_last[0] != 0):
+            self._merge_all()
+
+    def _meet(self) -> None:
+        ptx("bar.sync", T.uint32(_MEETING), T.uint32(self.config.consumers * WARP_GROUP))
+
+    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+        with when(self.fold.threads.lane % QUAD == 0):
+            self.states.put(self.slot, part, row, value)
+
+    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
+        self.states.put_pair(self.slot, part, row, column, pair)
+
+    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
+        return self.states.get(self.piece.slot(number), part, row)
+
+    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
+        self.states.get_four(self.piece.slot(number), part, row, chunk * FOUR, into)
+
+    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
+        return tirx.const(chunks, "int32"), lambda number: number
+
+
+class ClusterMeeting(Meeting):
+    """A meeting of the blocks of a cluster, all of which have a piece of one item.
+
+    Each leaves to every other what that one merges: the scalars of all rows, and the chunks of vectors whose numbers
+    are its own modulo the blocks. The memory of a block is written by none before that block has started.
+
+    Parameters
+    ----------
+    blocks : of a cluster.
+    """
+
+    is_of_all = True
+
+    def __init__(self, tiling: Tiling, blocks: int) -> None:
+        super().__init__(tiling)
+        self.blocks = blocks
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory for the states of all blocks."""
+        self.places: dict[int, Any] = {}
+        for k in sorted(range(len(self.form)), key=lambda k: self.form[k].width == 1):
+            part = self.form[k]
+            own = 1 if part.width == 1 else -(-part.width // FOUR // self.blocks) * FOUR
+            self.places[k] = named("met", pool.alloc((self.blocks, self.most_rows, own), part.dtype, align=16))
+
+    def start(self) -> None:
+        """Arrives as one that has started."""
+        cluster_arrive()
+
+    def open(self) -> None:
+        """Nothing: all places are known."""
+
+    def leave(self, fold: GroupFold, piece: Piece) -> None:
+        """Leaves the state of the block's piece, and merges what is its own to merge."""
+        self.fold, self.piece = fold, piece
+        self.rank = bind("own_rank", fold.threads.block % self.blocks)
+        cluster_wait()
+        self._leave_all()
+        cluster_arrive()
+        cluster_wait()
+        self._merge_all()
+
+    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+        place, lane = self.places[part].ptr_to([self.rank, row, 0]), self.fold.threads.lane % QUAD
+        for first in range(0, self.blocks, QUAD):
+            with when(lane + first < self.blocks):
+                leave_at_rank(place, lane + first, value)
+
+    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
+        chunk = column // FOUR
+        own = chunk // self.blocks * FOUR + column % FOUR
+        leave_pair_at_rank(self.places[part].ptr_to([self.rank, row, own]), chunk % self.blocks, *pair)
+
+    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
+        return self.places[part][number, row, 0]
+
+    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
+        for e in range(FOUR):
+            put(into, e, self.places[part][number, row, chunk // self.blocks * FOUR + e])
+
+    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
+        count = bind("own_chunks", (chunks - self.rank + (self.blocks - 1)) // self.blocks)
+        return count, lambda number: number * self.blocks + self.rank

@@ -16,7 +16,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
-from tvm_cascade.tile.pieces import Cut, Piece
+from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, RaggedCut
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Work
@@ -28,6 +28,7 @@ class Places:
     Parameters
     ----------
     spread : items of each tile of rows at a place, one after the other.
+    cluster : blocks that share an item, where they are of a cluster of its own.
     counts : whether lengths may be counted on the device; if not, shares are of the longest length.
 
     Attributes
@@ -36,7 +37,7 @@ class Places:
     of_sequences : the variables by which live tiles differ.
     """
 
-    def __init__(self, tiling: Tiling, spread: int = 1, counts: bool = True) -> None:
+    def __init__(self, tiling: Tiling, spread: int = 1, cluster: int = 1, counts: bool = True) -> None:
         self.spread = spread
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         rows = self.stream.extent(self.stream.row)
@@ -49,7 +50,8 @@ class Places:
             self.cut: Cut = RaggedCut(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
             return
         visited = self._visited(self._known_slacks())
-        self.cut = Cut(items, tirx.max(visited.end - visited.first, 1), self.config.blocks)
+        tiles = tirx.max(visited.end - visited.first, 1)
+        self.cut = ClusterCut(items, tiles, cluster) if cluster > 1 else Cut(items, tiles, self.config.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
