@@ -62,6 +62,7 @@ class HalvesKernel(PiecesKernel):
         self.tiles = PartedFeed(self.right, right_tiles, parts)
 
     def _consume(self) -> None:
+        ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
         with branches(self.threads.group == 1) as (lifting, following):
             with lifting:
                 self._group(Lifter)
