@@ -144,7 +144,7 @@ def test_wide_latents_run_on_tensor_cores() -> None:
 
 def test_few_requests_spread_the_columns() -> None:
     config = build_kernel(SKELETON, *group_of(latent_case(128, 1024).build()), "main", Setting()).config
-    assert config.spread > 1 and config.blocks > 16
+    assert config.spread > 1 and config.blocks > 2
 
 
 def refusal(case: Workload) -> str:

@@ -25,7 +25,7 @@ from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Combine, Move, Scale, Step, StepProgram, Tuple
-from tvm_cascade.tile.emit import bind
+from tvm_cascade.tile.emit import bind, in_register
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.state import COUNTER, Number, State
 from tvm_cascade.transform.values import TirValues
@@ -119,7 +119,9 @@ class _Merge:
             self._move(step)
         elif isinstance(step, Scale):
             for state, moved in zip(self.states, self.moved, strict=True):
-                moved[step.symbol] = bind(str(step.symbol), self._own(step.expression, self.dtype, state, moved))
+                scale = bind(str(step.symbol), self._own(step.expression, self.dtype, state, moved))
+                # TVM looks through bound variables: it would be computed anew for every register of a fragment.
+                moved[step.symbol] = in_register("scale", scale) if self.state.fragments else scale
         elif isinstance(step, Tuple):
             self._tuple(step)
         elif isinstance(step, Combine):

@@ -18,11 +18,14 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_w
 _BARRIERS = 1024
 """Bytes of barriers and of alignment."""
 
-_PIECE = 1.0
-"""What merging a piece takes, in tiles (estimated: 128 KB at 64 bytes a clock, against 2200 clocks of products)."""
+_PIECE = {1: 5.0, 2: 3.0, 4: 1.7}
+"""What a piece takes that has to be merged, in tiles, by how many blocks the columns are spread over (measured)."""
+
+_MOST_PIECES = 2
+"""Pieces that whole rows may have: a thread has no registers left to merge more."""
 
 _SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
-"""What a tile takes by the number of blocks that the columns are spread over (estimated by clocks of products)."""
+"""What a tile takes by the number of blocks that the columns are spread over (measured)."""
 
 _REGISTER_UNIT = 8
 """Registers of a thread are allotted in multiples of this."""
@@ -133,8 +136,10 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
             continue
         for blocks in range(1, most + 1):
             pieces = most_pieces(row_tiles * spread, tiles, blocks)
+            if spread == 1 and pieces > _MOST_PIECES:
+                continue
             cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            merged = pieces * _PIECE / spread if pieces > 1 else 0
+            merged = pieces * _PIECE[spread] if pieces > 1 else 0
             found.append((-(-row_tiles * spread * tiles // blocks) * share + merged, blocks, cut))
     return min(found, key=lambda one: one[:2])[2]
 
