@@ -38,8 +38,8 @@ _CLUSTER_SECONDS = 0.7e-6
 """What it takes the blocks of a cluster to leave states in each other's memory."""
 
 _CLUSTERED, _CROWDED = 10 / 11, 1.1
-"""The share of multiprocessors that clusters of four or eight blocks reach, and the time where there are more blocks and
-some multiprocessors have two (measured, of 32 rows of 2048 to 8192 positions)."""
+"""The share of multiprocessors that clusters of four or eight blocks reach, and the time where there are more blocks,
+some of which share one (measured, of 32 rows of 2048 to 8192 positions)."""
 
 _MERGED_RATE = 25e9
 """Bytes of states a second that the block which merges them takes (measured, of 8 and of 64 rows of 2048 to 32768)."""
