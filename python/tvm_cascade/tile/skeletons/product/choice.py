@@ -49,7 +49,13 @@ def _best(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> ProductConfig:
     fitting = [c for c in _candidates(shape, sizes, gpu) if not c.lacks(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")
-    return min(fitting, key=lambda config: seconds(shape, sizes, config, gpu))
+    return min(fitting, key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config)))
+
+
+def _covered(sizes: Sizes, config: ProductConfig) -> int:
+    """Elements of the result that tiles cover, also outside of it."""
+    rows, columns = -(-sizes.rows // config.rows), -(-sizes.columns // config.columns)
+    return rows * config.rows * columns * config.columns
 
 
 def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> Iterator[ProductConfig]:
