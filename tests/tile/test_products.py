@@ -72,6 +72,14 @@ def test_layouts(a_across: bool, b_across: bool, config: ProductConfig) -> None:
 
 
 @emulated
+@pytest.mark.parametrize(("columns", "splits"), [(80, 1), (176, 1), (160, 2)])
+def test_columns_that_boxes_of_stores_cover_twice(columns: int, splits: int) -> None:
+    config = ProductConfig(64, columns, 1, stages=4, splits=splits, staged=1, blocks=2)
+    assert config.stores_boxes and config.share % 64
+    assert_right(Product(m=72, n=368, k=264).build(), config, length=264)
+
+
+@emulated
 @pytest.mark.parametrize("kind", ["large", "zeros", "special"])
 def test_data_that_products_are_sensitive_to(kind: str) -> None:
     """Zeros that fill tiles up must not meet infinities: what is outside is zero in both operands."""
