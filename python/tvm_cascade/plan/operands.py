@@ -16,8 +16,9 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import widens
-from tvm_cascade.analysis.extent import as_index
+from tvm_cascade.analysis.extent import as_index, more_than_one
 from tvm_cascade.analysis.frame import lookup
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import replaced, statements_of, with_block
 from tvm_cascade.analysis.tir import dtype_of, substitute, uses, variables_of
@@ -51,10 +52,15 @@ class _Side:
             value = value.value
         return dtype_of(value)
 
-    @property
-    def is_gathered(self) -> bool:
-        """Whether it is a tensor that is not indexed by plain variables."""
-        return self.load is not None and not all(isinstance(index, ir.Var) for index in self.load.indices)
+    def is_gathered(self, stage: Stage, other: _Side) -> bool:
+        """Whether it is a tensor whose neighbours in memory are none in the product, or not at plain variables."""
+        if self.load is None:
+            return False
+        if not self.load.indices or not all(isinstance(index, ir.Var) for index in self.load.indices):
+            return True
+        last = self.load.indices[-1]
+        shared = any(uses(factor, [last]) for factor in other.factors)
+        return not more_than_one(lookup(stage.extents, last)) or (shared and not among(last, stage.reduce))
 
 
 def with_plain_operands(
@@ -67,8 +73,8 @@ def with_plain_operands(
     stages : the products, and whether each stays in a cascade: then its tensors are widened, and nothing is computed
         before it.
     options : see `FuseOptions`; `tensor_cores` off leaves all as it is.
-    gathered : operands are stored anew as well where their tensors are not indexed by plain variables, such as the
-        windows of a convolution.
+    gathered : operands are stored anew as well where neighbours in their tensors are none in the product, or they are
+        not indexed by plain variables, such as the windows of a convolution.
     """
     statements = statements_of(program.root)
     nests, buffers = list(statements), list(program.root.alloc_buffers)
@@ -97,21 +103,25 @@ def _plain(
 ) -> tuple[list[tirx.Stmt], tirx.Stmt, list[tirx.Var]] | None:
     """(maps, the product over what they store, their buffers); None where operands are plain, or cannot be."""
     wanted = _dtypes(program, sides, options)
-    kept = (
-        [_is_plain(stage, side, dtype, gathered) for side, dtype in zip(sides, wanted, strict=True)] if wanted else []
-    )
-    if not wanted or all(kept):
+    if not wanted:
+        return None
+    apart = [side.is_gathered(stage, other) for side, other in zip(sides, reversed(sides), strict=True)]
+    kept = [
+        _is_plain(stage, side, dtype) and not (gathered and moved)
+        for side, dtype, moved in zip(sides, wanted, apart, strict=True)
+    ]
+    if all(kept):
         return None
     maps: list[tirx.Stmt] = []
     made: list[tirx.Var] = []
     operands: list[ir.Expr] = []
-    for side, dtype, suffix, stays in zip(sides, wanted, ("left", "right"), kept, strict=True):
+    for side, dtype, suffix, stays, moved in zip(sides, wanted, ("left", "right"), kept, apart, strict=True):
         if stays and side.load is not None:
             operands.append(side.load)
             continue
         source = "" if side.load is None else side.load.source.name
         name = f"{source}_{dtype}" if source and side.dtype != dtype else f"{stage.buffer.name}_{suffix}"
-        nest, buffer, load = _stored(stage, side, dtype, name)
+        nest, buffer, load = _stored(stage, side, dtype, name, moved)
         maps.append(nest)
         made.append(buffer)
         operands.append(load)
@@ -125,9 +135,9 @@ def _plain(
     return maps, changed, made
 
 
-def _is_plain(stage: Stage, side: _Side, dtype: str, gathered: bool) -> bool:
+def _is_plain(stage: Stage, side: _Side, dtype: str) -> bool:
     """Whether the tensor cores take an operand as it is: float8 ones where what is summed over is contiguous."""
-    if side.load is None or side.dtype != dtype or (gathered and side.is_gathered):
+    if side.load is None or side.dtype != dtype:
         return False
     return MATRIX_DTYPES[dtype].implied or uses(side.load.indices[-1], stage.reduce)
 
@@ -155,11 +165,16 @@ def _is_given(program: Program, load: ir.TensorLoad) -> bool:
     return program.is_param(load.source) and program.writer(load.source) is None
 
 
-def _stored(stage: Stage, side: _Side, dtype: str, name: str) -> tuple[tirx.Stmt, tirx.Var, ir.TensorLoad]:
-    """(a map that stores an operand, its buffer, the load of it at the product's own variables)."""
+def _stored(stage: Stage, side: _Side, dtype: str, name: str, moved: bool) -> tuple[tirx.Stmt, tirx.Var, ir.TensorLoad]:
+    """(a map that stores an operand, its buffer, the load of it at the product's own variables).
+
+    Parameters
+    ----------
+    moved : what is summed over becomes contiguous, whatever its tensor has there.
+    """
     used = {v for factor in side.factors for v in variables_of(factor)}
     variables = [v for v in (*stage.spatial, *stage.reduce) if any(v.same_as(u) for u in used)]
-    if side.load is not None and MATRIX_DTYPES[dtype].implied and not side.is_gathered:
+    if side.load is not None and MATRIX_DTYPES[dtype].implied and not moved:
         variables = list(side.load.indices)
     extents = [lookup(stage.extents, v) for v in variables]
     shape = [as_index(extent, dtype_of(v)) for extent, v in zip(extents, variables, strict=True)]
