@@ -87,7 +87,7 @@ class _Search:
     def best(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         """The kernel of least estimated time; each skeleton has that of the first group that fits it."""
         found = [kernel for skeleton in skeletons if (kernel := self.first(skeleton, groups)) is not None]
-        return min(found, key=lambda kernel: kernel.seconds, default=None)
+        return min(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds), default=None)
 
     def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         """The kernel of the first group that fits a skeleton, tried in order."""

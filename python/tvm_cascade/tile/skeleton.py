@@ -51,6 +51,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     covers : the folds that it is for, in words.
     instructions : that its kernels are written in.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
+    last : its kernels are taken only where no other skeleton has one.
     memory_share, compute_share : parts of a device's rates that its kernels reach at their best (measured).
     """
 
@@ -59,6 +60,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     covers: ClassVar[str]
     instructions: ClassVar[Instructions]
     joint: ClassVar[bool] = False
+    last: ClassVar[bool] = False
     memory_share: ClassVar[float] = 0.85
     compute_share: ClassVar[float] = 0.8
 

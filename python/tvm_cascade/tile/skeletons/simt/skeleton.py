@@ -22,6 +22,7 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
     instructions = Instructions.PTX
+    last = True
 
     def switched_off(self, options: FuseOptions) -> str:
         """The option for kernels without tensor cores."""
