@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tvm
@@ -60,10 +61,10 @@ def called(
 class Running:
     """A split with its functions compiled."""
 
-    def __init__(self, original: tirx.PrimFunc, parts: Split) -> None:
+    def __init__(self, original: tirx.PrimFunc, parts: Split, builds: Callable[[tirx.PrimFunc], Any] = build) -> None:
         self.original, self.parts = original, parts
-        self.partials = [build(func) for func in parts.partials]
-        self.merge, self.combine = build(parts.merge), build(parts.combine)
+        self.partials = [builds(func) for func in parts.partials]
+        self.merge, self.combine = builds(parts.merge), builds(parts.combine)
 
     def states(self, inputs: Arrays, lengths: Sequence[int], **numbers: int) -> list[list[Array]]:
         """The state of each chunk; `numbers` are arguments of their own."""

@@ -220,6 +220,23 @@ def test_parts_are_programs_that_fuse_again(name: str) -> None:
         assert fuse_function(func, FuseOptions(force=True)).fused, func.script()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["softmax_weighted_variance", "variance", "router"])
+def test_parts_that_are_fused_give_what_the_whole_gives(name: str) -> None:
+    func, lengths = ALL[name](), (7, 11, 3, 16)
+
+    def fused(part: tirx.PrimFunc) -> dict[str, object]:
+        name = str(part.attrs["global_symbol"])
+        return {name: tvm_cascade.compile(part, force=True).runtime_module[name]}
+
+    running = Running(func, tvm_cascade.split(func), fused)
+    inputs = drawn(func, "normal", name)
+    first, second, *others = running.states(inputs, lengths)
+    states = [running.combined([first, second], (7, 11), inputs), *others]
+    found = running.merged(states, (18, 3, 16), inputs)
+    assert_close(found, func, inputs, run(build(func), func, inputs), LENGTH)
+
+
 def test_one_reduction_alone_and_several_side_by_side() -> None:
     x, y = array("x"), array("y")
     alone = program(x, fold("s", lambda i, j: x[i, j]))
