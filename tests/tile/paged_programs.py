@@ -59,7 +59,7 @@ class Paged:
     limited: bool = True
     batch: int = 2
     heads: int = 2
-    kv_heads: int = 1
+    kv_heads: int = 2
     queries: int = 70
     keys: int = 200
     depth: int = 64

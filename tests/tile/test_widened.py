@@ -55,7 +55,7 @@ def test_scales_of_keys_multiply_scores() -> None:
             Paged(queries=3, heads=8, kv_heads=2, stored=E5M2, depth=128, dtype="bfloat16", causal=True, size=64),
             marks=pytest.mark.slow,
         ),
-        Paged(queries=1, heads=8, stored=E4M3, depth=96, dtype="bfloat16", size=1, layout="together"),
+        Paged(queries=1, heads=8, kv_heads=1, stored=E4M3, depth=96, dtype="bfloat16", size=1, layout="together"),
     ],
     ids=["scaled", "e5m2_bfloat16", "half_a_box"],
 )
@@ -66,7 +66,7 @@ def test_attention_over_floats_of_8_bits(case: Paged) -> None:
 @emulated
 def test_every_float_of_8_bits_arrives() -> None:
     """Of one key the value is the result: subnormal, largest, infinite and NaN ones too."""
-    case = Paged(batch=4, queries=1, heads=2, keys=64, stored=E5M2)
+    case = Paged(batch=4, queries=1, heads=2, kv_heads=1, keys=64, stored=E5M2)
     inputs = case.inputs([1] * 4)
     inputs[3][:] = np.arange(16).reshape(4, 4)
     for b, page in enumerate(inputs[3][:, 0]):
