@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.linear import itemsize
+from tvm_cascade.tile.skeletons.simt.copies import shares_of
 from tvm_cascade.tile.skeletons.simt.cut import Cut
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
-from tvm_cascade.tile.skeletons.simt.shared import DEEP, Layout
+from tvm_cascade.tile.skeletons.simt.shared import Layout
 
 _ADDRESSES = 24
-"""Registers of a thread beside its sums and the fragments of two positions."""
+"""Registers of a thread beside its sums and fragments."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class CoreConfig:
     stages : of the pipeline in shared memory.
     slices : parts of every stage that warps of their own sum; a power of two.
     resident : blocks of a multiprocessor that registers have to do for.
+    ahead : fragments are read while those before them are multiplied, which takes registers.
     why : it was chosen, in words; empty where a caller did.
     """
 
@@ -35,6 +37,7 @@ class CoreConfig:
     stages: int = 4
     slices: int = 1
     resident: int = 1
+    ahead: bool = False
     why: str = field(default="", compare=False)
 
     @property
@@ -66,13 +69,15 @@ class CoreConfig:
             return "warps and elements are powers of two"
         if (self.rows.lanes, self.columns.lanes) not in ((8, 4), (4, 8)):
             return "a warp has 8 lanes along one side and 4 along the other"
-        if self.slices & (self.slices - 1) or self.rows.own % self.slices or self.stages < 2:
-            return "slices are a power of two of a thread's rows, and stages two or more"
-        if self.depth % (self.slices * DEEP) or self.depth & (self.depth - 1):
-            return f"{self.depth} positions are no power of two, or no eights for {self.slices} slices"
-        for layout, cut in zip(self.layouts(shape), self.cuts, strict=True):
-            if cut.own % layout.vector or layout.own > self.threads or self.depth // DEEP > self.threads // WARP:
-                return "a thread's part is no whole vector, or a stage is wider than all threads copy at once"
+        if self.slices & (self.slices - 1) or self.rows.own % self.slices:
+            return "slices are a power of two of a thread's rows"
+        if self.stages < 2 + self.ahead or self.depth % (2 * self.slices):
+            return "stages are two or more, or three, of an even number of positions for each slice"
+        for layout, cut, factor in zip(self.layouts(shape), self.cuts, shape.operands, strict=True):
+            if cut.own % layout.vector:
+                return "a thread's part is no whole vector"
+            if reason := shares_of(factor, layout, shape.depth, self.threads).why_not:
+                return reason
         if self.threads > gpu.max_threads or self.threads * self.registers(shape) * self.resident > gpu.registers:
             return f"{self.threads} threads take more registers than there are"
         if self.shared_elements(shape) * itemsize(shape.dtype) > gpu.block_shared_bytes:
@@ -82,7 +87,7 @@ class CoreConfig:
     def registers(self, shape: CoreProduct) -> int:
         """Registers of a thread: sums, fragments, and what addresses take."""
         own = self.rows.own, self.columns.own
-        needed = (own[0] * own[1] + 2 * sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
+        needed = (own[0] * own[1] + (1 + self.ahead) * sum(own)) * itemsize(shape.dtype) // 4 + _ADDRESSES
         return -(-needed // 8) * 8
 
     def shared_elements(self, shape: CoreProduct) -> int:

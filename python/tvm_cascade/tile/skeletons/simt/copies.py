@@ -1,8 +1,9 @@
-"""Copies of operand tiles to shared memory: vectors of 16 bytes where memory allows, else single elements.
+"""Copies of operand tiles to shared memory: which elements each thread has, and cp.async of those that stay as they are.
 
-Elements in the dtype of the sum go by cp.async; others through registers, where they are converted. The threads of a
-warp copy neighbours of the operand's own side where those are neighbours in memory, else eight positions of k (a sector
-of memory) at four places of its own side.
+Neighbours of the operand's own side that are neighbours in memory are copied as vectors of 16 bytes where all vectors are
+aligned, else one by one. Where neighbours in k are neighbours in memory, or neither are, the tile is turned on the way:
+see `tile.skeletons.simt.staged` for vectors, while single elements are copied by warps of 8 positions of k (a sector of
+memory) at 4 places of its own side.
 """
 
 from __future__ import annotations
@@ -15,154 +16,196 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import Extent, as_index
-from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.row.linear import INDEX, VECTOR_BYTES
 from tvm_cascade.tile.skeletons.simt.shape import Factor
-from tvm_cascade.tile.skeletons.simt.shared import DEEP, Layout
+from tvm_cascade.tile.skeletons.simt.shared import Layout
 from tvm_cascade.transform.printer import cast
 
+_VECTORS_DEEP, _ELEMENTS_DEEP = 4, 8
+"""Lanes of a warp along k, where tiles are turned: of vectors, and of single elements."""
 
-def copied_at_once(factor: Factor, layout: Layout) -> int:
-    """Elements that one copy brings: a vector where all are aligned, and inside of the tensor or outside together."""
-    vector = layout.vector
-    aligned = isinstance(factor.width, int) and factor.width % vector == 0 and factor.fills_rows
-    return vector if aligned and not layout.is_turned else 1
+
+@dataclass(frozen=True)
+class Shares:
+    """How the copies of a tile are shared out among threads.
+
+    Attributes
+    ----------
+    layout : of the tile.
+    unit : neighbours in memory that are copied at once.
+    threads : of the block.
+    """
+
+    layout: Layout
+    unit: int
+    threads: int
+
+    @property
+    def deep(self) -> int:
+        """Positions of k that a warp copies at once, of a tile that is turned."""
+        return _VECTORS_DEEP * self.unit if self.unit > 1 else _ELEMENTS_DEEP
+
+    @property
+    def lanes(self) -> int:
+        """Lanes along the operand's own side, of a tile that is turned."""
+        return WARP * self.unit // self.deep
+
+    @property
+    def warps_deep(self) -> int:
+        """Warps beside each other along k, of a tile that is turned."""
+        return min(self.threads // WARP, self.layout.depth // self.deep)
+
+    @property
+    def across(self) -> int:
+        """Copies of a row, of a tile that is not turned."""
+        return self.layout.own // self.unit
+
+    @property
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """(own, k) of each of a thread's copies, from its first one on."""
+        layout = self.layout
+        if not layout.is_turned:
+            step = self.threads // self.across
+            return tuple((0, k) for k in range(0, layout.depth, step))
+        step = self.lanes * (self.threads // WARP // self.warps_deep)
+        deep = range(0, layout.depth, self.warps_deep * self.deep)
+        return tuple((own, k) for own in range(0, layout.own, step) for k in deep)
+
+    def first(self, thread: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """(own, k) of a thread's first copy."""
+        if not self.layout.is_turned:
+            return thread % self.across * self.unit, thread // self.across
+        warp, lane, lanes_deep = thread // WARP, thread % WARP, self.deep // self.unit
+        own = warp // self.warps_deep * self.lanes + lane // lanes_deep
+        return own, warp % self.warps_deep * self.deep + lane % lanes_deep * self.unit
+
+    @property
+    def why_not(self) -> str:
+        """Why a tile cannot be shared out so; empty where it can."""
+        layout = self.layout
+        if not layout.is_turned:
+            wide = self.across > self.threads or self.threads % self.across
+            return f"{self.threads} threads copy no whole rows of {layout.own}" if wide else ""
+        short = layout.depth % self.deep or self.threads // WARP % self.warps_deep
+        return f"{layout.depth} positions of k are no multiple of {self.deep}" if short else ""
+
+    def has_all(self, own: int, k: int) -> bool:
+        """Whether all threads have a copy, so far from their first one."""
+        layout = self.layout
+        if not layout.is_turned:
+            return k + self.threads // self.across <= layout.depth
+        return own + self.lanes * (self.threads // WARP // self.warps_deep) <= layout.own
+
+
+def shares_of(factor: Factor, layout: Layout, depth: Extent, threads: int) -> Shares:
+    """The shares of an operand: of vectors where all are aligned, and inside of the operand or outside together."""
+    widths = [factor.width, depth] if layout.is_turned else [factor.width]
+    aligned = all(isinstance(extent, int) and extent % layout.vector == 0 for extent in widths)
+    contiguous = (factor.depth if layout.is_turned else factor.own) == 1
+    return Shares(layout, layout.vector if aligned and contiguous else 1, threads)
 
 
 @dataclass(frozen=True)
 class Range:
-    """A block's part of an operand's own side.
+    """A block's part of an operand.
 
     Attributes
     ----------
-    first : of the block's tile.
-    extent : of the side.
-    is_whole : no tile reaches beyond.
+    first : of its own side.
+    extent, depth : of its own side, and of k.
+    is_whole, is_deep_whole : no tile, and no stage, reaches beyond.
     """
 
     first: ir.Expr
     extent: ir.Expr
+    depth: ir.Expr
     is_whole: bool
+    is_deep_whole: bool
+
+    @staticmethod
+    def of(first: ir.Expr, extent: Extent, depth: Extent, layout: Layout) -> Range:
+        """The part of a tile."""
+        whole, deep = isinstance(extent, int) and extent % layout.own == 0, isinstance(depth, int)
+        return Range(first, kernel_extent(extent), kernel_extent(depth), whole, deep and int(depth) % layout.depth == 0)
 
 
 class Copies:
-    """The copies of one operand's tiles.
+    """The copies of one operand's tiles, by cp.async.
 
     Parameters
     ----------
     source : the tensor, as one dimension.
     memory, start : the block's shared memory, one dimension, and where the operand's stages start there.
-    side : the block's part of the operand's own side.
-    depth : the extent of k.
     """
 
     def __init__(
-        self, name: str, source: Any, factor: Factor, layout: Layout, memory: Any, start: int, side: Range,
-        depth: Extent, thread: ir.Expr, threads: int,
-    ) -> None:  # fmt: skip
-        self.source, self.factor, self.layout, self.side = source, factor, layout, side
-        self.memory, self.dtype = memory, str(memory.dtype)
-        self.depth, self.deep_whole = kernel_extent(depth), isinstance(depth, int) and depth % layout.depth == 0
-        self.unit = copied_at_once(factor, layout)
-        own, k = self._shared_out(thread, threads)
+        self,
+        name: str,
+        source: Any,
+        factor: Factor,
+        shares: Shares,
+        memory: Any,
+        start: int,
+        part: Range,
+        thread: ir.Expr,
+    ) -> None:
+        self.name, self.source, self.factor, self.shares = name, source, factor, shares
+        self.layout, self.memory, self.part = shares.layout, memory, part
+        own, k = shares.first(thread)
         self.own, self.k = bind(f"{name}_own_copied", own), bind(f"{name}_k_copied", k)
-        offset = cast(side.first + self.own, INDEX) * as_index(factor.own, INDEX)
+        offset = cast(part.first + self.own, INDEX) * as_index(factor.own, INDEX)
         self.origin = bind(f"{name}_origin", offset + cast(self.k, INDEX) * as_index(factor.depth, INDEX))
-        self.place = bind(f"{name}_place", start + self.k * layout.row + self.own)
-        self.is_converted = factor.dtype != self.dtype
-        if self.is_converted:
-            self.waiting = registers(f"{name}_waiting", self.count * self.unit, factor.dtype)
+        self.target = bind(f"{name}_target", start + self.k * self.layout.row + self.own)
 
-    def _shared_out(self, thread: ir.Expr, threads: int) -> tuple[ir.Expr, ir.Expr]:
-        """(own, k) of a thread's first copy; the others are a step further, along its own side or along k."""
-        layout = self.layout
-        if layout.is_turned:
-            parts = layout.depth // DEEP
-            self.own_step, self.k_step = WARP // DEEP * (threads // WARP // parts), 0
-            self.count = -(-layout.own // self.own_step)
-            warp, lane = thread // WARP, thread % WARP
-            return warp // parts * (WARP // DEEP) + lane // DEEP, warp % parts * DEEP + lane % DEEP
-        across = layout.own // self.unit
-        self.own_step, self.k_step = 0, threads // across
-        self.count = -(-layout.depth // self.k_step)
-        return thread % across * self.unit, thread // across
-
-    def start(self, stage: ir.Expr, base: ir.Expr, step: ir.Expr) -> None:
-        """Starts the thread's copies of a stage of k.
+    def at_step(self, base: ir.Expr, step: ir.Expr) -> ir.Expr:
+        """The offset of the thread's first copy.
 
         Parameters
         ----------
         base : the offset of the batch, and of the outer sums.
         step : the stage's number along k.
         """
-        factor, layout = self.factor, self.layout
-        stride = as_index(factor.own, INDEX) * self.own_step + as_index(factor.depth, INDEX) * self.k_step
-        deep = cast(step, INDEX) * (as_index(factor.depth, INDEX) * layout.depth)
-        moved = bind("moved", base + self.origin + deep)
-        for u in range(self.count):
-            place, inside = moved + stride * u, self._inside(u, step)
+        deep = cast(step, INDEX) * (as_index(self.factor.depth, INDEX) * self.layout.depth)
+        return bind(f"{self.name}_moved", base + self.origin + deep)
+
+    def start(self, stage: ir.Expr, moved: ir.Expr, step: ir.Expr) -> None:
+        """Starts the thread's copies of a stage of k, the first of which is at the offset `moved`."""
+        size = self.shares.unit * self.layout.size
+        instruction = f"cp.async.{'cg' if size == VECTOR_BYTES else 'ca'}.shared.global"
+        for u in range(len(self.shares.steps)):
+            inside = self._inside(u, step)
+            given = [] if inside is None else [tirx.Select(inside, T.uint32(size), T.uint32(0))]
             with self._has(u):
-                if self.is_converted:
-                    self._read(u, place, inside)
-                else:
-                    self._copy(self._target(stage, u), place, inside)
+                target = self.memory.ptr_to([self._target(stage, u)])
+                ptx(instruction, target, self.source.ptr_to([self._source(moved, u)]), size, *given)
+
+    def _source(self, moved: ir.Expr, u: int) -> ir.Expr:
+        own, k = self.shares.steps[u]
+        return moved + as_index(self.factor.own, INDEX) * own + as_index(self.factor.depth, INDEX) * k
 
     def _target(self, stage: ir.Expr, u: int) -> ir.Expr:
         """Where the thread's u-th copy goes."""
-        return stage * self.layout.elements + self.place + u * (self.k_step * self.layout.row + self.own_step)
+        own, k = self.shares.steps[u]
+        return stage * self.layout.elements + self.target + (k * self.layout.row + own)
 
     def _has(self, u: int) -> AbstractContextManager[None]:
         """Around a copy that not all threads may have."""
-        layout = self.layout
-        if layout.is_turned:
-            every = (u + 1) * self.own_step <= layout.own
-            return nullcontext() if every else when(self.own + u * self.own_step < layout.own)
-        every = (u + 1) * self.k_step <= layout.depth
-        return nullcontext() if every else when(self.k + u * self.k_step < layout.depth)
+        own, k = self.shares.steps[u]
+        if self.shares.has_all(own, k):
+            return nullcontext()
+        return when(self.own + own < self.layout.own if self.layout.is_turned else self.k + k < self.layout.depth)
 
     def _inside(self, u: int, step: ir.Expr) -> ir.Expr | None:
         """Whether the thread's u-th copy is inside of the operand; None where all are."""
+        (own, k), part = self.shares.steps[u], self.part
         conditions = []
-        if not self.side.is_whole:
-            conditions.append(self.side.first + self.own + u * self.own_step < self.side.extent)
-        if not self.deep_whole:
-            conditions.append(step * self.layout.depth + self.k + u * self.k_step < self.depth)
+        if not part.is_whole:
+            conditions.append(part.first + self.own + own < part.extent)
+        if not part.is_deep_whole:
+            conditions.append(step * self.layout.depth + self.k + k < part.depth)
         return tirx.all(*conditions) if conditions else None
-
-    def _copy(self, target: ir.Expr, place: ir.Expr, inside: ir.Expr | None) -> None:
-        size = self.unit * self.layout.size
-        given = [] if inside is None else [tirx.Select(inside, T.uint32(size), T.uint32(0))]
-        instruction = f"cp.async.{'cg' if size == VECTOR_BYTES else 'ca'}.shared.global"
-        ptx(instruction, self.memory.ptr_to([target]), self.source.ptr_to([place]), size, *given)
-
-    def _read(self, u: int, place: ir.Expr, inside: ir.Expr | None) -> None:
-        """To registers: the element, or zero outside."""
-        first = tirx.const(u * self.unit, "int32")
-        place = tirx.floordiv(place, self.unit) * self.unit if self.unit > 1 else place
-        if inside is None:
-            copy_vector(self.waiting, first, self.source, place, self.unit)
-            return
-        with branches(inside) as (there, elsewhere):
-            with there:
-                copy_vector(self.waiting, first, self.source, place, self.unit)
-            with elsewhere:
-                for e in range(self.unit):
-                    put(self.waiting, u * self.unit + e, tirx.const(0, self.factor.dtype))
-
-    def finish(self, stage: ir.Expr) -> None:
-        """Stores what was read to registers."""
-        if not self.is_converted:
-            return
-        converted = registers("converted", self.unit, self.dtype)
-        for u in range(self.count):
-            for e in range(self.unit):
-                put(converted, e, cast(self.waiting[u * self.unit + e], self.dtype))
-            place = self._target(stage, u)
-            place = tirx.floordiv(place, self.unit) * self.unit if self.unit > 1 else place
-            with self._has(u):
-                copy_vector(self.memory, place, converted, tirx.const(0, "int32"), self.unit)
 
 
 def commit() -> None:

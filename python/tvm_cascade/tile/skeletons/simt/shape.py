@@ -56,11 +56,6 @@ class Factor:
         """Of its elements in memory."""
         return dtype_of(self.buffer)
 
-    @property
-    def fills_rows(self) -> bool:
-        """Whether its own side is the tensor's contiguous dimension."""
-        return self.own == 1
-
 
 @dataclass(frozen=True)
 class CoreProduct:

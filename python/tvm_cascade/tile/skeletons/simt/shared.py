@@ -15,9 +15,6 @@ from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.row.linear import VECTOR_BYTES
 from tvm_cascade.tile.skeletons.simt.cut import Cut
 
-DEEP = 8
-"""Neighbours in k that a warp copies at once from memory where k is contiguous: a sector of 32 bytes."""
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -60,16 +57,26 @@ class Fragment:
     memory, first : the block's shared memory, one dimension, and where the operand's stages start there.
     warp, lane : of the thread, along the operand's own side.
     start : of the thread's slice in every stage, in positions of k.
+    count : fragments that wait in registers at once.
     """
 
     def __init__(
-        self, name: str, layout: Layout, cut: Cut, memory: Any, first: int, warp: ir.Expr, lane: ir.Expr, start: ir.Expr
+        self,
+        name: str,
+        layout: Layout,
+        cut: Cut,
+        memory: Any,
+        first: int,
+        warp: ir.Expr,
+        lane: ir.Expr,
+        start: ir.Expr,
+        count: int,
     ) -> None:
         self.layout, self.cut, self.memory, self.first = layout, cut, memory, first
         vector = layout.vector
         self.own = bind(f"{name}_own", warp * (cut.warp // vector) + lane)
         self.start = bind(f"{name}_start", start * (layout.row // vector) + self.own)
-        self.registers = registers(f"{name}_fragment", cut.own, str(memory.dtype))
+        self.registers = [registers(f"{name}_fragment", cut.own, str(memory.dtype)) for _ in range(count)]
 
     def load(self, stage: ir.Expr, k: int) -> None:
         """Reads the thread's elements of the k-th position of its slice of a stage."""
@@ -77,7 +84,11 @@ class Fragment:
         for group in range(self.cut.own // vector):
             place = self.start + (k * (layout.row // vector) + group * self.cut.lanes)
             source = self.first + stage * layout.elements + place * vector
-            copy_vector(self.registers, tirx.const(group * vector, "int32"), self.memory, source, vector)
+            copy_vector(self.of(k), tirx.const(group * vector, "int32"), self.memory, source, vector)
+
+    def of(self, k: int) -> Any:
+        """The registers of the k-th position."""
+        return self.registers[k % len(self.registers)]
 
     def index(self, i: ir.Expr | int) -> ir.Expr:
         """The place of the thread's i-th element in the block's tile."""
