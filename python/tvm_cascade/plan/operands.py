@@ -25,7 +25,7 @@ from tvm_cascade.analysis.tir import dtype_of, substitute, uses, variables_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.parts import map_nest, with_nests
 from tvm_cascade.tile.factors import find_factors
-from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
+from tvm_cascade.tile.operand import MATRIX_DTYPES, PACKED_DTYPES, plain_value
 
 _WIDE = "float16"
 """What float8 operands are widened to, where neither is of half precision already."""
@@ -144,7 +144,7 @@ def _is_plain(stage: Stage, side: _Side, dtype: str) -> bool:
 
 def _dtypes(program: Program, sides: Sequence[_Side], options: FuseOptions) -> tuple[str, ...]:
     """The dtypes that operands should have; none where the tensor cores do not take them, or do as they are."""
-    narrow = [side.dtype for side in sides if side.dtype in MATRIX_DTYPES]
+    narrow = [side.dtype for side in sides if side.dtype in PACKED_DTYPES]
     implied = [dtype for dtype in narrow if MATRIX_DTYPES[dtype].implied]
     if implied:
         may_be = all(_may_be(program, side, implied[0]) for side in sides if side.dtype != implied[0])

@@ -40,6 +40,14 @@ class CoreConfig:
     ahead: bool = False
     why: str = field(default="", compare=False)
 
+    def __str__(self) -> str:
+        sliced = f", {self.slices} slices of k" if self.slices > 1 else ""
+        because = f": {self.why}" if self.why else ""
+        return (
+            f"tiles of {self.rows.block}x{self.columns.block} for {self.threads} threads of {self.rows.own}x"
+            f"{self.columns.own}{sliced}, {self.stages} stages of {self.depth} positions{because}"
+        )
+
     @property
     def slice_threads(self) -> int:
         """Threads that sum the same part of k."""

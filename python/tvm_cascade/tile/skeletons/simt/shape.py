@@ -74,6 +74,11 @@ class CoreProduct:
     left: Factor
     right: Factor
 
+    def __str__(self) -> str:
+        (component,), sides = self.group.fold.components, " · ".join(map(str, self.terms.loads))
+        over = ", ".join(v.name for v in self.group.frame.axis)
+        return f"{component.owner} = {self.terms.lift} summed over {over} in {self.dtype}, product = {sides}"
+
     @property
     def program(self) -> Program:
         """The function."""
