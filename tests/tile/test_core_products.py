@@ -30,7 +30,7 @@ from .emulator.run import Array, compiler, emulate
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
-SMALL = CoreConfig(Cut(1, 8, 8), Cut(4, 4, 4), 16, 3)
+SMALL = CoreConfig(Cut(1, 8, 8), Cut(4, 4, 4), 16, 3, ahead=True, turns_vectors=True)
 SLICED = CoreConfig(Cut(1, 4, 4), Cut(1, 8, 4), 32, 3, 4)
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -61,7 +61,8 @@ def matmul(
 def kernel_of(func: tirx.PrimFunc, config: CoreConfig | None = None) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
-    return build_kernel(CoreSkeleton(), program, lone_reductions(program)[-1], "main", Setting(), config)
+    setting = Setting(options=FuseOptions(tensor_cores=False))
+    return build_kernel(CoreSkeleton(), program, lone_reductions(program)[-1], "main", setting, config)
 
 
 def inputs_of(func: tirx.PrimFunc, count: int, seed: int = 0, known: dict[str, int] | None = None) -> list[Array]:
@@ -272,7 +273,3 @@ def test_a_kernel_compiles_without_spills(layout: str, tmp_path: Path) -> None:
     found = instructions_of(text_of(kernel_of(matmul(4096, 4096, 4096, layout))), tmp_path)
     loads = sum(count for name, count in found.items() if name.startswith("LDS.128"))
     assert found["FFMA"] > 16 * loads and any(name.startswith("LDGSTS") for name in found)
-
-
-def test_the_option_is_documented() -> None:
-    assert FuseOptions().row_kernels

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.row.linear import itemsize
-from tvm_cascade.tile.skeletons.simt.copies import shares_of
+from tvm_cascade.tile.skeletons.simt.copies import Shares, shares_of
 from tvm_cascade.tile.skeletons.simt.cut import Cut
-from tvm_cascade.tile.skeletons.simt.shape import CoreProduct
+from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, Factor
 from tvm_cascade.tile.skeletons.simt.shared import Layout
 
 _ADDRESSES = 24
@@ -28,6 +28,7 @@ class CoreConfig:
     slices : parts of every stage that warps of their own sum; a power of two.
     resident : blocks of a multiprocessor that registers have to do for.
     ahead : fragments are read while those before them are multiplied, which takes registers.
+    turns_vectors : tiles that are turned on the way are read as vectors along k, through registers; else one by one.
     why : it was chosen, in words; empty where a caller did.
     """
 
@@ -38,6 +39,7 @@ class CoreConfig:
     slices: int = 1
     resident: int = 1
     ahead: bool = False
+    turns_vectors: bool = False
     why: str = field(default="", compare=False)
 
     def __str__(self) -> str:
@@ -71,6 +73,12 @@ class CoreConfig:
         )
         return left, right
 
+    def shares(self, factor: Factor, layout: Layout, shape: CoreProduct) -> Shares:
+        """How the copies of an operand are shared out."""
+        if layout.is_turned and not self.turns_vectors and factor.dtype == shape.dtype:
+            return Shares(layout, 1, self.threads)
+        return shares_of(factor, layout, shape.depth, self.threads)
+
     def why_not(self, shape: CoreProduct, gpu: Gpu) -> str:
         """Why a GPU cannot run the product in this configuration; empty where it can."""
         if any(n < 1 or n & (n - 1) for cut in self.cuts for n in (cut.warps, cut.own)):
@@ -84,7 +92,7 @@ class CoreConfig:
         for layout, cut, factor in zip(self.layouts(shape), self.cuts, shape.operands, strict=True):
             if cut.own % layout.vector:
                 return "a thread's part is no whole vector"
-            if reason := shares_of(factor, layout, shape.depth, self.threads).why_not:
+            if reason := self.shares(factor, layout, shape).why_not:
                 return reason
         if self.threads > gpu.max_threads or self.threads * self.registers(shape) * self.resident > gpu.registers:
             return f"{self.threads} threads take more registers than there are"

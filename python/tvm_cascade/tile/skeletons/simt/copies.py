@@ -1,9 +1,9 @@
-"""Copies of operand tiles to shared memory: which elements each thread has, and cp.async of those that stay as they are.
+"""Copies of operand tiles to shared memory: which elements each thread has, and cp.async of those kept as they are.
 
-Neighbours of the operand's own side that are neighbours in memory are copied as vectors of 16 bytes where all vectors are
-aligned, else one by one. Where neighbours in k are neighbours in memory, or neither are, the tile is turned on the way:
-see `tile.skeletons.simt.staged` for vectors, while single elements are copied by warps of 8 positions of k (a sector of
-memory) at 4 places of its own side.
+Neighbours of the operand's own side that are neighbours in memory are copied as vectors of 16 bytes where all vectors
+are aligned, else one by one. Where neighbours in k are neighbours in memory, or neither are, the tile is turned on the
+way: single elements are copied by warps of 8 positions of k (a sector of memory) at 4 places of its own side, vectors
+along k as `tile.skeletons.simt.staged` says.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import ceil_div
 from tvm_cascade.tile.emit import bind, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
-from tvm_cascade.tile.skeletons.simt.copies import Copies, Range, commit, shares_of, wait
+from tvm_cascade.tile.skeletons.simt.copies import Copies, Range, commit, wait
 from tvm_cascade.tile.skeletons.simt.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.simt.place import Parameters, Place
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, Factor
@@ -73,7 +73,7 @@ class CoreKernel:
 
     def _copies(self, name: str, factor: Factor, layout: Layout, start: int, first: ir.Expr) -> Copies:
         depth = self.shape.depth
-        shares = shares_of(factor, layout, depth, self.config.threads)
+        shares = self.config.shares(factor, layout, self.shape)
         part = Range.of(first, factor.line.extent, depth, layout)
         kind = StagedCopies if is_staged(factor, shares, self.shape.dtype) else Copies
         source = self.parameters.flat(factor.buffer)

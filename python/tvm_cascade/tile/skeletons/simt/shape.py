@@ -18,7 +18,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.product.lines import Line, View
 from tvm_cascade.tile.product.terms import Terms, read_terms
 from tvm_cascade.tile.row.linear import INDEX
@@ -26,6 +26,8 @@ from tvm_cascade.transform.printer import cast
 
 SUMMED = ("float32", "float64", "int32")
 """The dtypes that CUDA cores sum products in."""
+
+_SUMMED_BY_TENSOR_CORES = ("float32",)
 
 CONVERTED = (*SUMMED, "float16", "bfloat16", "int8", "uint8")
 """The dtypes that operands may have."""
@@ -98,6 +100,14 @@ class CoreProduct:
     def dtype(self) -> str:
         """Of the sum."""
         return dtype_of(self.group.members[0].stage.buffer)
+
+    @property
+    def is_of_halves(self) -> bool:
+        """Whether both operands are of one dtype that the tensor cores multiply into the sum's with nothing lost."""
+        kind = MATRIX_DTYPES.get(self.left.dtype)
+        if kind is None or kind.option or self.dtype not in _SUMMED_BY_TENSOR_CORES:
+            return False
+        return self.right.dtype in kind.partners
 
     @property
     def rows(self) -> Extent:

@@ -41,7 +41,9 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
         return choose_core_config(program, setting.gpu)
 
     def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
-        """Whether a block is one of whole vectors, and has the registers and the shared memory that it takes."""
+        """Whether tensor cores do not take the operands as they are, and a block has what it takes."""
+        if Instructions.WGMMA in setting.gpu.instructions and setting.options.tensor_cores and program.is_of_halves:
+            raise Unfit(f"{' and '.join(map(str, program.terms.loads))} are {program.left.dtype}, for tensor cores")
         if reason := config.why_not(program, setting.gpu):
             raise Unfit(f"{config}: {reason}")
 

@@ -2,7 +2,7 @@
 
 A stage is copied piece by piece while another is multiplied, so that few registers wait for memory:
 
-    read piece 0;  products of some positions;  store piece 0, read piece 1;  products of the next ones;  store piece 1; …
+    read piece 0;  some products;  store piece 0, read piece 1;  the next products;  store piece 1;  …
 """
 
 from __future__ import annotations
