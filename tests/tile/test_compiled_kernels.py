@@ -101,7 +101,7 @@ def test_one_build_holds_tensor_core_kernels_and_schedules() -> None:
     attention, statistics = attention_of("causal"), folds.program(folds.variance, "float32")
     module = tvm.IRModule({"attention": attention, "statistics": statistics})
     compiled = tvm_cascade.compile(module, target=TARGET)
-    lowered = {report.name: report.lowering for report in compiled.report.functions}
+    lowered = {report.name: f"{report.lowering}; {report.whole}" for report in compiled.report.functions}
     assert "tensor-core kernel `stream`" in lowered["attention"]
     assert "float32 is none of float16, bfloat16" in lowered["statistics"]
     text = compiled.runtime_module.mod.imports[0].inspect_source("cuda")

@@ -281,7 +281,7 @@ def test_sums_of_float8_products_are_exact_unless_the_user_allows_less(name: str
     assert any(f"{operand}_float16" in step.writes for step in told.plan), "tensor cores take it as float16"
     assert all(step.skeleton for step in told.plan if step.flops)
     asked = tvm_cascade.compile(case.build(), **options, narrow_sums=True).report.functions[0]
-    assert asked.lowering.startswith("the tensor-core kernel `stream`") and not asked.plan
+    assert asked.lowering.startswith("the tensor-core kernel `stream`") and len(asked.plan) == 1
 
 
 @pytest.mark.parametrize(("dtype", "gain"), [(E4M3, 448.0), (E5M2, 57344.0)])

@@ -83,7 +83,7 @@ FAULTS = {
     "pieces_not_waited_for": (r"tvm_builtin_cuda_mbarrier_wait\([^;]*;", "the block ended while copies were under way"),
     "barriers_waited_for_before_they_are_made": (r"tvm_builtin_cuda_cta_sync\(\);", "no barrier at shared address"),
     "barriers_not_fenced": (r"tvm_builtin_ptx_fence_proxy[^;]*;", "initialised without a fence"),
-    "bytes_not_announced": (r"tvm_builtin_ptx_mbarrier_arrive_expect[^;]*;", "more than their barrier expects"),
+    "bytes_not_announced": (r"tvm_builtin_ptx_mbarrier_arrive_expect[^;]*;", "deadlock"),
 }
 
 

@@ -94,8 +94,9 @@ def test_mixed_operands_are_none_of_tensor_cores() -> None:
 def test_weights_in_registers_are_none_of_tf32() -> None:
     """Attention of float32 stays on CUDA cores, with the option too."""
     func = attention_case("full", dtype="float32").build()
-    told = tvm_cascade.explain(func, target=TARGET, tf32=True).functions[0].lowering
-    assert not told.startswith("the tensor-core kernel") and "float32 is none of float16, bfloat16" in told
+    told = tvm_cascade.explain(func, target=TARGET, tf32=True).functions[0]
+    assert not told.lowering.startswith("the tensor-core kernel")
+    assert "float32 is none of float16, bfloat16" in told.whole
 
 
 @pytest.mark.slow
