@@ -28,9 +28,9 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.report.steps import StepReport
 
-from .test_gpu_runner import FakeClock, timed
-
 torch = pytest.importorskip("torch")
+
+from .test_gpu_runner import FakeClock, timed  # noqa: E402  (which torch is needed for too)
 
 NAMES = [*workloads.names(source=workloads.SERVING), "DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7", "L7"]
 ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "mla_paged", "L7"))]
