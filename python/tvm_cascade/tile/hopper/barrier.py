@@ -108,3 +108,8 @@ class Ring:
         with when(self._state[0] == self.stages):
             put(self._state, 0, T.int32(0))
             put(self._state, 1, self._state[1] ^ 1)
+
+    def join(self, other: Ring) -> None:
+        """To the stage of another position."""
+        put(self._state, 0, other.stage)
+        put(self._state, 1, other.parity)

@@ -17,6 +17,10 @@ GROUPS = 2
 """Warp groups that share rows."""
 
 
+_MOST_BOXES = 2
+"""Of a part: products begin with 16 KiB, which one copying thread moves as fast as larger parts (measured)."""
+
+
 def half_of(product: Product, group: int, spread: int = 1) -> range:
     """The columns of a product that a group has: whole boxes of the value's tile.
 
@@ -64,7 +68,7 @@ def parts_of(stream: Stream, spread: int) -> list[Part]:
             for group in range(GROUPS)
             if any(_overlap(own, _read_by(product, group, spread)) for product in stream.products)
         )
-        if found and found[-1].readers == readers:
+        if found and found[-1].readers == readers and len(found[-1].boxes) < _MOST_BOXES:
             found[-1] = Part(range(found[-1].boxes.start, box + 1), readers)
         else:
             found.append(Part(range(box, box + 1), readers))

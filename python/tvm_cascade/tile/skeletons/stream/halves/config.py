@@ -15,7 +15,7 @@ from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, ma
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
 
-_BARRIERS = 1024
+_BARRIERS = 512
 """Bytes of barriers and of alignment."""
 
 _PIECE = {1: 5.0, 2: 3.0, 4: 1.7}

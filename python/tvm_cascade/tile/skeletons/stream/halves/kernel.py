@@ -1,12 +1,9 @@
-"""Emits the stream kernel of a wide state: one group lifts, two multiply, each half of the columns.
+"""Emits the stream kernel of a wide state: two groups lift in turn and both multiply, each half of the columns.
 
     producer    for tile: copy its parts, each once its stage is empty
-    lifter      fold the first tile;  share its weights
-                for tile: start scores as parts arrive;  start own half += weights @ V of the tile before
-                          fold;  share the weights
-    follower    for tile: wait for weights;  other half += weights @ V
+    groups      for tile: see `half`
 
-The right operand's tile is the values too. Source of the halves: FlashMLA (DeepSeek, 2025).
+The right operand's tile is the values too.
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
 from tvm_cascade.tile.skeletons.stream.halves.columns import parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
-from tvm_cascade.tile.skeletons.stream.halves.follower import Follower
-from tvm_cascade.tile.skeletons.stream.halves.lifter import Lifter
+from tvm_cascade.tile.skeletons.stream.halves.half import Half
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
@@ -63,15 +59,14 @@ class HalvesKernel(PiecesKernel):
 
     def _consume(self) -> None:
         ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
-        with branches(self.threads.group == 1) as (lifting, following):
-            with lifting:
-                self._group(Lifter)
-            with following:
-                self._group(Follower)
+        with branches(self.threads.group == 1) as halves:
+            for group, half in enumerate(halves):
+                with half:
+                    self._group(group)
 
-    def _group(self, kind: type[Lifter] | type[Follower]) -> None:
-        meeting = HalfMeeting(self.tiling, self.name, kind.group)
-        kind(
+    def _group(self, group: int) -> None:
+        meeting = HalfMeeting(self.tiling, self.name, group)
+        Half(
             self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting
         ).run(self._each_work)  # fmt: skip
 

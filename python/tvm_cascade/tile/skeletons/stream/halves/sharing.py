@@ -1,6 +1,7 @@
 """What the group that lifts a tile shares with the other: packed weights, and row values, in shared memory.
 
-Two named barriers in turn: the lifting group has filled them, the other has read them.
+Groups lift in turn, and each has read what the other has shared before it shares itself: one copy is enough, and a
+named barrier for each group.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.rows import RowFold, values_read
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS
-from tvm_cascade.tile.steps import Accumulate
+from tvm_cascade.tile.steps import Accumulate, Hoisted
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
-_FILLED, _FREE = 2, 3
-"""Named barriers."""
+_FILLED, _READ, _MET = 2, 4, 13
+"""Named barriers: the first group's and the second's of the first and of the last; and one of all."""
 
 _PER_BOX = BOX_BYTES // STORED_BYTES
 _CHUNK = 16 // STORED_BYTES
@@ -36,8 +37,8 @@ _PER_STEP = 16
 def shared_bytes(program: TileProgram, columns: int) -> int:
     """Bytes of shared memory that `Shared` takes."""
     tiles = {(a.weight, a.dtype) for a in program.accumulations}
-    rows = _shifting(program) | _final(program)
-    return GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + len(rows) * 4) + 16
+    rows = sum(_holders(program, symbol) for symbol in _shifting(program) | _state(program))
+    return GROUP_ROWS * (len(tiles) * -(-columns // _PER_BOX) * BOX_BYTES + rows * 4) + 16
 
 
 def _shifting(program: TileProgram) -> set[sp.Symbol]:
@@ -46,9 +47,16 @@ def _shifting(program: TileProgram) -> set[sp.Symbol]:
     return set[sp.Symbol]().union(*read) - program.row_inputs.keys()
 
 
-def _final(program: TileProgram) -> set[sp.Symbol]:
-    """What results may read of a row's state."""
-    return {c.symbol for c in program.stream.row_components} | {move.moved for move in program.body.moves}
+def _state(program: TileProgram) -> set[sp.Symbol]:
+    """What the fold of the next tile, or results, may read of a row's state."""
+    hoisted = {step.symbol for step in program.body.steps if isinstance(step, Hoisted)}
+    return {c.symbol for c in program.stream.row_components} | {m.moved for m in program.body.moves} | hoisted
+
+
+def _holders(program: TileProgram, symbol: sp.Symbol) -> int:
+    """The lanes of a row that have a value each, until results are computed."""
+    rows = {c.symbol for c in program.stream.row_components}
+    return QUAD if symbol in rows and symbol not in program.across_lanes else 1
 
 
 class Shared:
@@ -67,10 +75,11 @@ class Shared:
             key: named(f"shared_{key[0]}", pool.alloc((boxes, GROUP_ROWS, _PER_BOX), key[1], align=1024))
             for key in dict.fromkeys((a.weight, a.dtype) for a in program.accumulations)
         }
-        self.shifting, self.final = (sorted(s, key=str) for s in (_shifting(program), _final(program)))
+        self.shifting, self.state = (sorted(s, key=str) for s in (_shifting(program), _state(program)))
+        self.holders = {symbol: _holders(program, symbol) for symbol in (*self.shifting, *self.state)}
         self.values = {
-            symbol: named(f"shared_{symbol}", pool.alloc((GROUP_ROWS,), "float32", align=16))
-            for symbol in dict.fromkeys((*self.shifting, *self.final))
+            symbol: named(f"shared_{symbol}", pool.alloc((GROUP_ROWS * holders,), "float32", align=16))
+            for symbol, holders in self.holders.items()
         }
         self.moved = named("shared_moved", pool.alloc((4,), "uint32", align=16))
 
@@ -93,38 +102,47 @@ class Shared:
         ptx("fence.proxy.async.shared::cta")
 
     def leave_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
-        """The lifting group stores row values, by one of the lanes that share a row."""
+        """The lifting group stores row values: each lane its own, or one of those that have the same."""
+        alone = [symbol for symbol in symbols if self.holders[symbol] > 1]
+        self._leave(rows, alone, threads)
         with when(threads.lane % QUAD == 0):
-            for symbol in symbols:
-                for r in ROWS:
-                    put(self.values[symbol], self._row(threads, r), rows.values[symbol][r])
+            self._leave(rows, [symbol for symbol in symbols if symbol not in alone], threads)
+
+    def _leave(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
+        for symbol in symbols:
+            for r in ROWS:
+                put(self.values[symbol], self._place(symbol, threads, r), rows.values[symbol][r])
 
     def take_rows(self, rows: RowFold, symbols: Sequence[sp.Symbol], threads: Threads) -> None:
         """The other group loads them."""
         for symbol in symbols:
             for r in ROWS:
-                rows.set(symbol, r, self.values[symbol][self._row(threads, r)])
+                rows.set(symbol, r, self.values[symbol][self._place(symbol, threads, r)])
 
-    def filled(self) -> None:
-        """The lifting group has stored all."""
-        _barrier("bar.arrive", _FILLED)
+    def filled(self, group: int) -> None:
+        """A group has stored all of its tile."""
+        _barrier("bar.arrive", _FILLED + group)
 
-    def await_filled(self) -> None:
-        """The other group waits for it."""
-        _barrier("bar.sync", _FILLED)
+    def await_filled(self, group: int) -> None:
+        """The other waits for it."""
+        _barrier("bar.sync", _FILLED + group)
 
-    def free(self) -> None:
-        """The other group has read all."""
-        _barrier("bar.arrive", _FREE)
+    def read(self) -> None:
+        """The second group has read all that the first has shared."""
+        _barrier("bar.arrive", _READ)
 
-    def await_free(self) -> None:
-        """The lifting group waits for it."""
-        _barrier("bar.sync", _FREE)
+    def await_read(self) -> None:
+        """The first group waits for it."""
+        _barrier("bar.sync", _READ)
 
-    @staticmethod
-    def _row(threads: Threads, row: int) -> ir.Expr:
-        return threads.warp * 16 + threads.lane // QUAD + 8 * row
+    def meet(self, group: int) -> None:
+        """All warps of a group have read what they are about to overwrite."""
+        _barrier("bar.sync", _MET + group, WARP_GROUP)
+
+    def _place(self, symbol: sp.Symbol, threads: Threads, row: int) -> ir.Expr:
+        place = threads.warp * 16 + threads.lane // QUAD + 8 * row
+        return place if self.holders[symbol] == 1 else place * QUAD + threads.lane % QUAD
 
 
-def _barrier(instruction: str, number: int) -> None:
-    ptx(instruction, T.uint32(number), T.uint32(GROUPS * WARP_GROUP))
+def _barrier(instruction: str, number: int, threads: int = GROUPS * WARP_GROUP) -> None:
+    ptx(instruction, T.uint32(number), T.uint32(threads))

@@ -1,0 +1,206 @@
+"""A warp group that has half of the columns: it lifts every other tile, and multiplies with the weights of all.
+
+own tile j       scores of the first parts;  take tile j - 1;  scores of the rest;  fold;  share;  half += weights @ V
+tile j - 1       wait until it is shared;  rows = what is shared;  half = moved, += shared weights @ V
+
+While one group folds a tile, the tensor cores multiply for the other. Source: FlashMLA's "seesaw" (DeepSeek, 2025),
+where references too go back and forth; here all of a row's state does, so that tiles are folded in order, as by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.feed import Feed, Reading, Readings
+from tvm_cascade.tile.merge.lanes import in_no_lane
+from tvm_cascade.tile.shape import Product
+from tvm_cascade.tile.skeletons.stream.consumer import Consumer
+from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
+from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, column_offset, place_of
+from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import Threads, Work
+
+
+class Half(Consumer):
+    """Emits it; the first group lifts the first tile.
+
+    Parameters
+    ----------
+    left : the pipeline of the left operand.
+    tiles : that of the right operand, which is the values too.
+    """
+
+    def __init__(
+        self, tiling: Tiling, threads: Threads, left: Feed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
+        meeting: HalfMeeting,
+    ) -> None:  # fmt: skip
+        self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, meeting.group
+        self.moved = registers("moved", 1, "uint32")
+        products = len(tiling.stream.products)
+        super().__init__(tiling, threads, Readings(left, tiles.scores(), tiles.values(self.group, products)), epilogue)
+        self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile, all of which it has."""
+        return T.int32(0)
+
+    def columns_of(self, product: Product) -> range:
+        """Its half."""
+        return half_of(product, self.group, self.meeting.spread)
+
+    def block_columns(self, product: Product) -> ir.Expr | int:
+        """The first of the block's columns of a product."""
+        assert isinstance(self.work, PieceWork)
+        return 0 if self.meeting.spread == 1 else self.work.chunk * (product.width // self.meeting.spread)
+
+    def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+        """An address in the left operand's own stage."""
+        return place_of(self.feeds.left.tiles[0], self.left.stage, box, row, column)
+
+    def _value_offset(self, product: Product, copies: TensorMap) -> ir.Expr:
+        return column_offset(self.block_columns(product), self.value, copies)
+
+    def hand_over(self) -> None:
+        """Stores its half, or meets the other pieces of it."""
+        assert isinstance(self.work, PieceWork)
+        self.meeting.hand_over(self, self.work, self.epilogue)
+
+    def _place(self, work: Work) -> None:
+        super()._place(work)
+        self.rows.end = self.tiling.end_position(work)
+        self.rows.allocate()
+
+    def _stream(self, work: Work) -> None:
+        """From the first score to the last store; tiles in turn are its own."""
+        count, end = in_register("tile_count", work.tiles.end - work.tiles.first), work.tiles.end
+        self.feeds.left.wait(self.left)
+        if self.group == 0:
+            self._first_tile(end - 1)
+        else:
+            self.shared.read()
+            self.right.advance()
+        with T.serial((count - 1 + self.group) // GROUPS) as step:
+            self._tile(bind("tile", end - (GROUPS + 1 - self.group) - step * GROUPS))
+        with when(in_no_lane(count % GROUPS != self.group)):
+            self._take(work.tiles.first)
+        self.right.join(self.value)
+        self.rows.across_lanes()
+        self.hand_over()
+        self.left.advance()
+
+    def _first_tile(self, tile: ir.Expr) -> None:
+        """The first of all tiles, which may reach past the end of the axis."""
+        self._start_scores()
+        self.masking.prepare(tile)
+        wgmma.wait(0)
+        self._release(self.feeds.right, self.right)
+        self._fold_rows(tile, first=True)
+        put(self.moved, 0, T.uint32(0))
+        self._pack(tile if self.tiling.ragged else None)
+        self.shared.await_read()
+        self._share()
+        self._multiply_own()
+
+    def _tile(self, tile: ir.Expr) -> None:
+        """A tile of its own, after that of the other group before it."""
+        early = -(-len(self.parts) // GROUPS)
+        self._start_scores(self.parts[:early])
+        self._take(tile + 1)
+        self._start_scores(self.parts[early:])
+        self.masking.prepare(tile)
+        wgmma.wait(0)
+        put(self.moved, 0, T.uint32(0))
+        if self.optimistic:
+            self._fold_optimistic(tile)
+        else:
+            self._release(self.feeds.right, self.right)
+            self._fold_mapped(tile, partial(self.rows.step, tile, first=False, guarded=False))
+            self._shift_accumulators(tile)
+            self.shared.meet(self.group)
+        self._pack(None)
+        self._share()
+        self._multiply_own()
+
+    def _start_scores(self, parts: Sequence[StagedPart] | None = None) -> None:
+        """As parts of the tile arrive, all by default."""
+        stream, per_box = self.stream, self.feeds.right.copies[0].per_box
+        left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.feeds.left.copies[0].tile_bytes))
+        right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.feeds.right.copies[0].tile_bytes))
+        for staged in self.parts if parts is None else parts:
+            staged.full.wait(self.right.stage, self.right.parity)
+            wgmma.fence()
+            boxes = staged.part.boxes
+            first, end = (wgmma.steps_of(min(b * per_box, stream.depth), stream.left.dtype)
+                          for b in (boxes.start, boxes.stop))  # fmt: skip
+            wgmma.multiply_shared(
+                self.scores, self.columns, left, right, stream.depth,
+                (stream.left.dtype, stream.right.dtype), T.uint64(0), T.uint64(0),
+                range(first, end), add=staged is not self.parts[0],
+            )  # fmt: skip
+        wgmma.commit()
+
+    def _take(self, tile: ir.Expr) -> None:
+        """Takes the rows as the other group has left them, and adds the products of its tile."""
+        self.feeds.value.wait(self.value)
+        self.shared.await_filled(1 - self.group)
+        self.shared.take_rows(self.rows, self.shared.state, self.threads)
+        with when(in_no_lane(self.shared.moved[0] == 0)):
+            self.shared.take_rows(self.rows, self.shared.shifting, self.threads)
+            super()._shift_accumulators(tile)
+        wgmma.fence()
+        for accumulation, left, right in zip(
+            self.program.accumulations, self.weights, self.value_matrices, strict=True
+        ):
+            product = accumulation.product
+            wgmma.multiply_shared(
+                self.accumulators[product.component.symbol], len(self.columns_of(product)), left, right,
+                self.columns, (accumulation.dtype, product.value.dtype), T.uint64(0),
+                self._value_offset(product, self.feeds.value.copies[0]), add=True,
+            )  # fmt: skip
+        wgmma.commit()
+        self._finish(self.feeds.value, self.value)
+
+    def _share(self) -> None:
+        """Leaves packed weights and rows to the other group, and what it moves its accumulators by."""
+        self.shared.leave_weights(self.packing, self.threads)
+        self.shared.leave_rows(self.rows, self.shared.state, self.threads)
+        with when(in_no_lane(self.moved[0] == 0)):
+            self.shared.leave_rows(self.rows, self.shared.shifting, self.threads)
+        with when(self.threads.leads):
+            put(self.shared.moved, 0, self.moved[0])
+        self.shared.filled(self.group)
+
+    def _multiply_own(self) -> None:
+        """Adds the products of its own tile, and goes on to its next one."""
+        self._start_products()
+        self._finish(self.feeds.value, self.value)
+        for _ in range(GROUPS):
+            self.right.advance()
+
+    def _finish(self, feed: Reading, ring: Ring) -> None:
+        wgmma.wait(0)
+        self._release(feed, ring)
+        ring.advance()
+
+    def _finish_products(self) -> None:
+        """They are finished where they are started."""
+
+    def _release(self, feed: Reading, ring: Ring) -> None:
+        with when(self.threads.leads):
+            feed.empty.arrive(ring.stage)
+
+    def _shift_accumulators(self, tile: ir.Expr) -> None:
+        super()._shift_accumulators(tile)
+        put(self.moved, 0, T.uint32(1))
