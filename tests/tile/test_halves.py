@@ -11,6 +11,7 @@ import pytest
 from tvm import ir, te, tirx
 
 import tvm_cascade
+from tvm_cascade.bench import workloads
 from tvm_cascade.bench.programs.latent import latent_attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.devices.cards import H200
@@ -75,6 +76,20 @@ def test_latent_attention(name: str) -> None:
 def test_states_far_apart(kind: str, blocks: int) -> None:
     """Tiles whose weights grow too large are folded again, and the other group moves its half with them."""
     assert_attention_right(NARROW, cut(NARROW, blocks), kind, skeleton=SKELETON)
+
+
+def paged_case(page: int, heads: int = 64, keys: int = 200, batch: int = 2, width: int = 128) -> Workload:
+    """Latent attention over pages, each request of its own length."""
+    extents = {"batch": batch, "heads": heads, "keys": keys, "latent_dim": width, "rope_dim": 64}
+    return workloads.get("mla_paged").with_shape(**extents, shortest=20, page=page)
+
+
+@emulated
+@pytest.mark.parametrize(("page", "blocks"), [(1, 2), (16, 3), (64, 1), (128, 4)])
+def test_latents_in_pages(page: int, blocks: int) -> None:
+    """Tiles of 64 positions in pages of 1 to 128; lengths of a tensor."""
+    case = paged_case(page)
+    assert_attention_right(case, cut(case, blocks), skeleton=SKELETON)
 
 
 Logit = Callable[[ir.Expr, ir.Expr, ir.Expr], ir.Expr]

@@ -22,6 +22,7 @@ from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
 from tvm_cascade.tile.skeletons.stream.halves.half import Half
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.paging import PartedProducer
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
@@ -81,6 +82,12 @@ class HalvesKernel(PiecesKernel):
     def spread(self) -> int:
         """Items of a tile of rows: one for each block that its columns are spread over."""
         return self.config.spread
+
+    def _produce(self) -> None:
+        if self.stream.paged:
+            PartedProducer(self.tiling, self.threads, self.tiles, self.left_feed).run(self._each_work)
+            return
+        super()._produce()
 
     def _produce_rows(self) -> None:
         for copies in (self.left, self.right):

@@ -26,8 +26,6 @@ class HalvesSkeleton(StreamSkeleton):
         """See `read_stream`; of values that are the right operand's own tile."""
         stream = super().read(program, group)
         check_shared(stream)
-        if stream.paged:
-            raise Unfit(f"{stream.right}: tiles that two warp groups share are not copied from pages")
         return stream
 
     def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
