@@ -65,7 +65,8 @@ def partial_functions(fold: SingleFold, state: State, parts: Sequence[Cut]) -> t
 
 
 def _of_chunk(fold: SingleFold, state: State, part: Cut, nests: NestBuilder, suffix: str = "") -> PartialEmitter:
-    left = [one.buffer(state.group, part.index_dtype, one.name + suffix) for one in state.leaving]
+    group, leaving = part.of_group(), [one.along(part.pieces) for one in state.leaving]
+    left = [one.buffer(group, part.index_dtype, one.name + suffix) for one in leaving]
     return PartialEmitter(part, state, left, fold.group.frame.length, nests)
 
 
@@ -107,7 +108,7 @@ def joined_function(
         own = emitter.run()
         inputs += [b for b in _inputs(fold, emitter.part, own) if not among(b, inputs)]
         statements += own
-    source = Apart(state, [emitter.buffers for emitter in emitters], [emitter.count for emitter in emitters])
+    source = Apart(state, [segment for emitter in emitters for segment in emitter.segments])
     after = _after(fold, source, nests)
     inputs += [b for b in after.inputs if not among(b, inputs)]
     own = [b for emitter in emitters for b in (*emitter.allocated, *emitter.buffers)]

@@ -18,6 +18,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.chunks.assemble import cut_into, joined_function
 from tvm_cascade.chunks.cut import Chunk, Cut, axis_that_is_cut
+from tvm_cascade.chunks.pieces import in_pieces
 from tvm_cascade.chunks.single_fold import SingleFold, single_fold
 from tvm_cascade.chunks.state import state_of
 from tvm_cascade.errors import SplitError
@@ -30,13 +31,17 @@ _BOUNDARIES = {prim.LT: 0, prim.GE: 0, prim.LE: 1, prim.GT: 1}
 _MIRRORED = {prim.LT: prim.GT, prim.GE: prim.LE, prim.LE: prim.GE, prim.GT: prim.LT}
 
 
-def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions) -> tirx.PrimFunc | None:
+def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions, processors: int = 1) -> tirx.PrimFunc | None:
     """The function with an axis of several tensors as one part for each; None where it has no such axis.
 
     rewrite: o = Σ_j p(j < c ? a[j] : b[j − c])
           →  o₀ = Σ_{j < c} p(a[j]);  o₁ = Σ_j p(b[j]);  o = merge(o₀, o₁)
 
-    Parameters and results are the same.
+    Inputs and results are the same.
+
+    Parameters
+    ----------
+    processors : that share the work of a part; see `in_pieces`.
     """
     if not any(isinstance(condition, tuple(_BOUNDARIES)) for condition, *_ in _selections(func.body)):
         return None
@@ -53,6 +58,7 @@ def apart_at_conditions(func: tirx.PrimFunc, options: FuseOptions) -> tirx.PrimF
     dtype, ends = index_dtype(fold.program), [*inside, length]
     starts = [0, *inside]
     chunks = [Chunk(end - start, tirx.const(start, dtype)) for start, end in zip(starts, ends, strict=True)]
+    chunks = [in_pieces(part, processors) for part in cut_into(fold, state, chunks, cuts_inputs=False)]
     parts = cut_into(fold, state, chunks, numbered=True, cuts_inputs=False)
     joined = joined_function(fold, state, parts, params=fold.program.params)
     return joined.with_attrs(dict(func.attrs)) if func.attrs is not None else joined

@@ -37,11 +37,18 @@ class Chunk:
     length : its positions along the loop that is cut.
     offset : of its first position; a number or a variable.
     shared : a row variable's name; inputs of the chunk are the same for all its values. Empty for none.
+    pieces : parts of equal length that leave a state each, side by side: rows of one function.
     """
 
     length: Extent
     offset: ir.Expr
     shared: str = ""
+    pieces: int = 1
+
+    @property
+    def piece_length(self) -> Extent:
+        """Positions of a piece along the loop that is cut."""
+        return self.length if self.pieces == 1 else self.length // self.pieces
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,7 @@ class Cut:
     along : the buffers that are cut.
     replaced : each buffer of the program and the one that stands for it in the chunk's function.
     locals : for each variable of the axis, one that counts from the chunk's first position.
+    piece : the row variable that numbers the chunk's pieces; None where there is one.
     """
 
     program: Program
@@ -90,6 +98,12 @@ class Cut:
     along: dict[tirx.Var, Along] = field(default_factory=dict)
     replaced: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
     locals: dict[tirx.Var, tirx.Var] = field(default_factory=dict)
+    piece: tirx.Var | None = None
+
+    @property
+    def pieces(self) -> tuple[tirx.Var, ...]:
+        """The variable that numbers the pieces, where there are several: the first of every row."""
+        return () if self.piece is None else (self.piece,)
 
     @property
     def producers(self) -> list[Stage]:
@@ -115,7 +129,8 @@ class Cut:
         }
         table: AtomTable = dataclasses.replace(self.group.atoms.copy(), atoms=atoms)
         extents = dict(self.group.frame.extents)
-        extents[next(v for v in extents if v.same_as(self.axis))] = self.chunk.length
+        extents[next(v for v in extents if v.same_as(self.axis))] = self.chunk.piece_length
+        extents |= dict.fromkeys(self.pieces, self.chunk.pieces)
         frame = dataclasses.replace(self.group.frame, extents=extents)
         return dataclasses.replace(self.group, atoms=table, frame=frame)
 
@@ -127,9 +142,17 @@ class Cut:
         """
         if axis is None:
             return self._placed(expression, axis)
-        placed = substitute(self._placed(expression, axis), {axis: axis + self._offset(axis)})
+        first = self._first_of_piece(axis)
+        placed = substitute(self._placed(expression, axis), {axis: axis + first + self._offset(axis)})
         placed = substitute(placed, {self._local(axis): axis})
-        return simplified(placed, {axis: self.chunk.length})
+        return simplified(placed, {axis: self.chunk.piece_length, **dict.fromkeys(self.pieces, self.chunk.pieces)})
+
+    def _first_of_piece(self, axis: tirx.Var) -> ir.Expr:
+        """The first position of a piece within the chunk."""
+        dtype = dtype_of(axis)
+        if self.piece is None:
+            return tirx.const(0, dtype)
+        return self.piece.astype(dtype) * as_index(self.chunk.piece_length, dtype)
 
     def _offset(self, axis: tirx.Var) -> ir.Expr:
         offset = self.chunk.offset
@@ -148,8 +171,10 @@ class Cut:
                 return load
             indices = list(load.indices)
             if along is not None and axis is not None:
-                indices[along.dimension] = self._local(axis)
+                own = self.program.writer(load.source) is not None
+                indices[along.dimension] = self._local(axis) + (0 if own else self._first_of_piece(axis))
                 indices = [index for d, index in enumerate(indices) if d != along.left_out]
+                indices = [*(self.pieces if own else ()), *indices]
             return tirx.BufferLoad(buffer, indices)
 
         return tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
@@ -178,6 +203,8 @@ def cut(
         When an element reads a reduction of tuples before the cascade, or inputs are not alike along a shared row.
     """
     made = Cut(program, group, chunk, axis_that_is_cut(group), index_dtype, suffix)
+    if chunk.pieces > 1:
+        made.piece = tirx.Var("piece", index_dtype)
     atoms = [atom for atom in group.atoms.atoms.values() if atom.symbol in symbols]
     row = next((v for v in group.frame.extents if v.name == chunk.shared), None)
     made.readers += [Reader(atom.expression, made.axis, row) for atom in atoms]
@@ -279,8 +306,12 @@ def _like(made: Cut, buffer: tirx.Var) -> tirx.Var:
     along = _found(made.along, buffer)
     shape = [as_index(extent_of(e), made.index_dtype) for e in buffer.ty.shape]
     if along is not None:
-        shape[along.dimension] = as_index(made.chunk.length, made.index_dtype)
+        own = made.program.writer(buffer) is not None
+        length = made.chunk.piece_length if own else made.chunk.length
+        shape[along.dimension] = as_index(length, made.index_dtype)
         shape = [e for d, e in enumerate(shape) if d != along.left_out]
+        if own and made.piece is not None:
+            shape.insert(0, as_index(made.chunk.pieces, made.index_dtype))
     return tirx.decl_buffer(shape, str(buffer.ty.dtype), name=buffer.name + made.suffix, layout=None)
 
 

@@ -11,11 +11,12 @@ from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.reducer import EXTREMES
-from tvm_cascade.analysis.extent import Extent
+from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.chunks.cut import Cut
+from tvm_cascade.chunks.sources import Segment
 from tvm_cascade.chunks.state import State
 from tvm_cascade.steps.move import destination
 from tvm_cascade.steps.program import Move, Reduce, Tuple
@@ -30,10 +31,13 @@ from tvm_cascade.transform.values import TirValues
 class ChunkScope(Scope):
     """Symbols as TIR at one position of a chunk: blocks run over the axis' own loops."""
 
+    pieces: tuple[tirx.Var, ...] = ()
+    """The variable that numbers the chunk's pieces."""
+
     def frame_values(self) -> dict[tirx.Var, ir.Expr]:
         """Every frame variable's value at this point."""
         axis = self.slots.group.frame.axis
-        return {v: value_at(self.at, v) for v in (*self.slots.dims.order, *axis)}
+        return {v: value_at(self.at, v) for v in (*self.pieces, *self.slots.dims.order, *axis)}
 
 
 class PartialEmitter:
@@ -54,11 +58,19 @@ class PartialEmitter:
         self.count = group.frame.length
         self.components = {component.symbol: component for component in group.fold.components}
         self.homes = {
-            leaving.symbol: Slot(buffer, leaving.dims, per_segment=False)
+            leaving.symbol: Slot(buffer, (*part.pieces, *leaving.dims), per_segment=False)
             for leaving, buffer in zip(state.leaving, buffers, strict=True)
         }
         self.statements: list[tirx.Stmt] = []
         self.allocated: list[tirx.Var] = []
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The states of the chunk's pieces."""
+        if self.part.piece is None:
+            return [Segment(self.buffers, (), self.count)]
+        numbers = (as_index(k, self.part.index_dtype) for k in range(self.part.chunk.pieces))
+        return [Segment(self.buffers, (number,), self.count) for number in numbers]
 
     def run(self) -> list[tirx.Stmt]:
         """The nests, in the order of the program's steps."""
@@ -80,11 +92,13 @@ class PartialEmitter:
         assert reducer is not None and init is not None
         value = self.part.rewritten(reader.expression, reader.axis)
         extents = {v: self._extent(v, stage, reader.axis) for v in (*stage.spatial, *stage.reduce)}
+        pieces = self.part.pieces if reader.axis is not None else ()
         iters = [Iter(v, v.name.removeprefix("v_"), extents[v]) for v in stage.spatial]
+        iters = [*self.slots.iters(pieces), *iters]
         iters += [Iter(v, v.name.removeprefix("v_"), extents[v], reduce=True) for v in stage.reduce]
 
         def where(at: Values) -> list[ir.Expr]:
-            return [value_at(at, i) if isinstance(i, ir.Var) else i for i in stage.indices]
+            return [value_at(at, i) if isinstance(i, ir.Var) else i for i in (*pieces, *stage.indices)]
 
         def body(at: Values) -> list[tirx.Stmt]:
             element = _at(value, at)
@@ -98,7 +112,7 @@ class PartialEmitter:
 
     def _extent(self, var: tirx.Var, stage: Stage, axis: tirx.Var | None) -> Extent:
         is_axis = axis is not None and var.same_as(axis)
-        return self.part.chunk.length if is_axis else stage.extents[var]
+        return self.part.chunk.piece_length if is_axis else stage.extents[var]
 
     def _over_axis(self, dims: tuple[tirx.Var, ...]) -> list[Iter]:
         axis = self.slots.group.frame.axis
@@ -169,7 +183,9 @@ class PartialEmitter:
     def _scope(self, at: Values, dtype: str) -> Scope:
         counting = counting_dtype(dtype)
         counts = {COUNT: as_number(self.count, counting), LENGTH: as_number(self.length, counting)}
-        return ChunkScope(self.slots, at, counts)
+        scope = ChunkScope(self.slots, at, counts)
+        scope.pieces = self.part.pieces
+        return scope
 
 
 def _at(expression: ir.Expr, at: Values) -> ir.Expr:

@@ -17,8 +17,11 @@ from tvm_cascade.transform.tiling import SEGMENT, Tiling
 _UNIT = tirx.Var("unit", "int32")
 """What indexes the one dimension, of extent 1, of a state that no row has: no block runs over it."""
 
-_WRITTEN_OUT = 8
-"""States that are merged without a loop, at most: what a thread loads at once."""
+MOST_PIECES = 16
+"""Pieces of a chunk whose states are merged without a loop, at most: what a thread loads at once."""
+
+_WRITTEN_OUT = MOST_PIECES + 1
+"""States that are merged without a loop, at most: those of a chunk's pieces, and that of another."""
 
 
 class Source(Protocol):
@@ -79,36 +82,47 @@ class Stacked:
         return None if self.counts is None else load(self.counts, [chunk])
 
 
-class Apart:
-    """States in buffers of each chunk, of a function that computes them itself.
+@dataclass(frozen=True)
+class Segment:
+    """The state of a chunk, or of a piece of one, in buffers of a function that computes it.
 
-    Parameters
+    Attributes
     ----------
-    states : by chunk, in the order of `State.leaving`.
-    counts : positions of each chunk.
+    buffers : in the order of `State.leaving`.
+    at : the indices before those of rows: the number of the piece.
+    count : of positions.
     """
+
+    buffers: Sequence[tirx.Var]
+    at: tuple[ir.Expr, ...]
+    count: Extent
+
+
+class Apart:
+    """States in buffers of each chunk, of a function that computes them itself."""
 
     inputs: tuple[tirx.Var, ...] = ()
 
-    def __init__(self, state: State, states: Sequence[Sequence[tirx.Var]], counts: Sequence[int]) -> None:
-        self.state, self.states, self.counts = state, states, counts
+    def __init__(self, state: State, segments: Sequence[Segment]) -> None:
+        self.state, self.segments = state, segments
 
     @property
     def is_written_out(self) -> bool:
         """Whether there are so few that their merge has no loop."""
-        return len(self.states) <= _WRITTEN_OUT
+        return len(self.segments) <= _WRITTEN_OUT
 
     @property
     def chunks(self) -> Extent:
         """How many there are."""
-        return len(self.states)
+        return len(self.segments)
 
     def slots(self, tiling: Tiling, index_dtype: str) -> Slots:
         """The states as the segments of an axis."""
         slots = _SlotsApart(self.state.group, tiling, self.state.dims, index_dtype)
-        for one, *buffers in zip(self.state.leaving, *self.states, strict=True):
-            slots.table[one.symbol] = Slot(buffers[0], one.dims)
-            slots.apart[one.symbol] = buffers
+        for k, one in enumerate(self.state.leaving):
+            places = [(segment.buffers[k], segment.at) for segment in self.segments]
+            slots.table[one.symbol] = Slot(places[0][0], one.dims)
+            slots.apart[one.symbol] = places
         with_references(slots, self.state)
         for reference, component in self.state.standing_at.items():
             slots.apart[reference] = slots.apart[component]
@@ -116,7 +130,7 @@ class Apart:
 
     def count(self, chunk: ir.Expr) -> ir.Expr | None:
         """The positions of a chunk."""
-        counts = [tirx.const(count, COUNTS) for count in self.counts]
+        counts = [as_index(segment.count, COUNTS) for segment in self.segments]
         return _chosen(chunk, counts) if self.state.counted else None
 
 
@@ -126,18 +140,21 @@ class _SlotsApart(Slots):
 
     Attributes
     ----------
-    apart : the buffers of a key, one a segment.
+    apart : where a key is, by segment: the buffer, and the indices before those of rows.
     """
 
-    apart: dict[object, list[tirx.Var]] = field(default_factory=dict)
+    apart: dict[object, list[tuple[tirx.Var, tuple[ir.Expr, ...]]]] = field(default_factory=dict)
 
     def read(self, key: object, at: Values) -> ir.Expr:
         """The value of a key's slot; of one that is apart, that of the segment."""
-        slot, buffers = self.table[key], self.apart.get(key, [])
-        if not buffers or not slot.buffer.same_as(buffers[0]):
+        slot, places = self.table[key], self.apart.get(key, [])
+        if not places or not slot.buffer.same_as(places[0][0]):
             return super().read(key, at)
-        where = self.indices(Slot(slot.buffer, slot.dims, per_segment=False), at)
-        return _chosen(at[SEGMENT], [load(buffer, where) for buffer in buffers])
+        plain = Slot(slot.buffer, slot.dims, per_segment=False)
+        return _chosen(at[SEGMENT], [load(buffer, self._within(plain, first, at)) for buffer, first in places])
+
+    def _within(self, slot: Slot, first: tuple[ir.Expr, ...], at: Values) -> list[ir.Expr]:
+        return [*first, *(self.indices(slot, at) if slot.dims or not first else ())]
 
 
 def _chosen(number: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:

@@ -57,6 +57,10 @@ class Leaving:
     formula: str
     identity: float
 
+    def along(self, rows: Sequence[tirx.Var]) -> Leaving:
+        """What leaves with further rows before its own."""
+        return dataclasses.replace(self, dims=(*rows, *self.dims))
+
     def buffer(self, group: Group, index_dtype: str, name: str, leading: Sequence[Extent] = ()) -> tirx.Var:
         """A buffer for it; `leading` are extents before its own."""
         extents = [*leading, *([group.frame.extents[v] for v in self.dims] or [1])]

@@ -44,7 +44,7 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     if all(isinstance(step.chosen, Kernel) for step in plan.steps) and len(plan.steps) == 1:
         return plan
     program = read_in_part(outcome)
-    apart = None if program is None else apart_at_conditions(program.func, setting.options)
+    apart = None if program is None else apart_at_conditions(program.func, setting.options, setting.gpu.processors)
     if apart is None:
         return plan
     parts = _Search(fuse_function(apart, setting.options, setting.gpu), name, setting).run()
