@@ -123,13 +123,15 @@ class RowEpilogue:
         assert product is not None
         first, columns = self.folded.block_columns(product), self.folded.columns_of(product)
         for r in ROWS:
-            with when(self._in_range(r)), T.unroll(len(columns) // 8) as j:
-                for e in NEIGHBOURS:
-                    column = first + columns.start + j * 8 + self.rows.place.lane_column + e
-                    indices = [
-                        placed(i, {**self._places(r), product.free: column}, self.buffers) for i in output.indices
-                    ]
-                    T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
+            with when(self._in_range(r)):
+                self.finish.start_row(output, r, self._places(r))
+                with T.unroll(len(columns) // 8) as j:
+                    for e in NEIGHBOURS:
+                        column = first + columns.start + j * 8 + self.rows.place.lane_column + e
+                        indices = [
+                            placed(i, {**self._places(r), product.free: column}, self.buffers) for i in output.indices
+                        ]
+                        T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
 
 
 class Epilogue(RowEpilogue):
@@ -193,6 +195,8 @@ class Epilogue(RowEpilogue):
             with when(self._is_storing()):
                 ptx("cp.async.bulk.wait_group.read", 0)
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
+        for r in ROWS:
+            self.finish.start_row(output, r, self._places(r))
         matrices = MatrixStore(copies.operand.dtype, self.threads.lane)
         row = bind("stored_row", first + self.threads.warp * 16 + self.threads.lane % 16)
         value = partial(self._narrow, output, right + columns.start)

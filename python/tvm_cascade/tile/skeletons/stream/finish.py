@@ -9,8 +9,11 @@ import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols, placed
 from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.row_values import RowValues, with_rows_apart
 from tvm_cascade.tile.shape import Stream, product_along
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 
@@ -49,7 +52,7 @@ class Finish:
 
     def __init__(self, tiling: Tiling, rows: FinalRows, numbers: Sequence[int]) -> None:
         self.tiling, self.stream, self.rows, self.numbers = tiling, tiling.stream, rows, numbers
-        products = {p.component.symbol for p in self.stream.products}
+        self.products = products = {p.component.symbol for p in self.stream.products}
         self.finish: dict[sp.Symbol, sp.Expr] = {}
         wide: set[sp.Symbol] = set(products)
         for result, expression in self.stream.fold.finish.items():
@@ -58,6 +61,8 @@ class Finish:
                 continue
             wide.add(result)
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
+        self._apart: dict[tirx.Var, RowValues] = {}
+        self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
     def _set(self, symbol: sp.Symbol, expression: sp.Expr) -> None:
         for r in self.numbers:
@@ -88,6 +93,36 @@ class Finish:
         column : of the output's free axis; None where it has none.
         of_products : the components that are products, at that column.
         """
+        free, apart = free_axis(output, self.stream), self._row_values(output)
+        at = {**places, free: column} if free is not None and column is not None else dict(places)
+        known = {var: self._of_rows[var, row][0] for var, _ in apart.parts}
+        return self._written(substitute(apart.value, known), row, at, of_products)
+
+    def start_row(self, output: Output, row: int, places: Mapping[tirx.Var, ir.Expr]) -> None:
+        """Computes what of an output's values is the same along a row, for all that follows in the scope."""
+        for var, part in self._row_values(output).parts:
+            known = {other: array[0] for (other, of), array in self._of_rows.items() if of == row}
+            value = self._written(substitute(part, known), row, places, {})
+            self._of_rows[var, row] = registers(var.name, 1, dtype_of(part))
+            put(self._of_rows[var, row], 0, value)
+
+    def _row_values(self, output: Output) -> RowValues:
+        """An output's value with what is the same along its free axis apart."""
+        if output.buffer not in self._apart:
+            free = free_axis(output, self.stream)
+            whole = RowValues((), output.value)
+            self._apart[output.buffer] = whole if free is None else with_rows_apart(output.value, free, self._is_wide)
+        return self._apart[output.buffer]
+
+    def _is_wide(self, load: ir.TensorLoad) -> bool:
+        """Whether a load is of a result that has a value for every column."""
+        member = member_at(self.stream.group, load)
+        return member is not None and (member.result in self.finish or member.result in self.products)
+
+    def _written(
+        self, value: ir.Expr, row: int, at: Mapping[tirx.Var, ir.Expr], of_products: Mapping[sp.Symbol, ir.Expr]
+    ) -> ir.Expr:
+        """A value over the frame with what the rows' states give for results, at some places."""
         symbols = self.rows.row_symbols(row)
         if of_products:
             symbols = Symbols(of_products, symbols)
@@ -98,7 +133,4 @@ class Finish:
                 return load
             return self.rows.write(self.finish.get(member.result, member.result), symbols)
 
-        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
-        free = free_axis(output, self.stream)
-        at = {**places, free: column} if free is not None and column is not None else dict(places)
-        return placed(value, at, self.tiling.buffers)
+        return placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)

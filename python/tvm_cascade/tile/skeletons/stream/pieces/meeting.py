@@ -189,6 +189,7 @@ class Meeting(ABC):
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
             with when(chunk * FOUR < product.width):
+                finish.start_row(output, 0, places)
                 for e in range(FOUR):
                     column = chunk * FOUR + e
                     at = {**places, product.free: column}
