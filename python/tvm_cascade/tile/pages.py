@@ -7,7 +7,7 @@ pages[table[b, l], h, d]                     pages of one row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
@@ -15,6 +15,9 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
+
+NOWHERE = -1
+"""The number of a page outside of every tensor."""
 
 
 class NoPages(Exception):
@@ -41,6 +44,10 @@ class Pages:
     def same_numbers(self, other: Pages) -> bool:
         """Whether two operands find their pages alike."""
         return self.size == other.size and same(self.number, substitute(other.number, {other.page: self.page}))
+
+
+Numbers = Callable[[Pages, ir.Expr], ir.Expr]
+"""(pages, index of a page) -> its number in the tensor."""
 
 
 def read_pages(indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages] | None:

@@ -93,6 +93,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ),
     (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+);", "ptx::copy_async(%0, %1, {n}, {n});"),
     (r"cp\.async\.c[ag]\.shared\.global \[%0\], \[%1\], (?P<n>\d+), %2;", "ptx::copy_async(%0, %1, {n}, %2);"),
+    (r"cp\.async\.mbarrier\.arrive\.noinc\.shared\.b64 \[%0\];", "ptx::async_arrive(%0);"),
     (r"cp\.async\.commit_group;", "ptx::async_commit_group();"),
     (r"cp\.async\.wait_group (?P<n>\d+);", "ptx::async_wait_group({n});"),
     (r"cp\.async\.bulk\.commit_group;", "ptx::bulk_commit_group();"),

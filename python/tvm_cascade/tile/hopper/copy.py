@@ -14,6 +14,10 @@ from tvm_cascade.tile.operand import Operand
 BOX_BYTES = 128
 """Bytes of a row of a box: the widest swizzle."""
 
+LEAST_BOX_ROWS = 16
+"""Rows of a page that a tile needs for copies of boxes: of fewer, a box costs what a larger one does, and threads copy
+the rows by themselves."""
+
 _SWIZZLE_128B = 3
 _PROMOTE_TO_L2_256B = 2
 
@@ -29,25 +33,35 @@ class TensorMap:
     """
 
     def __init__(self, operand: Operand, buffer: Any, rows: int, columns: int | None = None) -> None:
-        self.operand, self.rows, self.size = operand, rows, operand.stored_size
+        self.operand, self.buffer, self.rows, self.size = operand, buffer, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
-        shape = list(reversed(operand.shape))
-        rank = len(shape)
+        self.rank = len(operand.shape)
+        self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
+        if not self.by_threads:
+            self.map = self._encoded()
+
+    def _encoded(self) -> Any:
+        """The descriptor."""
+        operand, rank, shape = self.operand, self.rank, list(reversed(self.operand.shape))
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
         box = [self.per_box] + [1] * (rank - 1)
         assert operand.row is not None
-        self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
         box[rank - 1 - operand.row] = self.box_rows
-        self.map = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
+        found = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
         T.evaluate(
             T.tensormap_encode_tiled(
-                self.map, buffer.data, *shape, *strides[1:], *box, *[1] * rank,
+                found, self.buffer.data, *shape, *strides[1:], *box, *[1] * rank,
                 descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_256B,
             )
         )  # fmt: skip
-        self.rank = rank
+        return found
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether threads copy its rows, instead of bulk copies (`hopper.rows`)."""
+        return self.operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
 
     @property
     def element(self) -> str:
@@ -75,8 +89,9 @@ class TensorMap:
         return self.boxes * self.box_bytes
 
     def prefetch(self) -> None:
-        """Fetch the descriptor itself."""
-        T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
+        """Fetch the descriptor itself, where there is one."""
+        if not self.by_threads:
+            T.evaluate(T.ptx.prefetch.tensormap(T.address_of(self.map)))
 
     def load(self, target: Any, first: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr) -> None:
         """Copy every box of the tile from row `first` on, or from that column, to `target(box)`.

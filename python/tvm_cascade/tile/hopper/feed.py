@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import named, when
+from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
-from tvm_cascade.tile.hopper.paged import PageNumbers, target_of
+from tvm_cascade.tile.hopper.paged import PageNumbers, target_of, warps_of
+from tvm_cascade.tile.merge.lanes import WARP
 
 
 class Arrivals(Protocol):
@@ -70,6 +71,8 @@ class Feed:
     def wait(self, ring: Ring) -> None:
         """A consumer waits until its stage is full."""
         self.full.wait(ring.stage, ring.parity)
+        if by_threads(self.copies):  # what threads write, products read through another proxy
+            ptx("fence.proxy.async.shared::cta")
 
     def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
         """Issues TMA copies of a tile of each tensor into the next stage, once that is empty.
@@ -88,19 +91,24 @@ class Feed:
             copies.load(target, at, dict(places), self.full.pointer(ring.stage))
 
     def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
-        """As `copy`, by all lanes of a warp, which share out the boxes of operands in pages."""
-        lane = pages.lane
+        """As `copy`, by all lanes of the warps that fill the feed, which share out operands in pages.
+
+        What comes in bulk comes by the first of the warps.
+        """
+        leads = pages.place.leads
         self.empty.wait(ring.stage, ring.parity)
-        with when(lane == 0):
-            self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))
+        with when(leads):
+            self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies if not copies.by_threads))
         T.evaluate(T.cuda.warp_sync())
         for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
             target, barrier, own = target_of(tiles, ring.stage), self.full.pointer(ring.stage), pages.of(copies)
             if own is not None:
                 own.load(copies, target, at, places, barrier)
                 continue
-            with when(lane == 0):
+            with when(leads):
                 copies.load(target, at, dict(places), barrier)
+        if by_threads(self.copies):
+            ptx("cp.async.mbarrier.arrive.noinc.shared.b64", self.full.pointer(ring.stage))
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,16 @@ class Feeds(Readings):
 
     right: Feed
     value: Feed
+
+
+def by_threads(copies: Sequence[Any]) -> bool:
+    """Whether threads copy rows of an operand."""
+    return any(one.by_threads for one in copies)
+
+
+def arrivals_of(copies: Sequence[Any]) -> int:
+    """Arrivals that fill a stage of operands: of who announces bulk copies, and of all threads that copy rows."""
+    return 1 + (WARP * warps_of(copies) if by_threads(copies) else 0)
 
 
 def staged_tiles(name: str, pool: Any, stages: int, copies: Any) -> Any:

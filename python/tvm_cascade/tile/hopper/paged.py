@@ -8,6 +8,7 @@ is −1, and the copy of what lies outside of a tensor writes zeros, without rea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -15,15 +16,10 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.rows import ROW_WARPS, RowCopies
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP
-from tvm_cascade.tile.pages import Pages
-
-NOWHERE = -1
-"""The number of a page outside of every tensor."""
-
-Numbers = Callable[[Pages, ir.Expr], ir.Expr]
-"""(pages, index of a page) -> its number in the tensor."""
+from tvm_cascade.tile.pages import NOWHERE, Numbers
 
 
 class PageCopies:
@@ -33,10 +29,12 @@ class PageCopies:
     ----------
     copies : one of the operands' tensor maps; the others have boxes of as many rows.
     lane : of the thread.
+    worker : the number of its warp among the feed's, where there are several; the first of them has all copies.
     """
 
-    def __init__(self, copies: TensorMap, lane: ir.Expr) -> None:
+    def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr | None = None) -> None:
         assert copies.operand.pages is not None
+        self.worker = worker
         self.pages, self.lane = copies.operand.pages, lane
         self.rows, self.box_rows, self.boxes = copies.rows, copies.box_rows, copies.boxes
         self.count = copies.rows // copies.box_rows * copies.boxes
@@ -71,11 +69,16 @@ class PageCopies:
             row, box = self._row(turn), self._box(turn)
             slot = tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
-            if self._covers(turn):
+            if self._covers(turn) and self.worker is None:
                 copies.load_box(target(box, row), box, slot, places, barrier)
             else:
-                with when(self.lane + turn * WARP < self.count):
+                with when(self._has(turn)):
                     copies.load_box(target(box, row), box, slot, places, barrier)
+
+    def _has(self, turn: int) -> ir.Expr:
+        """Whether the lane has a copy in this turn."""
+        own = self.lane + turn * WARP < self.count
+        return own if self.worker is None else tirx.And(self.worker == 0, own)
 
     def _covers(self, turn: int) -> bool:
         """Whether every lane has a copy in this turn."""
@@ -89,17 +92,36 @@ class PageCopies:
         return tirx.floormod(tirx.floordiv(self.lane + turn * WARP, self.boxes) * self.box_rows, self.rows)
 
 
+@dataclass(frozen=True)
+class Filler:
+    """A thread among those that fill a feed.
+
+    Attributes
+    ----------
+    lane : of the thread.
+    worker : the number of its warp among the feed's; only the first of them issues bulk copies.
+    """
+
+    lane: ir.Expr
+    worker: ir.Expr | None = None
+
+    @property
+    def leads(self) -> ir.Expr:
+        """Whether it is the one that does what one thread does."""
+        return self.lane == 0 if self.worker is None else tirx.And(self.lane == 0, self.worker == 0)
+
+
 class PageNumbers:
-    """The page numbers that a lane keeps, for all operands of a feed that need some."""
+    """The page numbers that a thread keeps, for all operands of a feed that need some."""
 
-    def __init__(self, maps: Sequence[TensorMap], lane: ir.Expr) -> None:
-        self.lane = lane
-        self.found: list[PageCopies] = []
+    def __init__(self, maps: Sequence[TensorMap], place: Filler) -> None:
+        self.place = place
+        self.found: list[PageCopies | RowCopies] = []
         for copies in maps:
-            if copies.operand.pages is not None and not any(own.serves(copies) for own in self.found):
-                self.found.append(PageCopies(copies, lane))
+            if copies.operand.pages is not None and self.of(copies) is None:
+                self.found.append(_copies_of(copies, place))
 
-    def of(self, copies: TensorMap) -> PageCopies | None:
+    def of(self, copies: TensorMap) -> PageCopies | RowCopies | None:
         """The page copies of an operand; None where its rows follow one another."""
         return next((own for own in self.found if own.serves(copies)), None)
 
@@ -114,6 +136,18 @@ class PageNumbers:
             own.look_up(first, live(own.pages.size), number)
 
 
+def warps_of(maps: Sequence[TensorMap]) -> int:
+    """Warps that fill a feed of operands."""
+    return ROW_WARPS if any(copies.by_threads for copies in maps) else 1
+
+
+def _copies_of(copies: TensorMap, place: Filler) -> PageCopies | RowCopies:
+    if copies.by_threads:
+        assert place.worker is not None
+        return RowCopies(copies, place.lane, place.worker)
+    return PageCopies(copies, place.lane, place.worker)
+
+
 def target_of(tiles: Any, stage: ir.Expr) -> Callable[..., ir.Expr]:
-    """The shared memory of a box, from a row of it on, in a stage of an operand's tiles."""
-    return lambda box, row=0: tiles.ptr_to([stage, box, row, 0])
+    """The shared memory of a box, from an element of a row of it on, in a stage of an operand's tiles."""
+    return lambda box, row=0, column=0: tiles.ptr_to([stage, box, row, column])

@@ -2,8 +2,8 @@
 
 Between the copies and the products stands a warp group: it waits for a tile as it is stored, writes it as products
 read it into a ring of its own, and gives the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
-A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one row and four in the
-next, so that what they write falls into different banks.
+A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one half of a row and
+four in the other half of the next, so that what they read and what they write falls into different banks.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ class WideTiles:
     ----------
     operand : whose tiles they are.
     rows, columns : of a tile.
+    by_threads : as of `TensorMap`; the warp group has its writes seen by itself.
     """
 
     operand: Operand
     rows: int
     columns: int
+    by_threads = False
 
     @property
     def element(self) -> str:
@@ -132,7 +134,7 @@ class Widener:
 
 def _place(unit: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
     """The row and the chunk of it that a unit of work is."""
-    return unit // 16 * 2 + unit // 4 % 2, unit % 4 + unit // 8 % 2 * 4
+    return unit // 16 * 2 + unit // 4 % 2, unit % 4 + (unit // 8 + unit // 4) % 2 * 4
 
 
 def _widen(operand: Operand, halves: Any, index: int, pair: ir.Expr) -> None:

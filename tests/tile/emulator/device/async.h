@@ -1,8 +1,8 @@
-// Copies of a few bytes by each thread (cp.async): what comes is there once the thread has waited for its group, and what
-// was there before is lost at once.
+// Copies of a few bytes by each thread (cp.async): what comes is there once the thread has waited for its group, or a
+// barrier has its arrival, and what was there before is lost at once.
 #pragma once
 
-#include "memory.h"
+#include "barrier.h"
 
 namespace emulator {
 
@@ -18,6 +18,12 @@ struct AsyncGroups {  // of one thread: copies that it has started, and those th
 
 inline std::vector<AsyncGroups> async_groups;
 
+inline void land(const SmallCopy& copy) {
+  unsigned char* target = shared.at(copy.target, copy.bytes, "cp.async");
+  std::memset(target, 0, copy.bytes);
+  if (copy.given) std::memcpy(target, copy.source, copy.given);
+}
+
 }  // namespace emulator
 
 namespace ptx {
@@ -29,7 +35,27 @@ void copy_async(uint32_t target, const void* source, uint32_t bytes, uint32_t gi
   }
   if (given > bytes) emulator::fault("%s: %u bytes are given for %u", who, given, bytes);
   std::memset(emulator::shared.at(target, bytes, who), 0xff, bytes);
+  if (emulator::shared.unit(target).read_by) {
+    emulator::fault("%s fills shared address %u while it is read", who, target - emulator::kBase);
+  }
   emulator::async_groups[emulator::self().index].open.push_back({source, target, bytes, given});
+}
+
+void async_arrive(uint32_t barrier) {
+  emulator::AsyncGroups& groups = emulator::async_groups[emulator::self().index];
+  groups.committed.push_back(std::move(groups.open));
+  groups.open.clear();
+  std::vector<emulator::SmallCopy> all;
+  for (auto& group : groups.committed) all.insert(all.end(), group.begin(), group.end());
+  groups.committed.clear();
+  emulator::memory_barrier(barrier, "cp.async.mbarrier.arrive");
+  emulator::scheduler.copies.push_back({emulator::self().block, [all, barrier] {
+    for (const emulator::SmallCopy& copy : all) {
+      emulator::land(copy);
+      emulator::shared.mark_copied(copy.target);
+    }
+    emulator::arrive_at_memory(barrier, 1, 0, "cp.async.mbarrier.arrive");
+  }});
 }
 
 void async_commit_group() {
@@ -41,11 +67,7 @@ void async_commit_group() {
 void async_wait_group(int pending) {
   auto& committed = emulator::async_groups[emulator::self().index].committed;
   for (; int(committed.size()) > pending; committed.pop_front()) {
-    for (const emulator::SmallCopy& copy : committed.front()) {
-      unsigned char* target = emulator::shared.at(copy.target, copy.bytes, "cp.async");
-      std::memset(target, 0, copy.bytes);
-      if (copy.given) std::memcpy(target, copy.source, copy.given);
-    }
+    for (const emulator::SmallCopy& copy : committed.front()) emulator::land(copy);
   }
 }
 

@@ -14,6 +14,7 @@ namespace emulator {
 
 constexpr uint32_t kBase = 1024;  // what lies below is the system's own
 constexpr uint32_t kUnit = 16;
+constexpr int kCopied = 1 << 20;  // in place of a thread: threads' copies (cp.async), which any thread may fence that sees them
 
 struct Unit {
   uint16_t filled_by = 0;  // copies under way to here
@@ -26,6 +27,7 @@ struct SharedMemory {
   uint32_t size = 0;
   Unit units[sizeof _ptr / kUnit];
   std::vector<std::vector<uint32_t>> written;  // units with unfenced writes, by thread
+  std::vector<uint32_t> copied;                // those that threads' copies wrote
 
   void reset(uint32_t bytes, int threads) {
     if (bytes > sizeof _ptr) fault("%u bytes of shared memory; a block may have %zu", bytes, sizeof _ptr);
@@ -33,12 +35,14 @@ struct SharedMemory {
     std::memset(_ptr, 0xff, sizeof _ptr);
     std::fill(std::begin(units), std::end(units), Unit{});
     written.assign(threads, {});
+    copied.clear();
   }
 
   void swap(SharedMemory& other, uint32_t bytes) {
     std::swap(size, other.size);
     std::swap_ranges(units, units + (bytes + kUnit - 1) / kUnit, other.units);
     std::swap(written, other.written);
+    std::swap(copied, other.copied);
   }
 
   unsigned char* at(uint32_t address, uint32_t bytes, const char* who) {
@@ -92,11 +96,20 @@ struct SharedMemory {
     written[self().index].push_back((address - kBase) / kUnit);
   }
 
+  void mark_copied(uint32_t address) {
+    unit(address).unfenced = kCopied;
+    copied.push_back((address - kBase) / kUnit);
+  }
+
   void fence() {
     for (uint32_t k : written[self().index]) {
       if (units[k].unfenced == self().index) units[k].unfenced = -1;
     }
     written[self().index].clear();
+    for (uint32_t k : copied) {
+      if (units[k].unfenced == kCopied) units[k].unfenced = -1;
+    }
+    copied.clear();
   }
 };
 

@@ -63,6 +63,7 @@ void fence_proxy_async();
 
 // Copies of 4, 8 or 16 bytes, of which so many are given and the others are zeros.
 void copy_async(uint32_t target, const void* source, uint32_t bytes, uint32_t given);
+void async_arrive(uint32_t barrier);  // once the thread's copies have landed
 void async_commit_group();
 void async_wait_group(int pending);
 

@@ -25,7 +25,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Feed, Feeds, staged_tiles
+from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.scheduler import Scheduler
@@ -110,7 +110,9 @@ class StreamKernel:
         self.epilogue.allocate(pool, self.left.boxes)
         left_full = Barriers(pool, config.left_stages, 1)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
-        right_full, value_full = Barriers(pool, config.stages, 1), Barriers(pool, config.stages, 1)
+        right_full, value_full = (
+            Barriers(pool, config.stages, arrivals_of(copies)) for copies in ([self.right], self.values)
+        )
         right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
         pool.commit()
         with when(self.threads.thread == 0):

@@ -1,4 +1,4 @@
-"""The producer of operands in pages: a warp for each feed, whose lanes issue copies of the pages that they looked up.
+"""The producer of operands in pages: warps for each feed, whose lanes issue copies of the pages that they looked up.
 
 for work:   look up the pages of the last tile
     for tile, from the last:    wait until the stage is empty; announce its bytes; copy; look up the next tile's pages
@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, when
 from tvm_cascade.tile.hopper.feed import Feed
-from tvm_cascade.tile.hopper.paged import PageNumbers
+from tvm_cascade.tile.hopper.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -27,7 +27,7 @@ class PagedProducer:
 
     Parameters
     ----------
-    feeds : of the right operands; the n-th warp serves the n-th of them.
+    feeds : of the right operands; the first warps serve the first of them, and so on.
     left : the feed of the rows, where they come by copies too; the first warp serves it.
     """
 
@@ -36,18 +36,23 @@ class PagedProducer:
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
         """Emits the loop over the block's work, for every warp."""
+        first, own = 0, self.threads.warp
         for number, feed in enumerate(self.feeds):
-            with when(self.threads.warp == number):
-                self._serve(feed, self.left if number == 0 else None, each_work)
+            count = warps_of(feed.copies)
+            filler = Filler(self.threads.lane, None if count == 1 else own - first)
+            with when(own == first if count == 1 else tirx.all(own >= first, own < first + count)):
+                self._serve(feed, self.left if number == 0 else None, filler, each_work)
+            first += count
 
-    def _serve(self, feed: Feed, left: Feed | None, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
-        columns, lane = self.tiling.config.columns, self.threads.lane
-        numbers = PageNumbers(feed.copies, lane)
+    def _serve(
+        self, feed: Feed, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+    ) -> None:
+        columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
         ring = feed.filling("produced")
         left_ring = None if left is None else left.filling("produced_left")
         with each_work() as work:
             if left is not None and left_ring is not None:
-                with when(lane == 0):
+                with when(filler.leads):
                     left.copy(left_ring, work.first_row, self._fixed(left, work))
                 left_ring.advance()
             live, find = partial(self._live_pages, work), partial(self._number, work)

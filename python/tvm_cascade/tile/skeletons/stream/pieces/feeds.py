@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
+from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
 from tvm_cascade.tile.hopper.widen import WideTiles, is_widened
 from tvm_cascade.tile.skeletons.stream.pieces.config import WIDE_STAGES, PiecesConfig
 
@@ -36,7 +36,7 @@ class FeedPair:
     def add_barriers(self, pool: Any) -> None:
         """Barriers of both, after all tiles."""
         stages, readers = self.config.stages, self.config.consumers
-        full = Barriers(pool, stages, 1)
+        full = Barriers(pool, stages, arrivals_of(self.copies))
         empty = Barriers(pool, stages, _CONVERTER_WARPS if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, full, empty)
         if self.is_widened:
