@@ -111,7 +111,7 @@ class _Rows:
             self.strides.insert(0, self.strides[0] * T.cast(extent, "int64"))
         size = self.strides[0] * T.cast(operand.shape[0], "int64")
         name = f"{operand.buffer.name}_flat"
-        self.flat = named(name, T.decl_buffer((size,), str(copies.buffer.ty.dtype), data=copies.buffer.data))
+        self.flat = named(name, T.decl_buffer((size,), copies.element, data=copies.buffer.data))
         self.start = bind("row_start", sum((self._moved(d, at) for d, at in fixed.items()), tirx.const(0, "int64")))
 
     def address(self, number: ir.Expr, slot: ir.Expr, chunk: ir.Expr) -> ir.Expr:
