@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda_fp16.h"
+
 using __nv_fp8_storage_t = uint8_t;
 using __nv_fp8x2_storage_t = uint16_t;
 
@@ -11,7 +13,8 @@ struct Float8Bits {
   Bits __x;
   Float8Bits() = default;
   template <typename T>
-  explicit Float8Bits(T);  // which TVM's preamble names, and nothing calls
+  explicit Float8Bits(T);  // which TVM's preamble names, and nothing calls; neither this:
+  operator float() const;
 };
 
 using __nv_fp8_e4m3 = Float8Bits<uint8_t, 0>;
