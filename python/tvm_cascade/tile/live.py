@@ -5,10 +5,12 @@ g over the rows a first or a last tile:
 
     j ≤ i                 slack i − j        tiles up to the last row's; whole up to the first row's
     i − j < window        slack j − i + w−1  tiles from the first row's; whole from the last row's
+    j < ends[i]           slack ends[i]−j−1  tiles up to the greatest end of the rows, which a warp finds
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import tvm_ffi
@@ -16,7 +18,7 @@ from tvm import ir, sym, tirx
 from tvm.ir import prim
 
 from tvm_cascade.analysis.expression import call_name, selection_of
-from tvm_cascade.analysis.tir import dtype_of, same, substitute, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
 from tvm_cascade.tile.element import Mask
 from tvm_cascade.transform.dead_tiles import greatest, slacks_of
 from tvm_cascade.transform.printer import cast
@@ -38,11 +40,19 @@ class TileRange:
 
 @dataclass(frozen=True)
 class Rows:
-    """Consecutive rows: `first`, their number, and the `variable` that slacks use for them."""
+    """Consecutive rows.
+
+    Attributes
+    ----------
+    variable : that slacks use for them.
+    first, count : the first of them, and their number.
+    over : writes the greatest value, over the rows, of an integer that loads by the row; None where nothing does.
+    """
 
     variable: tirx.Var
     first: ir.Expr
     count: int
+    over: Callable[[ir.Expr, Rows], ir.Expr] | None = None
 
 
 def mask_slacks(mask: Mask) -> tuple[ir.Expr, ...] | None:
@@ -171,8 +181,15 @@ def _as_line(expression: ir.Expr, variable: tirx.Var) -> tuple[int, ir.Expr] | N
     return None
 
 
+def loads_by(value: ir.Expr, row: tirx.Var) -> bool:
+    """Whether an integer is loaded from a place that depends on the row."""
+    return any(uses(index, [row]) for load in loads_of(value) for index in load.indices)
+
+
 def _greatest(value: ir.Expr, rows: Rows) -> ir.Expr | None:
-    if uses(value, [rows.variable]):
+    if loads_by(value, rows.variable):
+        found = None if rows.over is None else rows.over(value, rows)
+    elif uses(value, [rows.variable]):
         first = cast(rows.first, dtype_of(rows.variable))
         found = greatest(value, {rows.variable: (first, first + (rows.count - 1))})
     else:

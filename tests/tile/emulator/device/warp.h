@@ -66,6 +66,13 @@ bool any(bool vote) {
   return std::any_of(votes, votes + kWarp, [](uint64_t v) { return v != 0; });
 }
 
+int32_t greatest_of_warp(int32_t value, uint32_t mask) {
+  if (mask != 0xffffffff) fault("redux.sync of the lanes %x alone", mask);
+  const uint64_t* values = meet("redux.sync.max", uint32_t(value));
+  return *std::max_element(reinterpret_cast<const int64_t*>(values), reinterpret_cast<const int64_t*>(values) + kWarp,
+                           [](int64_t a, int64_t b) { return int32_t(a) < int32_t(b); });
+}
+
 void warp_sync() { meet("bar.warp.sync"); }
 
 uint32_t elect_sync(uint32_t mask) {

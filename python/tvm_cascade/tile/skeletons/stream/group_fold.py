@@ -15,7 +15,7 @@ from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Reading
 from tvm_cascade.tile.hopper.packing import Packing
-from tvm_cascade.tile.live import Rows, TileRange, sure_slacks, whole_tiles
+from tvm_cascade.tile.live import TileRange, sure_slacks, whole_tiles
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.shape import Product
@@ -174,7 +174,7 @@ class GroupFold:
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
         tiles = self.tiling.tile_count()
-        rows = Rows(self.stream.row, self.first_row, self.row_count)
+        rows = self.tiling.rows_from(self.first_row, self.row_count)
         self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.masks:
             slacks = sure_slacks(mask)

@@ -95,6 +95,8 @@ class StreamKernel:
             named("lane", T.lane_id([32])),
             named("thread", T.thread_id([config.threads])),
         )
+        if self.tiling.loads_bounds:
+            self.tiling.lane = self.threads.lane
 
     @contextmanager
     def _each_work(self) -> Iterator[Work]:
@@ -140,7 +142,7 @@ class StreamKernel:
         Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(self._each_work)
 
     def _produce(self) -> None:
-        if self.stream.paged:
+        if self.stream.paged or self.tiling.loads_bounds:
             shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
             PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self._each_work)
             return

@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import ir, tirx
+from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent
+from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.scheduler import Item
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.work import Work
+from tvm_cascade.transform.printer import cast
 
 
 class Tiling:
@@ -24,7 +28,10 @@ class Tiling:
     ----------
     buffers : the program's tensors -> the kernel's own parameters.
     ragged : the last tile of the cascade axis may reach past its end.
+    lane : of the thread, where whole warps ask for the tiles of rows whose bounds are loaded; None where they do not.
     """
+
+    lane: ir.Expr | None = None
 
     def __init__(self, program: TileProgram, config: StreamConfig, buffers: dict[tirx.Var, Any]) -> None:
         self.program, self.config, self.stream, self.buffers = program, config, program.stream, buffers
@@ -59,8 +66,28 @@ class Tiling:
         """The tiles that hold a live position of some rows; `columns`: of so many positions."""
         columns = columns or self.config.columns
         slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
-        rows = Rows(self.stream.row, first_row, count)
+        rows = self.rows_from(first_row, count)
         return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
+
+    @property
+    def loads_bounds(self) -> bool:
+        """Whether the tiles that rows visit are found by what is loaded for each row."""
+        return any(loads_by(slack, self.stream.row) for slack in self.program.skip)
+
+    def rows_from(self, first: ir.Expr, count: int) -> Rows:
+        """Consecutive rows, as slacks see them."""
+        return Rows(self.stream.row, first, count, None if self.lane is None else self._greatest)
+
+    def _greatest(self, value: ir.Expr, rows: Rows) -> ir.Expr:
+        """The greatest value of an integer over rows, which the lanes of a warp share out."""
+        assert self.lane is not None
+        found, last = registers("greatest", 1, "int32"), kernel_extent(self.stream.extent(self.stream.row)) - 1
+        for turn in range(-(-rows.count // WARP)):
+            row = tirx.min(rows.first + tirx.min(self.lane + turn * WARP, rows.count - 1), last)
+            own = T.cast(substitute(value, {rows.variable: cast(row, dtype_of(rows.variable))}), "int32")
+            put(found, 0, tirx.max(found[0], own) if turn else own)
+        ptx("redux_sync.max.s32", found[0], found[0], T.uint32(ALL_LANES))
+        return found[0]
 
     def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
         """The batch index that a place is the number of; `variables`: of some of the batch alone."""
