@@ -1,4 +1,4 @@
-"""Attention over packed tokens of several sequences: rows visit the tiles between their least start and greatest end."""
+"""Attention over packed tokens of several sequences: rows visit the tiles from their least start to their last end."""
 
 from __future__ import annotations
 

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.tir import loads_of, uses
+from tvm_cascade.analysis.tir import uses
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, RaggedCut
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, is_ragged
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Work
 
@@ -69,17 +70,15 @@ class Places:
 
     def _sequences(self) -> tuple[list[tirx.Var], int | None]:
         """The variables by which live tiles differ, and how many places they are; none where none do, or too many."""
-        skip = self.tiling.program.skip
-        found = [v for v in self.stream.batch if any(uses(slack, [v]) for slack in skip)]
-        count = product(self.stream.extent(var) for var in found)
-        if not (found or any(loads_of(slack) for slack in skip)):
+        if not is_ragged(self.tiling.program):
             return [], None
+        found = [v for v in self.stream.batch if any(uses(slack, [v]) for slack in self.tiling.program.skip)]
+        count = product(self.stream.extent(var) for var in found)
         return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
     def _known_slacks(self) -> tuple[ir.Expr, ...]:
         """Those that are the same at every place."""
-        batch = list(self.stream.batch)
-        return tuple(s for s in self.tiling.program.skip if not uses(s, batch) and not loads_of(s))
+        return tuple(slack for slack in self.tiling.program.skip if not is_of_place(slack, self.stream))
 
     def _tiles_of(self, sequence: ir.Expr) -> ir.Expr:
         """The live tiles of an item of a sequence."""
