@@ -18,7 +18,10 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.raster import ends_with
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
+from tvm_cascade.tile.skeletons.product.variants import Variants
 
 from .emulator.run import Array, compiler, emulate
 from .product_programs import Product, inputs_of
@@ -35,7 +38,7 @@ CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
 SPLIT = ProductConfig(columns=64, stages=4, splits=2)
 
 
-def kernel_of(func: tirx.PrimFunc, config: ProductConfig | None = None, narrow_sums: bool = False) -> Kernel:
+def kernel_of(func: tirx.PrimFunc, config: ProductConfig | Variants | None = None, narrow_sums: bool = False) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
     (group,) = lone_reductions(program)
@@ -210,22 +213,36 @@ def test_rows_known_at_launch_alone() -> None:
 
 
 @emulated
-@pytest.mark.parametrize("rows", [5, 70])
+@pytest.mark.parametrize("rows", [5, 70, 150])
 def test_the_launch_takes_the_kernel_for_the_rows_that_there_are(rows: int) -> None:
-    """One function for few rows and for many: with five, the kernel for many would need a second tile of columns."""
-    few = ProductConfig(rows=64, columns=64, consumers=1, stages=2, most_rows=16)
-    kernel = kernel_of(Product(m=te.var("m", "int32"), n=72, k=136).build(), replace(SMALL, fewer=few))
+    """One function for few rows and for many: their tiles differ, and with them the blocks that are launched."""
+    few = ProductConfig(rows=64, columns=32, consumers=1, stages=2)
+    variants = Variants((few, SMALL), ((16, 0), (128, 1), (192, 0)))
+    kernel = kernel_of(Product(m=te.var("m", "int32"), n=72, k=136).build(), variants)
     known = Product(m=rows, n=72, k=136)
+    assert variants.of(rows) is (SMALL if rows == 70 else few)
     assert_right(known.build(), length=136, kernel=kernel, inputs=inputs_of(known.build()))
 
 
-def test_symbolic_rows_have_a_kernel_for_few_and_one_for_many() -> None:
-    config = kernel_of(Product(m=te.var("m", "int32"), n=4096, k=4096).build()).config
-    found = [config]
-    while found[-1].fewer is not None:
-        found.append(found[-1].fewer)
-    assert [c.most_rows for c in found] == [None, 256, 64, 16]
-    assert found[0].rows * found[0].columns == 128 * 256 and found[-1].rows == 64
+def test_symbolic_rows_have_a_few_kernels_that_the_estimate_chooses_from() -> None:
+    """At any number of rows, what is chosen takes little more than the configuration for exactly so many."""
+    kernel = kernel_of(Product(m=te.var("m", "int32"), n=4096, k=4096).build())
+    variants, gpu, sizes = kernel.config, Setting().gpu, sizes_of(kernel.program)
+    assert 3 <= len(variants.configs) <= 6
+    assert {config.rows for config in variants.configs} >= {64, 128}
+    for rows in (1, 16, 100, 300, 1000, 3000, 20000):
+        known = kernel_of(Product(m=rows, n=4096, k=4096).build())
+        chosen = seconds(kernel.program, replace(sizes, rows=rows), variants.of(rows), gpu)
+        assert chosen < 1.1 * seconds(known.program, sizes_of(known.program), known.config, gpu), rows
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, CLUSTERS, SPLIT], ids=["alone", "clusters", "split"])
+def test_the_last_tiles_end_with_the_result(config: ProductConfig) -> None:
+    """Over their neighbours, so that no copy is of a box that is partly outside."""
+    func = Product(m=131, n=config.columns + 24, k=264).build()
+    assert all(ends_with(side, length) for side, length in zip(kernel_of(func).program.sides, (128, 64), strict=True))
+    assert_right(func, config, length=264)
 
 
 @emulated

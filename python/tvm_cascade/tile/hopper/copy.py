@@ -30,25 +30,28 @@ class TensorMap:
     buffer : the tensor in the kernel's own parameters.
     rows : of a tile; of a box too, except where rows are in pages: then as many as those have in common with tiles.
     columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
+    there : rows of a box where the launch alone knows how many there are.
     """
 
-    def __init__(self, operand: Operand, buffer: Any, rows: int, columns: int | None = None) -> None:
+    def __init__(
+        self, operand: Operand, buffer: Any, rows: int, columns: int | None = None, there: ir.Expr | None = None
+    ) -> None:
         self.operand, self.buffer, self.rows, self.size = operand, buffer, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
         self.rank = len(operand.shape)
         self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
         if not self.by_threads:
-            self.map = self._encoded()
+            self.map = self._encoded(there)
 
-    def _encoded(self) -> Any:
+    def _encoded(self, there: ir.Expr | None) -> Any:
         """The descriptor."""
         operand, rank, shape = self.operand, self.rank, list(reversed(self.operand.shape))
         strides = [tirx.const(self.size, "int64")]
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
-        box = [self.per_box] + [1] * (rank - 1)
+        box: list[int | ir.Expr] = [self.per_box] + [1] * (rank - 1)
         assert operand.row is not None
-        box[rank - 1 - operand.row] = self.box_rows
+        box[rank - 1 - operand.row] = self.box_rows if there is None else there
         found = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
         T.evaluate(
             T.tensormap_encode_tiled(

@@ -20,16 +20,13 @@ _CLUSTERS = ((1, 1), (2, 1), (1, 2), (1, 4), (1, 8))
 that copy the same at the same time already share what comes from the L2 cache: sharing it by multicast took 1.00 to
 1.04 of the time there (measured)."""
 
-_FEW = (16, 64, 256)
-"""Rows up to which symbolic ones have kernels of their own."""
-
 _MOST_STAGES = 10
 _COLUMNS = 16
 """What columns of a tile are multiples of: those that are stored together."""
 
 
 def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
-    """The fitting configuration of the least estimated time; of symbolic rows, one for each of a few numbers of them.
+    """The fitting configuration of the least estimated time.
 
     Raises
     ------
@@ -37,19 +34,23 @@ def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
         Where none fits.
     """
     sizes = sizes_of(shape)
-    if isinstance(shape.left.line.extent, int):
-        return _best(shape, sizes, gpu)
-    chosen: ProductConfig | None = None
-    for rows in _FEW:
-        chosen = replace(_best(shape, replace(sizes, rows=rows), gpu), most_rows=rows, fewer=chosen)
-    return replace(_best(shape, sizes, gpu), fewer=chosen)
+    return min(
+        fitting(shape, sizes, gpu), key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config))
+    )
 
 
-def _best(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> ProductConfig:
-    fitting = [c for c in _candidates(shape, sizes, gpu) if not c.lacks(shape, gpu)]
-    if not fitting:
+def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> list[ProductConfig]:
+    """The configurations that fit.
+
+    Raises
+    ------
+    Unfit
+        Where none does.
+    """
+    found = [config for config in _candidates(shape, sizes, gpu) if not config.lacks(shape, gpu)]
+    if not found:
         raise Unfit("no tile fits into registers and shared memory")
-    return min(fitting, key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config)))
+    return found
 
 
 def _covered(sizes: Sizes, config: ProductConfig) -> int:

@@ -47,8 +47,6 @@ class ProductConfig:
     band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
     staged : boxes of 64 columns of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
-    most_rows : that the result has, where they are known at launch alone; None where it may have any number.
-    fewer : the configuration for fewer rows, by which the launch chooses.
     """
 
     rows: int = 128
@@ -60,8 +58,6 @@ class ProductConfig:
     band: int = 8
     staged: int = 2
     blocks: int = H200.processors
-    most_rows: int | None = None
-    fewer: ProductConfig | None = None
 
     @property
     def own_rows(self) -> int:
@@ -110,8 +106,6 @@ class ProductConfig:
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
-        if self.fewer is not None and (self.fewer.most_rows is None or self.fewer.lacks(shape, gpu)):
-            return self.fewer.lacks(shape, gpu) or "a configuration for fewer rows says how many there are at most"
         if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > _SUMS or self.columns > _WIDEST:
             return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {_SUMS} sums at most"
         if self.columns % 8 or self.share % 8:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tvm_cascade.analysis.extent import Extent, product
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES, SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 from tvm_cascade.tile.work import GROUP_ROWS
@@ -74,21 +75,25 @@ _EXCHANGED_PER_SECOND = 2.5e12
 
 @dataclass(frozen=True)
 class Sizes:
-    """Extents as numbers: rows, columns, steps along k, points of the batch; and bytes from and to memory."""
+    """Extents as numbers: rows, columns, steps along k, and points of the batch."""
 
     rows: int
     columns: int
     steps: int
     places: int
-    bytes: float
+
+    @property
+    def bytes(self) -> float:
+        """From and to memory."""
+        operands = self.steps * DEPTH_BYTES * (self.rows + self.columns)
+        return float(self.places * (operands + STORED_BYTES * self.rows * self.columns))
 
 
 def sizes_of(shape: MatrixProduct) -> Sizes:
     """The sizes of a product."""
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
-    deep = steps * DEPTH_BYTES
-    return Sizes(rows, columns, steps, places, float(places * (deep * (rows + columns) + 2 * rows * columns)))
+    return Sizes(rows, columns, steps, places)
 
 
 def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:

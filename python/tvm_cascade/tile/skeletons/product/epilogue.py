@@ -19,7 +19,7 @@ from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 from tvm_cascade.transform.printer import cast
@@ -107,8 +107,9 @@ class Epilogue:
         return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
 
     def _column(self, column: ir.Expr) -> ir.Expr:
-        extent = self.shape.right.line.extent
-        whole = isinstance(extent, int) and extent % self.config.columns == 0
+        right, columns = self.shape.right, self.config.columns
+        extent = right.line.extent
+        whole = isinstance(extent, int) and (extent % columns == 0 or ends_with(right, columns))
         return column if whole else self._within(column, extent)
 
     def _places(self, row: ir.Expr, column: ir.Expr) -> dict[tirx.Var, ir.Expr]:

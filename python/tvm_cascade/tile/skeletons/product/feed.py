@@ -34,8 +34,7 @@ class ProductFeed:
             own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
             return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
 
-        rows = shape.left.line.extent if config.most_rows is None else config.most_rows
-        self.left = operand(shape.left, rows, config.rows, 1)
+        self.left = operand(shape.left, shape.left.line.extent, config.rows, 1)
         self.right = operand(shape.right, shape.right.line.extent, config.columns, config.cluster)
 
     def allocate(self, pool: Any) -> None:

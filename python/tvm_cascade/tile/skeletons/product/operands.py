@@ -28,12 +28,13 @@ class TileOperand:
     ----------
     inner : what is summed over.
     own : the kernel's parameter for the tensor.
-    extent : of its own line, or what that is at most where it is symbolic.
+    extent : of its own line.
     shares : blocks of a cluster that copy a part each, for all of them.
 
     Attributes
     ----------
     copies : its bulk copies; None where threads copy it.
+    there : rows of a tile that are copied.
     """
 
     def __init__(
@@ -49,20 +50,19 @@ class TileOperand:
         self.side, self.inner, self.length, self.shares, self.buffers = side, inner, length, shares, buffers
         self.extent, self.depth = extent, BOX_BYTES // side.operand.size
         self.copies: TensorMap | None = None
+        self.there = length if shares > 1 or side.across else _at_most(length, extent)
         if side.bulk and side.across:
-            self.copies = TensorMap(side.operand, own, self.depth, self._copied(self.depth) // shares)
+            self.copies = TensorMap(side.operand, own, self.depth, self._columns() // shares)
+        elif side.bulk and isinstance(self.there, int):
+            self.copies = TensorMap(side.operand, own, self.there // shares, self.depth)
         elif side.bulk:
-            self.copies = TensorMap(side.operand, own, self._copied(1) // shares, self.depth)
+            self.copies = TensorMap(side.operand, own, length, self.depth, self.there)
 
-    def _copied(self, unit: int) -> int:
-        """How much of a tile's length is copied: no more than there is, in units.
-
-        What of a tile is outside of the tensor alone need not be zero, since nothing of the result depends on it. A
-        bulk copy takes longer the more of its box is outside (measured: 1.3 times with one of 128 rows inside).
-        """
+    def _columns(self) -> int:
+        """Columns of a tile that boxes cover: no more of them than there are columns for."""
         if self.shares > 1 or not isinstance(self.extent, int):
             return self.length
-        return min(self.length, -(-self.extent // unit) * unit)
+        return min(self.length, -(-self.extent // self.depth) * self.depth)
 
     @property
     def bytes(self) -> int:
@@ -70,9 +70,11 @@ class TileOperand:
         return self.length * BOX_BYTES
 
     @property
-    def expected(self) -> int:
+    def expected(self) -> int | ir.Expr:
         """Bytes that bulk copies bring."""
-        return 0 if self.copies is None else self.copies.tile_bytes * self.shares
+        if self.copies is None or isinstance(self.there, int):
+            return 0 if self.copies is None else self.copies.tile_bytes * self.shares
+        return self.there * BOX_BYTES
 
     def allocate(self, name: str, pool: Any, stages: int) -> None:
         """Shared memory, [stage, box, row, column]."""
@@ -120,6 +122,17 @@ class TileOperand:
         """The offset of a pipeline stage, and of so many multiples of 64 further on, in descriptor units."""
         own = wgmma.stage_offset(stage, self.bytes)
         return own if further == 0 else own + tirx.const(further * GROUP_ROWS * BOX_BYTES // _UNIT, "uint64")
+
+
+def _at_most(length: int, extent: Extent) -> int | ir.Expr:
+    """How much of a tile is copied: no more than there is, also where the launch alone knows how much.
+
+    What of a tile is outside of the tensor alone need not be zero, since nothing of the result depends on it. A bulk
+    copy takes longer the more of its box is outside (measured: 1.3 times with one of 128 rows inside).
+    """
+    if isinstance(extent, int):
+        return min(length, extent)
+    return tirx.max(tirx.min(kernel_extent(extent), length), 1)
 
 
 def inner_tiles(extent: Any, depth: int) -> ir.Expr:

@@ -4,7 +4,8 @@
                    1 3 5 7
                    8 10 …
 
-Tiles that are computed together then share their operands in the L2 cache.
+Tiles that are computed together then share their operands in the L2 cache. The last tiles of rows and of columns end
+where the result does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import bind, kernel_extent
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 
 
 @dataclass(frozen=True)
@@ -83,11 +84,32 @@ class Raster:
         band = bind("band", index // (self.across * config.band))
         height = bind("height", tirx.min(self.down - band * config.band, config.band))
         inside = bind("inside", index - band * (self.across * config.band))
-        row_tile = (band * config.band + inside % height) * config.cluster + rank
+        row = (band * config.band + inside % height) * config.cluster + rank
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(self.shape.batch):
             extent = kernel_extent(self.shape.extent(var))
             batch[var] = bind(var.name, rest % extent)
             rest = rest // extent
-        first_row = bind("first_row", row_tile * config.rows)
-        return Tile(first_row, bind("first_column", inside // height * config.columns), batch)
+        left, right = self.shape.sides
+        return Tile(
+            bind("first_row", _first(row * config.rows, left, config.rows)),
+            bind("first_column", _first(inside // height * config.columns, right, config.columns)),
+            batch,
+        )
+
+
+def ends_with(side: Side, length: int) -> bool:
+    """Whether the last of an operand's tiles ends with its line, over its neighbour, where there are so many elements.
+
+    Both compute the same there. Bulk copies take longer the more of their boxes is outside.
+    """
+    extent = side.line.extent
+    return side.bulk and (not isinstance(extent, int) or extent >= length)
+
+
+def _first(place: ir.Expr, side: Side, length: int) -> ir.Expr:
+    """Where a tile starts that would start at a place."""
+    extent = side.line.extent
+    if not ends_with(side, length) or (isinstance(extent, int) and extent % length == 0):
+        return place
+    return tirx.min(place, tirx.max(kernel_extent(extent) - length, 0))

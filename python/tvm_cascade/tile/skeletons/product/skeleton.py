@@ -15,11 +15,12 @@ from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.choice import choose_config
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
-from tvm_cascade.tile.skeletons.product.variants import build_variants
+from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants, choose_variants
 
 
-class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
+class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Variants]):
     """Products of two matrices and maps of their elements, on tensor cores."""
 
     name, kind, covers = "product", "tensor-core kernel", "matrix products"
@@ -38,25 +39,30 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig]):
         """The shape itself: a tile is loaded, and nothing is folded but its products."""
         return shape
 
-    def configure(self, program: MatrixProduct, setting: Setting) -> ProductConfig:
-        """See `choose_config`."""
-        return choose_config(program, setting.gpu)
+    def configure(self, program: MatrixProduct, setting: Setting) -> ProductConfig | Variants:
+        """See `choose_config`; of symbolic rows, see `choose_variants`."""
+        known = isinstance(program.left.line.extent, int)
+        return choose_config(program, setting.gpu) if known else choose_variants(program, setting.gpu)
 
-    def check(self, program: MatrixProduct, config: ProductConfig, setting: Setting) -> None:
+    def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if lacking := config.lacks(program, setting.gpu):
-            raise Unfit(lacking)
+        for one in config.configs if isinstance(config, Variants) else (config,):
+            if lacking := one.lacks(program, setting.gpu):
+                raise Unfit(lacking)
         for side in program.sides:
             check_allowed(side.operand, setting.options)
 
-    def seconds(self, program: MatrixProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
+    def seconds(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> float:
         """See `cost`; other inputs of maps than the operands count as bytes."""
-        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
-        return max(seconds(program, sizes_of(program), config, setting.gpu), moved)
+        moved, sizes = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share), sizes_of(program)
+        one = config.of(sizes.rows) if isinstance(config, Variants) else config
+        return max(seconds(program, sizes, one, setting.gpu), moved)
 
-    def emit(self, program: MatrixProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
+    def emit(self, program: MatrixProduct, config: ProductConfig | Variants, name: str) -> tirx.PrimFunc:
         """See `ProductKernel`; of symbolic rows there are several."""
-        return build_variants(program, config, name)
+        if isinstance(config, Variants):
+            return build_variants(program, config, name)
+        return ProductKernel(program, config).build(name)
 
     def fast_math(self, program: MatrixProduct) -> bool:
         """Whether every output is of half width or less."""

@@ -1,25 +1,117 @@
-"""Kernels for few rows and for many in one function, of which the launch takes the one for the rows that there are."""
+"""Products whose rows the launch alone knows: a few kernels in one function, of which it takes the one estimated least.
+
+    rows ≤ 64: kernel 0     ≤ 192: kernel 2     ≤ 256: kernel 1     …     more: kernel 3
+
+The estimate changes with the tiles of 64 rows that there are, so that its choice is a table.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.emit import kernel_extent
+from tvm_cascade.tile.skeletons.product.choice import fitting
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.work import GROUP_ROWS
+
+_MOST_KERNELS = 6
+"""In one function: each takes seconds to compile."""
+
+_NEAR = 1.01
+"""What the chosen kernels take of the least time at most, at any number of rows, where few enough do that."""
+
+_PASSES = 3
+"""In which each of the chosen gives way to what is better in its place."""
+
+_FEW_ROWS = 16
+"""Up to which rows hardly count."""
+
+_MANY_ROWS = 8192
+"""From which on waves are many, and the choice stays."""
 
 
-def build_variants(shape: MatrixProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
-    """The function of a configuration and of those for fewer rows."""
-    func = ProductKernel(shape, config).build(name)
-    if config.fewer is None:
-        return func
-    few = build_variants(shape, config.fewer, name)
-    assert config.fewer.most_rows is not None
-    is_few = kernel_extent(shape.left.line.extent) <= config.fewer.most_rows
-    return func.with_body(tirx.IfThenElse(is_few, _over(few, func), func.body))
+@dataclass(frozen=True)
+class Variants:
+    """Configurations, and which one is for how many rows.
+
+    Attributes
+    ----------
+    configs : of the kernels.
+    ranges : rows at most, and the configuration for them by its place, in order; the last one is for more rows too.
+    """
+
+    configs: tuple[ProductConfig, ...]
+    ranges: tuple[tuple[int, int], ...]
+
+    def of(self, rows: int) -> ProductConfig:
+        """The configuration for so many rows."""
+        return self.configs[next((k for most, k in self.ranges if rows <= most), self.ranges[-1][1])]
+
+
+def choose_variants(shape: MatrixProduct, gpu: Gpu) -> Variants:
+    """The few configurations whose least estimated time is nearest to that of all, over all numbers of rows.
+
+    Raises
+    ------
+    Unfit
+        Where none fits.
+    """
+    points = [_FEW_ROWS, *range(GROUP_ROWS, _MANY_ROWS + 1, GROUP_ROWS)]
+    sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
+    found = fitting(shape, sizes[-1], gpu)
+    logs = np.log([[seconds(shape, size, config, gpu) for size in sizes] for config in found])
+    chosen = _few(logs - logs.min(axis=0), np.diff(np.log([1, *points])))
+    best = [chosen[k] for k in logs[chosen].argmin(axis=0)]
+    used = sorted(set(best), key=best.index)
+    ends = [k for k in range(len(points)) if k + 1 == len(points) or best[k] != best[k + 1]]
+    return Variants(tuple(found[k] for k in used), tuple((points[k], used.index(best[k])) for k in ends))
+
+
+def _few(above: np.ndarray, weights: np.ndarray) -> list[int]:
+    """The few rows of a table whose least elements are small, chosen one by one and then anew while that helps.
+
+    Parameters
+    ----------
+    above : logarithm of the time of each configuration over the least one, [configuration, number of rows].
+    weights : of the numbers of rows.
+    """
+    chosen: list[int] = []
+
+    def further(others: Sequence[int]) -> int:
+        """What lowers the squares of the least elements most beside others."""
+        reached = above[list(others)].min(axis=0, initial=np.inf)
+        return int(np.argmin((np.minimum(above, reached) ** 2) @ weights))
+
+    while len(chosen) < _MOST_KERNELS and above[chosen].min(axis=0, initial=np.inf).max() > math.log(_NEAR):
+        chosen.append(further(chosen))
+        for _ in range(_PASSES * len(chosen)):
+            chosen.append(further(chosen[1:]))
+            chosen.pop(0)
+    return chosen
+
+
+def build_variants(shape: MatrixProduct, variants: Variants, name: str) -> tirx.PrimFunc:
+    """The function of all configurations."""
+    funcs = [ProductKernel(shape, config).build(name) for config in variants.configs]
+    rows = kernel_extent(shape.left.line.extent)
+    chosen: ir.Expr = tirx.const(variants.ranges[-1][1], "int32")
+    for most, k in reversed(variants.ranges[:-1]):
+        chosen = tirx.Select(rows <= most, tirx.const(k, "int32"), chosen)
+    func = funcs[-1]
+    body = func.body
+    for k, other in reversed(list(enumerate(funcs[:-1]))):
+        body = tirx.IfThenElse(chosen == k, _over(other, func), body)
+    return func.with_body(body)
 
 
 def _over(func: tirx.PrimFunc, other: tirx.PrimFunc) -> tirx.Stmt:
