@@ -252,14 +252,19 @@ def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize(
-    ("a_across", "b_across", "n", "k"), [(False, False, 72, 100), (False, True, 50, 104), (True, True, 50, 101)]
+    ("a_across", "b_across", "n", "k", "pieces"),
+    [(False, False, 72, 164, (8, 8)), (False, True, 50, 104, (16, 4)), (True, True, 50, 101, (2, 4))],
 )
-def test_rows_that_bulk_copies_cannot_fetch(a_across: bool, b_across: bool, n: int, k: int) -> None:
-    """Of tensors whose rows are no multiple of 16 bytes: threads copy one operand or both."""
-    func = Product(m=131, n=n, k=k, a_across=a_across, b_across=b_across).build()
-    assert not all(side.bulk for side in kernel_of(func, SMALL).program.sides)
-    assert_right(func, SMALL, length=k)
+def test_rows_that_bulk_copies_cannot_fetch(
+    a_across: bool, b_across: bool, n: int, k: int, pieces: tuple[int, int], stages: int
+) -> None:
+    """Of tensors whose rows are no multiple of 16 bytes: threads copy one operand or both, in pieces of so many."""
+    func, config = Product(m=131, n=n, k=k, a_across=a_across, b_across=b_across).build(), replace(SMALL, stages=stages)
+    sides = kernel_of(func, config).program.sides
+    assert pieces == tuple(16 if side.bulk else side.piece for side in sides)
+    assert_right(func, config, length=k)
 
 
 def test_what_has_no_product_shape() -> None:
@@ -285,6 +290,7 @@ def test_what_has_no_product_shape() -> None:
         (replace(SPLIT, splits=8), "4 steps along k in 8 parts"),
         (replace(SPLIT, stages=2), "2 stages leave no room for the partial sums of 128 rows"),
         (replace(SPLIT, columns=128, cluster=2), "either an operand or partial sums"),
+        (replace(SMALL, stages=1), "products release one"),
         (replace(SMALL, stages=20), "bytes of shared memory"),
         (replace(SMALL, cluster=2), "32 columns that a block copies are no multiple of 64"),
     ],
@@ -343,6 +349,7 @@ COMPILED: dict[str, tuple[Product, ProductConfig, set[str]]] = {
         {"QGMMA.64x256x32.F32.E4M3.E5M2"},
     ),
     "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"STS.128"}),
+    "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),
 }
 
 

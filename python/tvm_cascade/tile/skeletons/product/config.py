@@ -108,6 +108,8 @@ class ProductConfig:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
         if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > _SUMS or self.columns > _WIDEST:
             return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {_SUMS} sums at most"
+        if self.stages < 2:
+            return f"{self.stages} stages: products release one when those of the next are under way"
         if self.columns % 8 or self.share % 8:
             return f"{self.share} columns of a block are no multiple of 8"
         if self.blocks_together > gpu.largest_cluster:

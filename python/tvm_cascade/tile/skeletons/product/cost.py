@@ -54,8 +54,8 @@ _LINE = 128
 _ACROSS_LINES = 0.46
 """The part of the rate that copies reach where rows are no multiple of lines."""
 
-_PIECES_PER_SECOND = 1.5e9
-"""Pieces of rows that the threads of a multiprocessor copy."""
+_PIECES_PER_SECOND = {8: 8e9, 4: 8e9, 2: 1.5e9, 1: 1.5e9}
+"""Pieces of rows that the threads of a multiprocessor copy, by their bytes."""
 
 _STEP = 0.16e-6
 """Seconds between the copies of two steps at least."""
@@ -129,7 +129,7 @@ def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
 def _speed(side: Side) -> float:
     """Bytes of an operand that a multiprocessor gets in a second."""
     if not side.bulk:
-        return _PIECES_PER_SECOND * side.piece
+        return _PIECES_PER_SECOND[side.piece] * side.piece
     return _COPIED_PER_SECOND * (1.0 if side.row_bytes % _LINE == 0 else _ACROSS_LINES)
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import Extent, product
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
+from tvm_cascade.tile.emit import bind, kernel_extent, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.gather import Landing
 from tvm_cascade.tile.skeletons.product.operands import TileOperand, inner_tiles
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
@@ -95,10 +96,20 @@ class ProductFeed:
         for operand, first in zip((self.left, self.right), firsts, strict=True):
             if operand.gather is not None:
                 operand.gather.copy(ring.stage, first, deep, places, threads.thread)
-        if self.gathers:
-            ptx("fence.proxy.async.shared::cta")
-            self.full.arrive(ring.stage)
+        if self.landing is not None:
+            self.landing.follow()
         ring.advance()
+
+    def start(self) -> Ring:
+        """The ring that the producer fills."""
+        alone = any(operand.gather is not None and operand.gather.alone for operand in self.gathers)
+        self.landing = Landing(self.full, self.config.stages, alone) if self.gathers else None
+        return Ring("produced", self.config.stages, 1)
+
+    def finish(self) -> None:
+        """After the last step."""
+        if self.landing is not None:
+            self.landing.finish()
 
     def address_blocks(self, threads: Threads) -> None:
         """Finds the barriers of the blocks of the cluster, one for each of the first warps."""

@@ -20,7 +20,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, when
-from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
+from tvm_cascade.tile.hopper.barrier import cluster_sync, fence_barriers
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
@@ -120,8 +120,9 @@ class ProductKernel:
             self._fill()
 
     def _fill(self) -> None:
-        ring = Ring("produced", self.config.stages, 1)
+        ring = self.feed.start()
         with self._each_tile() as tile:
             first, count = self.feed.part(self.rank)
             with T.serial(count) as step:
                 self.feed.fill(ring, tile, first + step, self.rank, self.threads)
+        self.feed.finish()
