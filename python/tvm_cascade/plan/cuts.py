@@ -121,13 +121,37 @@ def by_loops(nests: Nests, outcome: Outcome) -> list[Unit]:
 
 
 def by_cascades(nests: Nests, outcome: Outcome) -> list[Unit]:
-    """A unit for each cascade that has a fold, with the reductions that feed its elements; one for every other nest."""
+    """A unit for each cascade that has a fold, with the reductions that feed its elements; others as in `_beside`."""
     taken = set[Position]()
     units: list[Unit] = []
     for unit in cascades_of(nests, outcome):
         units.append(Unit(unit - taken))
         taken |= unit
-    return [*units, *(Unit({k}) for k in nests.folds if k not in taken)]
+    return [*units, *_beside(nests, [k for k in nests.folds if k not in taken])]
+
+
+def _beside(nests: Nests, positions: Sequence[Position]) -> list[Unit]:
+    """Products over the same loops with an operand in common, which one map reads, together; other nests apart."""
+    found: list[set[Position]] = []
+    for k in positions:
+        for unit in found:
+            if all(_are_beside(nests, j, k) for j in unit):
+                unit.add(k)
+                break
+        else:
+            found.append({k})
+    return [Unit(one) for one in found]
+
+
+def _are_beside(nests: Nests, one: Position, other: Position) -> bool:
+    read = [access_of(nests.program.nests[k]).reads for k in (one, other)]
+    return (
+        nests.is_product(one)
+        and nests.is_product(other)
+        and nests.loops(one) == nests.loops(other)
+        and shared(*read) is not None
+        and any({one, other} <= nests.needs[k] for k in nests.maps)
+    )
 
 
 def cascades_of(nests: Nests, outcome: Outcome) -> list[Unit]:
@@ -155,10 +179,13 @@ def cascades_of(nests: Nests, outcome: Outcome) -> list[Unit]:
 
 
 def by_products(nests: Nests, outcome: Outcome) -> list[Unit]:
-    """Matrix products and what feeds other reductions apart; of the rest, those over the same loops together."""
+    """Matrix products and what feeds others as in `_beside`; of the rest, reductions over the same loops together."""
     together: dict[object, set[Position]] = {}
+    for unit in _beside(nests, [k for k in nests.folds if k in nests.apart]):
+        together[unit] = set(unit)
     for k in nests.folds:
-        together.setdefault(k if k in nests.apart else nests.loops(k), set()).add(k)
+        if k not in nests.apart:
+            together.setdefault(nests.loops(k), set()).add(k)
     return [Unit(one) for one in together.values()]
 
 
