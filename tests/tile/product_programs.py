@@ -60,6 +60,48 @@ class Product:
         return te.create_prim_func([a, b, *others, te.compute(product.shape, stored, name="out")])
 
 
+@dataclass(frozen=True)
+class Gated:
+    """out[m, n] = silu(Σ_k x[m, k]·g[n, k]) · Σ_k x[m, k]·u[n, k].
+
+    Attributes
+    ----------
+    m, n, k : extents.
+    across : n is the contiguous dimension of g and u.
+    alike : both products have x; each has a tensor of its own otherwise.
+    """
+
+    m: int | ir.Expr
+    n: int
+    k: int
+    across: bool = False
+    alike: bool = True
+
+    def build(self) -> tirx.PrimFunc:
+        """The function of the operands and the output."""
+        x, y = (te.placeholder((self.m, self.k), "bfloat16", name=name) for name in "xy")
+        weights = (self.k, self.n) if self.across else (self.n, self.k)
+        g, u = (te.placeholder(weights, "bfloat16", name=name) for name in "gu")
+
+        def times(left: te.Tensor, right: te.Tensor, name: str) -> te.Tensor:
+            d = te.reduce_axis((0, self.k), "d")
+
+            def element(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+                weight = right[d, j] if self.across else right[j, d]
+                return te.sum(left[i, d].astype("float32") * weight.astype("float32"), axis=d)
+
+            return te.compute((self.m, self.n), element, name=name)
+
+        gate, up = times(x, g, "gate"), times(x if self.alike else y, u, "up")
+
+        def stored(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            silu = gate[i, j] / (tirx.const(1.0, "float32") + te.exp(-gate[i, j]))
+            return (silu * up[i, j]).astype("bfloat16")
+
+        out = te.compute((self.m, self.n), stored, name="out")
+        return te.create_prim_func([x, g, u, out] if self.alike else [x, y, g, u, out])
+
+
 def inputs_of(func: tirx.PrimFunc, kind: str = "normal", **extents: int) -> list[Array]:
     """Data for every parameter but the last.
 

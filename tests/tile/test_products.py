@@ -10,7 +10,7 @@ import pytest
 from tvm import ir, te, tirx
 
 import tvm_cascade
-from tvm_cascade.analysis.extract import lone_reductions
+from tvm_cascade.analysis.extract import joint_reductions, lone_reductions
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
@@ -24,7 +24,7 @@ from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.product.variants import Variants
 
 from .emulator.run import Array, compiler, emulate
-from .product_programs import Product, inputs_of
+from .product_programs import Gated, Product, inputs_of
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -41,7 +41,9 @@ SPLIT = ProductConfig(columns=64, stages=4, splits=2)
 def kernel_of(func: tirx.PrimFunc, config: ProductConfig | Variants | None = None, narrow_sums: bool = False) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
-    (group,) = lone_reductions(program)
+    groups = lone_reductions(program)
+    group = groups[0] if len(groups) == 1 else joint_reductions(program)
+    assert group is not None
     setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
     return build_kernel(ProductSkeleton(), program, group, "main", setting, config)
 
@@ -267,6 +269,31 @@ def test_rows_that_bulk_copies_cannot_fetch(
     assert_right(func, config, length=k)
 
 
+@emulated
+@pytest.mark.parametrize("config", [SMALL, CLUSTERS], ids=["alone", "clusters"])
+@pytest.mark.parametrize("across", [False, True], ids=["nk", "kn"])
+def test_two_products_that_a_map_meets(config: ProductConfig, across: bool) -> None:
+    """A gated layer: tiles of the left operand are loaded once for both, and no sum goes through memory."""
+    func = Gated(m=200, n=136, k=200, across=across).build()
+    assert_right(func, config, length=200)
+
+
+@emulated
+def test_two_products_of_rows_that_bulk_copies_cannot_fetch() -> None:
+    assert_right(Gated(m=70, n=72, k=100).build(), SMALL, length=100)
+
+
+def test_two_products_are_chosen_where_the_left_operand_is_common() -> None:
+    kernel = kernel_of(Gated(m=2048, n=14336, k=4096).build())
+    assert len(kernel.program.rights) == 2 and kernel.config.columns <= 128
+    whole = kernel_of(Product(m=2048, n=2 * 14336, k=4096).build())
+    assert kernel.seconds < 1.05 * whole.seconds
+    with pytest.raises(Unfit, match="no left operand in common"):
+        kernel_of(Gated(m=64, n=64, k=64, alike=False).build())
+    with pytest.raises(Unfit, match="partial sums of 2 products"):
+        kernel_of(Gated(m=64, n=64, k=256).build(), SPLIT)
+
+
 def test_what_has_no_product_shape() -> None:
     """Each reason names the tensors of the program."""
     cases: dict[str, tirx.PrimFunc] = {
@@ -330,7 +357,7 @@ def test_reruns_are_the_same_bit_by_bit_whatever_the_order_of_threads() -> None:
     emulate(kernel_of(func, replace(SPLIT, splits=4)).func, given)
 
 
-COMPILED: dict[str, tuple[Product, ProductConfig, set[str]]] = {
+COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     "whole": (
         Product(m=4096, n=4096, k=4096),
         ProductConfig(),
@@ -348,6 +375,7 @@ COMPILED: dict[str, tuple[Product, ProductConfig, set[str]]] = {
         ProductConfig(),
         {"QGMMA.64x256x32.F32.E4M3.E5M2"},
     ),
+    "gated": (Gated(m=512, n=512, k=512), ProductConfig(columns=128), {"HGMMA.64x128x16.F32.BF16"}),
     "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"STS.128"}),
     "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),
 }

@@ -1,6 +1,8 @@
-"""Reads a sum of products of two tensors: operands, and the lines that rows, columns and the sum run along.
+"""Reads sums of products of two tensors: operands, and the lines that rows, columns and the sum run along.
 
     c[m, n] = Σ_k A[m, k]·B[n, k]        out[m, n] = map of c[m, n] and of inputs
+
+Several sums have their left operand in common.
 
 m, n and k may be several variables each, where the tensors have them in neighbouring dimensions. What multiplies them,
 tensor cores or threads, is of no concern here. Nothing goes by name: all is read off the index maps.
@@ -22,37 +24,46 @@ from tvm_cascade.analysis.extent import more_than_one
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses
 from tvm_cascade.tile.operand import Unfit, plain_value
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
 
+_PRODUCT = sp.Symbol("product", real=True)
+"""Of two elements."""
+
 
 @dataclass(frozen=True)
 class Terms:
-    """A sum of products of two tensors.
+    """A sum of products of two tensors, or several that have the left one in common.
 
     Attributes
     ----------
     group : with its fold restricted to what the outputs read.
-    loads : of the operands, left and right; the right one runs along the contiguous dimension of the outputs.
+    loads : of the operands, the left one and those on the right, which run along the contiguous dimension of outputs.
     views : of the operands' tensors.
     choices : what rows and columns may be, that the left and the right operand alone run along: all of their variables
         as one line first, where the tensor allows it, and the longest of them.
     inner : what products are summed over, as one line that both operands have.
-    lift : an element over the symbol of its product.
+    lifts : an element of each sum over the symbol of its product.
     product : that symbol.
     """
 
     program: Program
     group: Group
     outputs: tuple[Output, ...]
-    loads: tuple[ir.TensorLoad, ir.TensorLoad]
-    views: tuple[View, View]
+    loads: tuple[ir.TensorLoad, ...]
+    views: tuple[View, ...]
     choices: tuple[tuple[Line, Line], ...]
     inner: Line
-    lift: sp.Expr
+    lifts: tuple[sp.Expr, ...]
     product: sp.Symbol
+
+    @property
+    def lift(self) -> sp.Expr:
+        """An element of the only sum."""
+        (lift,) = self.lifts
+        return lift
 
     @property
     def outer(self) -> tuple[tirx.Var, ...]:
@@ -69,13 +80,14 @@ def _among(var: tirx.Var, others: Sequence[tirx.Var]) -> bool:
     return any(var.same_as(other) for other in others)
 
 
-def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str) -> Terms:
-    """The sum of products that a group is.
+def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str, most: int = 1) -> Terms:
+    """The sums of products that a group is.
 
     Parameters
     ----------
     dtypes : that it may be summed in.
     who : sums in them, in words.
+    most : sums that it may be.
 
     Raises
     ------
@@ -84,19 +96,19 @@ def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str) 
     """
     outputs, results = read_outputs(program, group)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
-    lift, symbol, loads = _factors(group)
-    dtype = dtype_of(group.members[0].stage.buffer)
-    if dtype not in dtypes:
-        raise Unfit(f"{', '.join(group.names)} is summed in {dtype}, {who}")
+    lifts, loads = _factors(group, outputs, most)
+    found = [dtype for member in group.members if (dtype := dtype_of(member.stage.buffer)) not in dtypes]
+    if found:
+        raise Unfit(f"{', '.join(group.names)} is summed in {found[0]}, {who}")
     _check_reads(program, group, loads, outputs)
-    left, right = _ordered(loads, outputs)
+    left, right = loads[:2]
     spatial = [v for v in group.frame.extents if not _among(v, group.frame.axis)]
     own = [_own(one, other, spatial, group) for one, other in ((left, right), (right, left))]
-    views = _view(left), _view(right)
-    rows, columns = (_options(view, variables, group) for view, variables in zip(views, own, strict=True))
-    inner = _inner(views, [load.source.name for load in (left, right)], group)
+    views = tuple(_view(load) for load in loads)
+    rows, columns = (_options(view, variables, group) for view, variables in zip(views[:2], own, strict=True))
+    inner = _inner(views, [load.source.name for load in loads], group)
     choices = tuple(itertools.product(rows, columns))
-    return Terms(program, group, outputs, (left, right), views, choices, inner, lift, symbol)
+    return Terms(program, group, outputs, loads, views, choices, inner, lifts, _PRODUCT)
 
 
 def _view(load: ir.TensorLoad) -> View:
@@ -114,19 +126,28 @@ def _check_reads(program: Program, group: Group, loads: Sequence[ir.TensorLoad],
             raise Unfit(f"{load} reads a result at another place than its own")
 
 
-def _factors(group: Group) -> tuple[sp.Expr, sp.Symbol, tuple[ir.TensorLoad, ir.TensorLoad]]:
-    """The lift over the symbol of a product of two tensors, and their loads."""
+def _factors(
+    group: Group, outputs: Sequence[Output], most: int
+) -> tuple[tuple[sp.Expr, ...], tuple[ir.TensorLoad, ...]]:
+    """The lift of each sum over the symbol of its product, and the loads of the left operand and those on the right."""
     fold, name = group.fold, ", ".join(group.names)
-    if len(fold.components) != 1 or fold.references or fold.components[0].reducer is not SUM:
-        raise Unfit(f"{name} is no one sum")
+    count = len(fold.components)
+    if not 1 <= count <= most or fold.references or any(c.reducer is not SUM for c in fold.components):
+        raise Unfit(f"{name} is no one sum" if most == 1 else f"{name} is none of one sum to {most}")
     table = AtomTable(())
     forms = {atom.symbol: table.form(atom.expression) for atom in group.atoms.atoms.values()}
-    factor, symbols = fold.components[0].lift.xreplace(forms).as_coeff_mul()
-    loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
-    if len(symbols) != 2 or len(loads) != 2 or loads[0] is None or loads[1] is None:
-        raise Unfit(f"{name} sums {group.members[0].element}, which is no product of two tensors")
-    symbol = sp.Symbol("product", real=True)
-    return factor * symbol, symbol, (loads[0], loads[1])
+    lifts, pairs = list[sp.Expr](), list[tuple[ir.TensorLoad, ir.TensorLoad]]()
+    for component in fold.components:
+        factor, symbols = component.lift.xreplace(forms).as_coeff_mul()
+        loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
+        if len(symbols) != 2 or len(loads) != 2 or loads[0] is None or loads[1] is None:
+            raise Unfit(f"{name} sums {group.members[len(lifts)].element}, which is no product of two tensors")
+        lifts.append(factor * _PRODUCT)
+        pairs.append(_ordered((loads[0], loads[1]), outputs))
+    left = pairs[0][0]
+    if not all(same(left, one) for one, _ in pairs):
+        raise Unfit(f"{name} are products that have no left operand in common")
+    return tuple(lifts), (left, *(right for _, right in pairs))
 
 
 def _uses(load: ir.TensorLoad, var: tirx.Var) -> bool:

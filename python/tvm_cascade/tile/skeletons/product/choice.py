@@ -66,7 +66,7 @@ def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> Iterator[Produc
     for rows, consumers, most in _ROWS:
         if rows > GROUP_ROWS and rows >= 2 * sizes.rows:
             continue
-        for columns in range(min(most, widest), unit - 1, -unit):
+        for columns in range(min(most // len(shape.rights) // unit * unit, widest), unit - 1, -unit):
             for cluster, splits in _CLUSTERS:
                 tile = ProductConfig(rows, columns, consumers, cluster=cluster, splits=splits, blocks=gpu.processors)
                 if cluster == 1 or shape.right.row_bytes % DEPTH_BYTES:
@@ -77,7 +77,7 @@ def _deepest(config: ProductConfig, shape: MatrixProduct, gpu: Gpu) -> ProductCo
     """The configuration with as many stages as fit; with fewer results under way where that leaves too few."""
     for staged in (2, 1):
         free = gpu.block_shared_bytes - replace(config, stages=0, staged=staged).shared_bytes(shape)
-        stages = min(_MOST_STAGES, free // config.stage_bytes)
+        stages = min(_MOST_STAGES, free // config.stage_bytes(shape))
         if stages >= 4:
             break
     return replace(config, stages=max(stages, 1), staged=staged)

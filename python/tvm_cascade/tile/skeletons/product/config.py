@@ -39,7 +39,7 @@ class ProductConfig:
 
     Attributes
     ----------
-    rows, columns : of a tile of the result. Rows are 64 for each consumer, or 128.
+    rows, columns : of a tile of the result, and of each sum. Rows are 64 for each consumer, or 128.
     consumers : warp groups that compute.
     stages : tiles of both operands in flight.
     cluster : blocks one below the other that share the right operand by multicast.
@@ -93,20 +93,20 @@ class ProductConfig:
         """Threads of a block: the producer's warp group and the consumers'."""
         return WARP_GROUP * (self.consumers + 1)
 
-    @property
-    def stage_bytes(self) -> int:
-        """Of both operands in one stage."""
-        return (self.rows + self.columns) * DEPTH_BYTES
+    def stage_bytes(self, shape: MatrixProduct) -> int:
+        """Of all operands in one stage."""
+        return (self.rows + self.columns * len(shape.rights)) * DEPTH_BYTES
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
         staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
         partial = self.rows * self.columns * SUM_BYTES if self.splits > 1 else 0
-        return self.stages * self.stage_bytes + staging + partial + 1024
+        return self.stages * self.stage_bytes(shape) + staging + partial + 1024
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
-        if self.own_rows % GROUP_ROWS or self.own_rows * self.columns > _SUMS or self.columns > _WIDEST:
+        sums = self.own_rows * self.columns * len(shape.rights)
+        if self.own_rows % GROUP_ROWS or sums > _SUMS or self.columns > _WIDEST:
             return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {_SUMS} sums at most"
         if self.stages < 2:
             return f"{self.stages} stages: products release one when those of the next are under way"
@@ -132,6 +132,8 @@ class ProductConfig:
             return ""
         if self.cluster > 1:
             return "a cluster shares either an operand or partial sums"
+        if len(shape.rights) > 1:
+            return f"partial sums of {len(shape.rights)} products"
         if self.rows * SUM_BYTES > self.stages * DEPTH_BYTES:
             return f"{self.stages} stages leave no room for the partial sums of {self.rows} rows"
         steps = steps_of(shape)

@@ -25,7 +25,7 @@ class Consumer:
     Attributes
     ----------
     index : its number among the consumers.
-    sums : registers of its accumulators, one array for 64 rows.
+    sums : registers of its accumulators, for each 64 rows one array of each sum of products.
     """
 
     def __init__(
@@ -35,9 +35,11 @@ class Consumer:
         self.feed, self.threads, self.epilogue, self.config = feed, threads, epilogue, feed.config
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
-        self.sums = [registers(f"sums_{part}", self.config.columns // 2) for part in range(parts)]
+        self.sums = [
+            [registers(f"sums_{part}", self.config.columns // 2) for _ in feed.rights] for part in range(parts)
+        ]
         self.left = feed.left.matrix(self.index * self.config.own_rows)
-        self.right = feed.right.matrix()
+        self.rights = [right.matrix() for right in feed.rights]
         self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
         feed.address_blocks(threads)
 
@@ -46,7 +48,9 @@ class Consumer:
         with each_tile() as tile:
             self._sum()
             if self.partial is not None:
-                self.partial.exchange(self.sums, self.index, self.rank, self.feed.memory, self.threads)
+                self.partial.exchange(
+                    [sums for (sums,) in self.sums], self.index, self.rank, self.feed.memory, self.threads
+                )
                 tile = dataclasses.replace(tile, first_column=tile.first_column + self.rank * self.config.share)
             self.epilogue.emit(tile, self.sums, self.index, self.threads)
         self.epilogue.drain(self.threads)
@@ -67,11 +71,12 @@ class Consumer:
         feed = self.feed
         feed.full.wait(self.ring.stage, self.ring.parity)
         wgmma.fence()
-        for part, sums in enumerate(self.sums):
-            wgmma.multiply_shared(
-                sums, self.config.columns, self.left, self.right, feed.left.depth, feed.shape.dtypes,
-                feed.left.offset(self.ring.stage, part), feed.right.offset(self.ring.stage), add=not first,
-            )  # fmt: skip
+        for part, of_part in enumerate(self.sums):
+            for sums, right, operand in zip(of_part, self.rights, feed.rights, strict=True):
+                wgmma.multiply_shared(
+                    sums, self.config.columns, self.left, right, feed.left.depth, feed.shape.dtypes,
+                    feed.left.offset(self.ring.stage, part), operand.offset(self.ring.stage), add=not first,
+                )  # fmt: skip
         wgmma.commit()
         self.ring.advance()
 

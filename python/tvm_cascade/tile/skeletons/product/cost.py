@@ -75,17 +75,18 @@ _EXCHANGED_PER_SECOND = 2.5e12
 
 @dataclass(frozen=True)
 class Sizes:
-    """Extents as numbers: rows, columns, steps along k, and points of the batch."""
+    """Extents as numbers: rows, columns, steps along k, points of the batch, and sums of products."""
 
     rows: int
     columns: int
     steps: int
     places: int
+    sums: int = 1
 
     @property
     def bytes(self) -> float:
         """From and to memory."""
-        operands = self.steps * DEPTH_BYTES * (self.rows + self.columns)
+        operands = self.steps * DEPTH_BYTES * (self.rows + self.sums * self.columns)
         return float(self.places * (operands + STORED_BYTES * self.rows * self.columns))
 
 
@@ -93,7 +94,7 @@ def sizes_of(shape: MatrixProduct) -> Sizes:
     """The sizes of a product."""
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
-    return Sizes(rows, columns, steps, places)
+    return Sizes(rows, columns, steps, places, len(shape.rights))
 
 
 def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:
@@ -115,10 +116,11 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
 
 def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
     """Seconds of a step of a tile."""
-    cycles = 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
+    sums = len(shape.rights)
+    cycles = sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
     computed = cycles / _CLOCK / (_LONE_CONSUMER if config.consumers == 1 else 1.0)
-    lengths = (shape.left, min(config.rows, sizes.rows)), (shape.right, config.columns / config.cluster)
-    under_way = (config.stages - 1) * config.stage_bytes
+    lengths = (shape.left, min(config.rows, sizes.rows)), (shape.right, sums * config.columns / config.cluster)
+    under_way = (config.stages - 1) * config.stage_bytes(shape)
     slower = max(1.0, _COPIED_PER_SECOND * _LATENCY / max(under_way, 1))
     if config.splits > 1:
         slower /= _WITH_PARTS

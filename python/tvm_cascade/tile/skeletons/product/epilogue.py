@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -56,12 +55,12 @@ class Epilogue:
         """Boxes that a consumer stores of a tile."""
         return len(self.copies) * self.config.own_rows // GROUP_ROWS * -(-self.config.share // BOX_COLUMNS)
 
-    def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+    def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         """Stores every output.
 
         Parameters
         ----------
-        sums : registers of 64 rows each.
+        sums : for each 64 rows the registers of each sum of products.
         index : of the consumer.
         """
         self.tile, self.index, self.threads, self.stored = tile, index, threads, 0
@@ -92,15 +91,18 @@ class Epilogue:
     def _value(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
         """What is stored at a row and a column, from a register of the sums."""
         fold = self.shape.fold
-        component = fold.components[0]
-        sum_of = self.shape.lift.xreplace({self.shape.product: component.symbol})
+        states = [component.symbol for component in fold.components]
+        lifted = {
+            state: lift.xreplace({self.shape.product: state})
+            for state, lift in zip(states, self.shape.lifts, strict=True)
+        }
 
         def result(load: ir.TensorLoad) -> ir.Expr:
             member = member_at(self.shape.group, load)
             if member is None:
                 return load
-            expression = fold.finish[member.result].xreplace({component.symbol: sum_of})
-            symbols: dict[sp.Symbol, ir.Expr] = {component.symbol: self.sums[index]}
+            expression = fold.finish[member.result].xreplace(lifted)
+            symbols = {state: sums[index] for state, sums in zip(states, self.sums, strict=True)}
             return cast(TilePrinter(symbols, DTYPE, {})(expression), dtype_of(load))
 
         value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))

@@ -24,7 +24,8 @@ class ProductFeed:
 
     Attributes
     ----------
-    left, right : the operands.
+    left : the left operand.
+    rights : those on the right.
     full, empty : a barrier for each stage; a stage is empty when all blocks that it is copied to have read it.
     """
 
@@ -36,25 +37,31 @@ class ProductFeed:
             return TileOperand(side, shape.inner, own, extent, length, shares, buffers)
 
         self.left = operand(shape.left, shape.left.line.extent, config.rows, 1)
-        self.right = operand(shape.right, shape.right.line.extent, config.columns, config.cluster)
+        self.rights = [operand(side, side.line.extent, config.columns, config.cluster) for side in shape.rights]
 
     def allocate(self, pool: Any) -> None:
         """Shared memory of tiles and barriers."""
         config = self.config
         self.left.allocate("left_tiles", pool, config.stages)
-        self.right.allocate("right_tiles", pool, config.stages)
+        for right in self.rights:
+            right.allocate("right_tiles", pool, config.stages)
         self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
 
     @property
     def memory(self) -> ir.Expr:
-        """A pointer to the tiles of the right operand, which are in one piece."""
-        return self.right.tiles.ptr_to([0, 0, 0, 0])
+        """A pointer to the tiles of the only right operand, which are in one piece."""
+        return self.rights[0].tiles.ptr_to([0, 0, 0, 0])
+
+    @property
+    def operands(self) -> list[TileOperand]:
+        """All of them."""
+        return [self.left, *self.rights]
 
     @property
     def gathers(self) -> list[TileOperand]:
         """The operands that the threads of the producer's warp group copy."""
-        return [operand for operand in (self.left, self.right) if operand.copies is None]
+        return [operand for operand in self.operands if operand.copies is None]
 
     @property
     def inner(self) -> ir.Expr:
@@ -87,13 +94,14 @@ class ProductFeed:
             rest = rest // extent
         deep = step % self.inner * self.left.depth if self.shape.outer else step * self.left.depth
         self.empty.wait(ring.stage, ring.parity)
-        firsts = tile.first_row, tile.first_column
+        firsts = (tile.first_row, *(tile.first_column for _ in self.rights))
         with when(threads.leads) if self.gathers else nullcontext():
-            self.full.announce(ring.stage, self.left.expected + self.right.expected)
+            expected = [operand.expected for operand in self.operands]
+            self.full.announce(ring.stage, sum(expected[1:], expected[0]))
             barrier = self.full.pointer(ring.stage)
-            for operand, first in zip((self.left, self.right), firsts, strict=True):
+            for operand, first in zip(self.operands, firsts, strict=True):
                 operand.copy(ring.stage, first, deep, places, rank, barrier)
-        for operand, first in zip((self.left, self.right), firsts, strict=True):
+        for operand, first in zip(self.operands, firsts, strict=True):
             if operand.gather is not None:
                 operand.gather.copy(ring.stage, first, deep, places, threads.thread)
         if self.landing is not None:

@@ -114,7 +114,7 @@ class ProductKernel:
             self._fill()
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-            for copies in (feed.left.copies, feed.right.copies, *self.epilogue.copies.values()):
+            for copies in (*(operand.copies for operand in feed.operands), *self.epilogue.copies.values()):
                 if copies is not None:
                     copies.prefetch()
             self._fill()

@@ -90,7 +90,7 @@ class Raster:
             extent = kernel_extent(self.shape.extent(var))
             batch[var] = bind(var.name, rest % extent)
             rest = rest // extent
-        left, right = self.shape.sides
+        left, right = self.shape.left, self.shape.right
         return Tile(
             bind("first_row", _first(row * config.rows, left, config.rows)),
             bind("first_column", _first(inside // height * config.columns, right, config.columns)),

@@ -1,4 +1,4 @@
-"""Reads the product shape: a matrix product, and maps of its elements.
+"""Reads the product shape: a matrix product, or two with the left operand in common, and maps of their elements.
 
     c[m, n] = Σ_k A[m, k]·B[n, k]        out[m, n] = map of c[m, n] and of inputs
 
@@ -8,6 +8,7 @@ the tensors have them in neighbouring dimensions. Nothing here goes by name: the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -40,6 +41,9 @@ _PAIRED = ("float32", "float16", "bfloat16")
 
 _PIECES = (8, 4)
 """Bytes of several elements that a thread copies at once, the most first."""
+
+_MOST_SUMS = 2
+"""Of products with the left operand in common: more would leave tiles narrow."""
 
 _LONG = 128
 """Values of a variable that fill tiles of their own."""
@@ -85,11 +89,12 @@ class MatrixProduct:
 
     Attributes
     ----------
-    left, right : the operands; their lines are the rows and the columns of the result.
+    left : the operand whose line is the rows of the result.
+    rights : those whose line is its columns, one for each sum of products.
     inner : what products sum over, within a tile.
     outer : the other variables that they sum over.
     batch : the variables that both operands have, or none.
-    lift : an element over the symbol of its product A·B.
+    lifts : an element of each sum over the symbol of its product A·B.
     product : that symbol.
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
@@ -98,11 +103,11 @@ class MatrixProduct:
     program: Program
     group: Group
     left: Side
-    right: Side
+    rights: tuple[Side, ...]
     inner: Line
     outer: tuple[tirx.Var, ...]
     batch: tuple[tirx.Var, ...]
-    lift: sp.Expr
+    lifts: tuple[sp.Expr, ...]
     product: sp.Symbol
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
@@ -118,9 +123,14 @@ class MatrixProduct:
         return lookup(self.group.frame.extents, var)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
-        """Both operands."""
-        return self.left, self.right
+    def right(self) -> Side:
+        """The first operand on the right; the others are alike."""
+        return self.rights[0]
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """All operands."""
+        return self.left, *self.rights
 
     @property
     def dtypes(self) -> tuple[str, str]:
@@ -136,17 +146,27 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    terms = read_terms(program, group, tuple(MATRIX_DTYPES), f"the tensor cores sum in {_WIDEST}")
-    lines = rows, columns = _lines(terms)
+    terms = read_terms(program, group, tuple(MATRIX_DTYPES), f"the tensor cores sum in {_WIDEST}", _MOST_SUMS)
+    rows, columns = _lines(terms)
+    lines = (rows, *(columns for _ in terms.lifts))
     loads = zip(terms.loads, terms.views, lines, strict=True)
-    left, right = (_side(load, view, line, terms.inner) for load, view, line in loads)
-    check_partners(left.operand, right.operand)
-    tiled = {o.buffer: view for o in terms.outputs if (view := _stored(o, *lines)) is not None}
+    left, *rights = (_side(load, view, line, terms.inner) for load, view, line in loads)
+    _check_alike(left, rights)
+    tiled = {o.buffer: view for o in terms.outputs if (view := _stored(o, rows, columns)) is not None}
     paired = tuple(o.buffer for o in terms.outputs if _is_paired(o, columns))
     return MatrixProduct(
-        program, terms.group, left, right, terms.inner, terms.outer, terms.batch(rows, columns), terms.lift,
+        program, terms.group, left, tuple(rights), terms.inner, terms.outer, terms.batch(rows, columns), terms.lifts,
         terms.product, terms.outputs, tiled, paired,
     )  # fmt: skip
+
+
+def _check_alike(left: Side, rights: Sequence[Side]) -> None:
+    """Whether the operands on the right meet the left one in the same way."""
+    for right in rights:
+        check_partners(left.operand, right.operand)
+        kinds = [(s.operand.dtype, s.across, s.bulk, s.piece) for s in (right, rights[0])]
+        if kinds[0] != kinds[1]:
+            raise Unfit(f"{right.load} and {rights[0].load} differ in their layout")
 
 
 def _lines(terms: Terms) -> tuple[Line, Line]:

@@ -23,7 +23,7 @@ from tvm_cascade.tile.skeletons.product.variants import Variants, build_variants
 class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Variants]):
     """Products of two matrices and maps of their elements, on tensor cores."""
 
-    name, kind, covers = "product", "tensor-core kernel", "matrix products"
+    name, kind, covers, joint = "product", "tensor-core kernel", "matrix products", True
 
     instructions = Instructions.WGMMA
 
