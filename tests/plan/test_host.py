@@ -78,8 +78,8 @@ def test_a_function_of_one_kernel_is_launched_as_usual() -> None:
 
 def cuda_kernels(compiled: tvm_cascade.Compiled) -> dict[str, str]:
     """The text of each kernel by name."""
-    text = compiled.runtime_module.mod.imports[0].inspect_source("cuda")
-    parts = text.split('extern "C" __global__ void ')[1:]
+    texts = [module.inspect_source("cuda") for module in compiled.runtime_module.mod.imports]
+    parts = [part for text in texts for part in text.split('extern "C" __global__ void ')[1:]]
     found = [(re.match(r"(?:__launch_bounds__\([\d, ]+\) )?(\w+)\(", part), part) for part in parts]
     return {name[1]: part for name, part in found if name is not None}  # declarations come before definitions
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te
 
 import tvm_cascade
+from tvm_cascade.analysis.tir import substitute
 from tvm_cascade.evaluate import tolerance
+from tvm_cascade.schedule.float8 import FLOAT8, decoded, encoded, rounded
 
 KINDS = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 
@@ -101,3 +106,29 @@ def test_sums_of_float8_are_kept_in_float32(dtype: str) -> None:
     wide = values.astype("float64")
     exact = np.exp(wide - wide.max(1, keepdims=True)).sum(1)
     tolerance.assert_close(found.numpy(), exact, length=37, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_no_float32_on_the_way_is_subnormal(dtype: str) -> None:
+    """So that kernels with fast mathematics, which take such for zero, read and write every float8."""
+    stored = np.arange(256, dtype="uint8")
+    values = stored.view(KINDS[dtype]).astype("float32")
+    bits, value = te.placeholder((256,), "uint8", name="bits"), te.placeholder((256,), "float32", name="value")
+    at = tvm.tirx.Var("at", "int32")
+    whole = decoded(bits(at), FLOAT8[dtype]), encoded(rounded(value(at), FLOAT8[dtype]), FLOAT8[dtype])
+    parts: list[tvm.ir.Expr] = []
+    for expression in whole:
+        tvm_ffi.structural_walk(expression, [(kind, parts.append) for kind in (tvm.ir.prim.Mul, tvm.ir.Call)])
+    parts = list({str(part): part for part in parts if str(part.ty.dtype) == "float32"}.values())
+    results = [te.compute((256,), partial(at_index, part, at)) for part in parts]
+    assert len(results) > 5
+    built = tvm.compile(te.create_prim_func([bits, value, *results]), target="llvm")
+    outputs = [tvm.runtime.tensor(np.zeros(256, "float32")) for _ in results]
+    built["main"](tvm.runtime.tensor(stored), tvm.runtime.tensor(values), *outputs)
+    for output in outputs:
+        found = np.abs(output.numpy())
+        assert not ((found > 0) & (found < np.finfo("float32").tiny)).any()
+
+
+def at_index(expression: tvm.ir.Expr, variable: tvm.tirx.Var, index: tvm.ir.Expr) -> tvm.ir.Expr:
+    return substitute(expression, {variable: index})

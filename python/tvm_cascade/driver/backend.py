@@ -57,11 +57,6 @@ class Lowered:
     replaced: tuple[str, ...] = ()
     steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
 
-    @property
-    def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough."""
-        return isinstance(self.chosen, (Kernel, Plan)) and self.chosen.fast_math
-
 
 @dataclass(frozen=True)
 class Backend:
@@ -77,8 +72,8 @@ class Backend:
     options : the options of the pass for this backend.
     lower : (what the pass made of a function, its name, goal) -> the function, scheduled.
     plain : (what the pass made of a function, the function) -> the function as it was written, for code generation.
-    generate : (lowered module, target, whether functions may be approximated) -> code that runs here.
-    export : (what `generate` made, lowered module, target, fast mathematics, path): writes a library.
+    generate : (lowered module, target) -> code that runs here.
+    export : (what `generate` made, lowered module, target, path): writes a library.
     """
 
     kind: str
@@ -89,8 +84,8 @@ class Backend:
     options: Callable[[FuseOptions], FuseOptions]
     lower: Callable[[Outcome, str, Goal], Lowered]
     plain: Callable[[Outcome, tirx.PrimFunc], tirx.PrimFunc]
-    generate: Callable[[tvm.IRModule, Target, bool], tvm.runtime.Executable]
-    export: Callable[[tvm.runtime.Executable, tvm.IRModule, Target, bool, Path], None]
+    generate: Callable[[tvm.IRModule, Target], tvm.runtime.Executable]
+    export: Callable[[tvm.runtime.Executable, tvm.IRModule, Target, Path], None]
 
     @property
     def first_device(self) -> tvm.runtime.Device:

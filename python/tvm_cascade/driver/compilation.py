@@ -109,14 +109,13 @@ def _build(mod_or_func: object, target: Target, options: FuseOptions, tuning: Tu
         for step, func in one.steps.items():
             mod[step] = func
     kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
-    fast_math = any(one.fast_math for one in ready.values())
     plain = {name: backend.plain(outcomes[name], func) for name, func in named.items()}
     called = {name: tuple(one.steps) for name, one in ready.items()}
-    built, failed = _generated(mod, plain, called, target, fast_math)
+    built, failed = _generated(mod, plain, called, target)
     kernels |= failed
     explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
-    exported = partial(backend.export, built, mod, target, fast_math)
+    exported = partial(backend.export, built, mod, target)
     parameters = {name: parameters_of(func) for name, func in named.items()}
     return Compiled(built, mod, parameters, explained, exported, target, {name: ULP_BOUNDS[name] for name in names})
 
@@ -126,7 +125,6 @@ def _generated(
     plain: dict[str, tirx.PrimFunc],
     called: dict[str, tuple[str, ...]],
     target: Target,
-    fast_math: bool,
 ) -> tuple[tvm.runtime.Executable, dict[str, AsItIs]]:
     """The module's code, and the functions that TVM generates no code for as they were lowered.
 
@@ -138,12 +136,12 @@ def _generated(
         TVM's own, where it builds the program as it was written no more.
     """
     try:
-        return generate(mod, target, fast_math), {}
+        return generate(mod, target), {}
     except Exception:  # of one function or more: each is tried alone, and what is nobody's is raised again
         failed: dict[str, AsItIs] = {}
         for name, func in plain.items():
             try:
-                generate(tvm.IRModule({one: mod[one] for one in (name, *called[name])}), target, fast_math)
+                generate(tvm.IRModule({one: mod[one] for one in (name, *called[name])}), target)
             except Exception as error:
                 failed[name] = AsItIs.after("TVM generates no code for it as it was lowered", error)
                 mod.update_func(mod.get_global_var(name), func)
@@ -151,4 +149,4 @@ def _generated(
                     del mod[step]
         if not failed:
             raise
-        return generate(mod, target, fast_math), failed
+        return generate(mod, target), failed

@@ -9,23 +9,38 @@ import shutil
 from collections.abc import Iterator
 
 import tvm
+from tvm import ir, tirx
 from tvm.target import Target
+from tvm.tirx.build import codegen_build, split_host_device_mods
+from tvm.tirx.compilation_pipeline import get_tir_pipeline
+from tvm.tirx.transform import BindTarget
 
+from tvm_cascade.tile.fast_math import is_fast
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
 
 _COMPILER, _EXACT_MATH = "TVM_CUDA_COMPILE_MODE", "TVM_CUDA_NVCC_NO_FAST_MATH"
 _NVRTC_OPTIONS, _EXACT_ARITHMETIC = "TVM_CUDA_NVRTC_EXTRA_OPTS", "--ftz=false --prec-div=true --prec-sqrt=true"
 
 
-def generate_cuda(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
-    """TVM's code for a lowered module, tensor-core kernels and S-TIR functions together.
+def generate_cuda(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
+    """TVM's code for a lowered module: kernels that may be approximated, and those that are exact, compiled apart."""
+    lower, finish_host, finish_device = get_tir_pipeline(register_mixed_pipeline())
+    with target:
+        host, devices = split_host_device_mods(lower(BindTarget(target)(mod)))
+        built = codegen_build(finish_host()(host), Target(target.host))
+        for where, kernels in devices.items():
+            for fast_math, part in _by_math(kernels).items():
+                with cuda_compiler(fast_math):
+                    built.import_module(codegen_build(finish_device()(part), where))
+    return tvm.runtime.Executable(built)
 
-    Parameters
-    ----------
-    fast_math : whether nvcc may replace functions by approximations (see `cuda_compiler`).
-    """
-    with target, cuda_compiler(fast_math):
-        return tvm.compile(mod, target=target, tir_pipeline=register_mixed_pipeline())
+
+def _by_math(kernels: tvm.IRModule) -> dict[bool, tvm.IRModule]:
+    """The kernels of a module apart by whether they may be approximated."""
+    parts: dict[bool, dict[ir.GlobalVar, tirx.PrimFunc]] = {}
+    for name, kernel in kernels.functions.items():
+        parts.setdefault(is_fast(kernel), {})[name] = kernel
+    return {fast: tvm.IRModule(part, attrs=kernels.attrs) for fast, part in parts.items()}
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ _RUNTIME = "libcudart.so.13"
 _EXPORT = "import sys; from tvm_cascade.driver.cuda_library import _export; _export(*sys.argv[1:])"
 
 
-def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target, fast_math: bool, path: Path) -> None:
+def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target, path: Path) -> None:
     """Write a shared library with the machine code of a lowered module, its kernels' too.
 
     Parameters
@@ -59,15 +59,15 @@ def export_cuda(built: tvm.runtime.Executable, mod: tvm.IRModule, target: Target
         lowered.write_text(tvm.ir.save_json(mod))
         libraries = os.pathsep.join([str(_driver_without_device(Path(folder))), str(_runtime_folder())])
         searched = os.pathsep.join(filter(None, [libraries, os.environ.get("LD_LIBRARY_PATH")]))
-        arguments = [str(lowered), tvm.ir.save_json(target), str(int(fast_math)), str(made)]
+        arguments = [str(lowered), tvm.ir.save_json(target), str(made)]
         _run([sys.executable, "-c", _EXPORT, *arguments], {"LD_LIBRARY_PATH": searched})
         path.write_bytes(made.read_bytes())
 
 
-def _export(lowered: str, target: str, fast_math: str, path: str) -> None:
+def _export(lowered: str, target: str, path: str) -> None:
     """What the process with the stand-in does."""
     mod, goal = tvm.ir.load_json(Path(lowered).read_text()), tvm.ir.load_json(target)
-    generate_cuda(mod, goal, bool(int(fast_math))).export_library(path)
+    generate_cuda(mod, goal).export_library(path)
 
 
 def _driver_without_device(folder: Path) -> Path:

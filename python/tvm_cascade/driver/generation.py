@@ -14,12 +14,8 @@ from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.errors import InputError
 
 
-def generate(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.Executable:
+def generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     """TVM's code for a lowered module.
-
-    Parameters
-    ----------
-    fast_math : whether functions may be replaced by approximations of the hardware.
 
     Raises
     ------
@@ -27,7 +23,7 @@ def generate(mod: tvm.IRModule, target: Target, fast_math: bool) -> tvm.runtime.
         Where TVM generates no code, and a buffer has more elements than its indices can count.
     """
     try:
-        return backend_of(target).generate(mod, target, fast_math)
+        return backend_of(target).generate(mod, target)
     except Exception as error:
         for name, func in mod.functions_items():
             if large := _uncountable(func):

@@ -17,6 +17,7 @@ from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.tile.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
 from tvm_cascade.transform.handoff import carried_folds, is_fused
@@ -42,14 +43,14 @@ def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     assert isinstance(gpu, Gpu)
     plan = find_plan(outcome, name, Setting(gpu, goal.options))
     if len(plan.steps) == 1:
-        func, chosen = _lowered(plan.steps[0], name, gpu)
-        return Lowered(func.with_attr(SCHEDULED, True), chosen)
+        func, step = _lowered(plan.steps[0], name, gpu)
+        return Lowered(func.with_attr(SCHEDULED, True), step.chosen)
     names = _names(name, len(plan.steps), goal.taken)
     steps, told = {}, []
     for position, (step, called) in enumerate(zip(plan.steps, names, strict=True)):
-        func, chosen = _lowered(step, called, gpu)
+        func, as_lowered = _lowered(step, called, gpu)
         steps[called] = as_step(func, called, waits=position > 0 and gpu.has_clusters).with_attr(SCHEDULED, True)
-        told.append(dataclasses.replace(step, chosen=chosen))
+        told.append(as_lowered)
     host = host_function(plan, name, names).with_attr(SCHEDULED, True)
     return Lowered(host, dataclasses.replace(plan, steps=tuple(told)), steps=steps)
 
@@ -67,8 +68,14 @@ def _names(name: str, count: int, taken: frozenset[str]) -> list[str]:
     return [f"{stem}_{k}" for k in range(count)]
 
 
-def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
-    """A step's function, scheduled, and its kernel or why it has none."""
+def _lowered(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Step]:
+    """A step's function, scheduled, and the step with its kernel or why it has none."""
+    func, chosen = _scheduled(step, name, gpu)
+    step = dataclasses.replace(step, chosen=chosen)
+    return with_fast_math(func) if step.fast_math else func, step
+
+
+def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel | AsItIs | str]:
     chosen = step.chosen
     if isinstance(chosen, Kernel):
         kernel = dataclasses.replace(chosen, name=name)

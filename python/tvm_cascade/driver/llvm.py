@@ -91,11 +91,11 @@ def _as_written(_outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
     return func
 
 
-def _generate(mod: tvm.IRModule, target: Target, _fast_math: bool) -> tvm.runtime.Executable:
+def _generate(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     return tvm.compile(mod, target=target)
 
 
-def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, _fast_math: bool, path: Path) -> None:
+def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
     built.export_library(str(path))
 
 

@@ -69,7 +69,7 @@ def _without_libraries(func: tirx.PrimFunc, name: str) -> tuple[tirx.PrimFunc, t
     return lower_amdgpu_math(lower_bfloat16(func) or func, name)
 
 
-def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, _fast_math: bool, path: Path) -> None:
+def _export(built: tvm.runtime.Executable, _mod: tvm.IRModule, _target: Target, path: Path) -> None:
     built.export_library(str(path))
 
 

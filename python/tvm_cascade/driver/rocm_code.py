@@ -32,7 +32,7 @@ _CAST = re.compile(r"addrspacecast\W+ptr addrspace\([35]\).*?\bto ptr addrspace\
 """Of a pointer to LDS or to a thread's own memory to one to global memory."""
 
 
-def generate_rocm(mod: tvm.IRModule, target: Target, _fast_math: bool) -> tvm.runtime.Executable:
+def generate_rocm(mod: tvm.IRModule, target: Target) -> tvm.runtime.Executable:
     """TVM's code for a lowered module, its kernels as one code object.
 
     Raises

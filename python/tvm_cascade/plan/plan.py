@@ -41,10 +41,7 @@ class Step:
 
     @property
     def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough: for S-TIR schedules, where all is of half width.
-
-        Casts to and from float8 are arithmetic of small float32 numbers, which approximation takes for zero.
-        """
+        """Whether approximate hardware functions are exact enough: for S-TIR schedules, where all is of half width."""
         if isinstance(self.chosen, Kernel):
             return self.chosen.fast_math
         return all(_is_half(buffer) for buffer in self.buffers)
@@ -111,11 +108,6 @@ class Plan:
     def seconds(self) -> float:
         """Estimated, with the launches of all steps."""
         return sum(step.seconds for step in self.steps)
-
-    @property
-    def fast_math(self) -> bool:
-        """Whether approximate hardware functions are exact enough for every step."""
-        return all(step.fast_math for step in self.steps)
 
     @property
     def temporaries(self) -> tuple[tirx.Var, ...]:

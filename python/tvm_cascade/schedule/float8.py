@@ -4,8 +4,9 @@
     w.astype("float32")        ->  decoded(reinterpret("uint8", w))
 
 `rounded` in the arithmetic of a float32 or float64 value: to nearest, ties to even, once, subnormal numbers included; a
-narrower value is a float32 first. A float8's exponent and fraction are those of a float32 of another bias, so that both
-ways are a shift and a multiplication by a power of two.
+narrower value is a float32 first. A normal float8's exponent and fraction are those of a float32 of another bias, so
+that both ways are a shift and a sum; a subnormal one is an integer times the smallest. No float32 on the way is
+subnormal, as fast mathematics take such for zero.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ def rounded(value: ir.Expr, kind: Format) -> ir.Expr:
 def encoded(value: ir.Expr, kind: Format) -> ir.Expr:
     """The bits of a float32 value that the type can represent, as uint8."""
     sign = tirx.bitwise_and(prim.RShift(tirx.reinterpret("int32", value), _integer(24)), _integer(0x80))
-    shrunk = prim.Mul(tirx.abs(value), _constant(2.0 ** -_rebias(kind)))
-    bits = prim.RShift(tirx.reinterpret("int32", shrunk), _integer(24 - kind.bits))
+    size = tirx.abs(value)
+    subnormal = prim.Mul(size, _constant(2.0**-kind.smallest)).astype("int32")
+    exponents = prim.RShift(tirx.reinterpret("int32", size), _integer(24 - kind.bits))
+    normal = prim.Sub(exponents, _integer(_rebias(kind) << (kind.bits - 1)))
+    bits = tirx.Select(size < _constant(2.0 ** (kind.smallest + kind.bits - 1)), subnormal, normal)
     bits = tirx.Select(tirx.LE(tirx.abs(value), _constant(kind.largest)), bits, _integer(_special(kind)))
     if _special(kind) != _NAN:
         bits = tirx.Select(tirx.isnan(value), _integer(_NAN), bits)
@@ -64,9 +68,9 @@ def decoded(bits: ir.Expr, kind: Format) -> ir.Expr:
     """The value of a float8's bits (uint8), in float32."""
     whole = bits.astype("int32")
     size = tirx.bitwise_and(whole, _integer(0x7F))
-    grown = prim.Mul(
-        tirx.reinterpret("float32", prim.LShift(size, _integer(24 - kind.bits))), _constant(2.0 ** _rebias(kind))
-    )
+    subnormal = prim.Mul(size.astype("float32"), _constant(2.0**kind.smallest))
+    exponents = prim.Add(prim.LShift(size, _integer(24 - kind.bits)), _integer(_rebias(kind) << 23))
+    grown = tirx.Select(size < _integer(1 << (kind.bits - 1)), subnormal, tirx.reinterpret("float32", exponents))
     value = tirx.Select(tirx.GE(size, _integer(_special(kind))), _constant(kind.overflow), grown)
     if _special(kind) != _NAN:
         value = tirx.Select(size > _integer(_special(kind)), _constant(math.nan), value)

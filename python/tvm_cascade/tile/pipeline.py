@@ -8,6 +8,7 @@ import tvm
 from tvm.tirx import compilation_pipeline
 
 from tvm_cascade.tile.dependent import is_dependent, with_dependence
+from tvm_cascade.tile.fast_math import is_fast, marked_fast
 from tvm_cascade.tile.literals import exact_literals
 
 MIXED = "tvm_cascade"
@@ -30,7 +31,8 @@ def _mixed() -> tuple[Any, Any, Any]:
         for name, func in mod.functions.items():
             pipeline = s_tir if func.attrs is not None and func.attrs.get("s_tir", False) else tirx
             alone = pipeline(tvm.IRModule({name: func}, attrs=mod.attrs))
-            lowered.update(with_dependence(alone) if is_dependent(func) else alone)
+            alone = with_dependence(alone) if is_dependent(func) else alone
+            lowered.update(marked_fast(alone) if is_fast(func) else alone)
         return lowered
 
     def finish_exactly() -> tvm.transform.Pass:

@@ -124,7 +124,7 @@ def _tvm_build(mod: tvm.IRModule) -> tvm.runtime.Executable:
 def _builds_for_cuda(mod: tvm.IRModule) -> bool:
     """Whether TVM builds the module's function for CUDA with every nest in one thread."""
     try:
-        generate(tvm.IRModule({"main": launch_serial(mod["main"])}), resolve_target(_CUDA), False)
+        generate(tvm.IRModule({"main": launch_serial(mod["main"])}), resolve_target(_CUDA))
     except Exception:  # whatever TVM raises means that it has no code for CUDA, so that ours need have none
         return False
     return True

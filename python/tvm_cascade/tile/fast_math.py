@@ -1,0 +1,38 @@
+"""Fast mathematics, kernel by kernel: where the compiler may take the hardware's approximations of functions.
+
+It also takes subnormal float32 numbers for zero, so that it is a property of each kernel and of no module.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.expression import call_name
+
+FAST_MATH = "tvm_cascade.fast_math"
+"""Function attribute: its kernels may be compiled with approximations. Of every other function they are exact."""
+
+_UNBOUNDED = frozenset({"sin", "cos", "tan", "pow"})
+"""Functions whose approximations have no bound of their relative error over all arguments (CUDA C++ Programming Guide,
+"Intrinsic Functions": __sinf and __cosf are bounded on [-π, π] only, __powf by its product of a logarithm)."""
+
+
+def with_fast_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function, marked, if approximations of all that it calls suit results of half precision."""
+    called: list[ir.Call] = []
+    tvm_ffi.structural_walk(func.body, (ir.Call, called.append))
+    unbounded = any(call_name(call) in _UNBOUNDED for call in called)
+    return func if unbounded else func.with_attr(FAST_MATH, True)
+
+
+def is_fast(func: tirx.PrimFunc) -> bool:
+    """Whether a function, or a kernel of one, is marked."""
+    return func.attrs is not None and bool(func.attrs.get(FAST_MATH, False))
+
+
+def marked_fast(lowered: tvm.IRModule) -> tvm.IRModule:
+    """The host and device code of a marked function, all of it marked."""
+    functions = {name: one.with_attr(FAST_MATH, True) for name, one in lowered.functions.items()}
+    return tvm.IRModule(functions, attrs=lowered.attrs)
