@@ -75,6 +75,12 @@ def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytes
     assert declined.kernel.startswith("the tensor-core kernel `stream`") and declined.apart < declined.fused
 
 
+def test_rows_are_read_once_by_all_that_is_computed_of_them() -> None:
+    """Though the largest and the sum are a cascade of their own, which is cut from the label's logit first."""
+    plan = plan_of(functions.cross_entropy(128, 32000, 1024))
+    assert skeletons(plan) == ["product", "row"] and plan.steps[1].work.bytes < 1.01 * 128 * 32000 * 4
+
+
 def test_the_user_may_insist_on_fusing() -> None:
     plan = plan_of(functions.rms_product(4096, 4096, 4096), force=True)
     assert len(plan.steps) == 1 and not plan.declined

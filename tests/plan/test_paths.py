@@ -26,7 +26,7 @@ PATHS: dict[str, list[str]] = {
     "residual_layer_norm": ["product", "row"],
     "product_softmax": ["product", "row"],
     "router": ["product", "row"],
-    "cross_entropy": ["product", "row", "row"],
+    "cross_entropy": ["product", "row"],
     "quantised": ["row", "", "product"],
     "integer_weights": ["", "product"],
     "float8_weights": ["", "product"],

@@ -99,13 +99,14 @@ class _Search:
             return [whole]
         if self.setting.options.force and whole.outcome.fused:
             rules = [] if kernel else [rule for rule in rules if rule in KEEP_CASCADES]
-        found = self.cut(whole, rules)
-        if found is None:
-            return [whole]
         steps: list[Step] = []
-        for part in found.parts:
-            steps += self.best(self.step(self.fuse(part)), found.rules)
-        apart = sum(step.seconds for step in steps)
+        for way in self.cuts(whole, rules):
+            if not steps or self.least(way) < _seconds(steps):
+                found = [step for part in way.parts for step in self.best(self.step(self.fuse(part)), way.rules)]
+                steps = min(filter(None, (steps, found)), key=_seconds)
+        if not steps:
+            return [whole]
+        apart = _seconds(steps)
         if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= apart:
             return [whole]
         told = str(whole.chosen) if kernel else "an S-TIR schedule"
@@ -121,11 +122,21 @@ class _Search:
     def bound(self, whole: Step) -> float | None:
         """Seconds that the steps of no cut of a function can be under; None where it cannot be cut."""
         found = self.cut(whole, RULES[1:])
-        if found is None:
-            return None
-        programs = [program for part in found.parts if isinstance(program := read_function(part), Program)]
+        return None if found is None else self.least(found)
+
+    def least(self, cut: _Cut) -> float:
+        """Seconds that the steps of a cut cannot be under."""
+        programs = [program for part in cut.parts if isinstance(program := read_function(part), Program)]
         gpu = self.setting.gpu
         return sum(count_work(program).seconds(gpu) + gpu.dependent_launch_seconds for program in programs)
+
+    def cuts(self, whole: Step, rules: Sequence[Rule]) -> list[_Cut]:
+        """The parts by the first rule that gives several; and by the first that takes the products of cascades out."""
+        first = self.cut(whole, rules)
+        if first is None or first.rules[0] not in KEEP_CASCADES:
+            return [] if first is None else [first]
+        other = self.cut(whole, [rule for rule in rules if rule not in KEEP_CASCADES])
+        return [first] if other is None else [first, other]
 
     def cut(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
         """The parts of a function by the first rule that gives several, with the rules that are left for them."""
@@ -173,6 +184,11 @@ class _Search:
         nests = [nest for root in roots for nest in statements_of(root)]
         buffers = distinct([*own, *(buffer for root in roots for buffer in root.alloc_buffers)])
         return with_nests(one, [p for p in params if not among(p, own)], nests, buffers)
+
+
+def _seconds(steps: Sequence[Step]) -> float:
+    """Estimated, of steps in order."""
+    return sum(step.seconds for step in steps)
 
 
 def _cascades(outcome: Outcome) -> dict[tuple[str, ...], list[tirx.Var]]:
