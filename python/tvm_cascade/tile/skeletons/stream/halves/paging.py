@@ -16,9 +16,10 @@ from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed
-from tvm_cascade.tile.hopper.paged import NOWHERE, Numbers, target_of
+from tvm_cascade.tile.hopper.paged import target_of
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.pages import NOWHERE, Numbers
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
