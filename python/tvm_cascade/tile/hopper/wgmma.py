@@ -21,6 +21,9 @@ _UNIT = 16
 
 _ATOM_ROWS = 8
 _SWIZZLE_128B = 3
+_STRIDE = _ATOM_ROWS * BOX_BYTES // _UNIT
+_UPPER = 1 << 62 | _STRIDE << 32
+"""The upper half of every descriptor: swizzled by 128 bytes, and the stride of atoms."""
 
 
 class SharedMatrix:
@@ -36,21 +39,23 @@ class SharedMatrix:
         self.rows, self.transposed = rows, transposed
         self.descriptor = T.alloc_local((1,), "uint64")
         leading = rows * BOX_BYTES // _UNIT if transposed else 1
-        stride = _ATOM_ROWS * BOX_BYTES // _UNIT
         T.evaluate(
             T.cuda.wgmma.encode_matrix_descriptor(
-                T.address_of(self.descriptor[0]), pointer, leading, stride, _SWIZZLE_128B
+                T.address_of(self.descriptor[0]), pointer, leading, _STRIDE, _SWIZZLE_128B
             )
         )
 
     def anew(self, offset: ir.Expr) -> SharedMatrix:
         """The tile `offset` units further on, with descriptors that are computed here and in no register before.
 
-        ptxas would keep those of every step of a deep product in registers for a whole loop.
+        ptxas would keep those of every step of a deep product in registers for a whole loop; and of descriptors whose
+        upper halves it does not know it makes every one in registers of a thread, which takes longer than a product
+        of 64 columns.
         """
         found = copy.copy(self)
         found.descriptor = registers("tile_descriptor", 1, "uint64")
-        put(found.descriptor, 0, computed_here(self.descriptor[0] + offset))
+        lower = T.cast(computed_here(T.cast(self.descriptor[0] + offset, "int32")), "uint32")
+        put(found.descriptor, 0, T.cast(lower, "uint64") + T.uint64(_UPPER))
         return found
 
     def at(self, step: int, offset: ir.Expr) -> ir.Expr:
