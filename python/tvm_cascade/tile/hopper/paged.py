@@ -62,17 +62,18 @@ class PageCopies:
 
     def load(
         self, copies: TensorMap, target: Callable[..., ir.Expr], first: ir.Expr, fixed: Mapping[int, ir.Expr],
-        barrier: ir.Expr,
+        barrier: ir.Expr, boxes: range | None = None,
     ) -> None:  # fmt: skip
-        """Issues the lane's copies of the tile from row `first` on, to `target(box, row)`."""
+        """Issues the lane's copies of the tile from row `first` on, to `target(box, row)`; of all boxes by default."""
         for turn in range(self.turns):
             row, box = self._row(turn), self._box(turn)
             slot = tirx.floormod(first + row, self.pages.size)
             places = {**fixed, self.pages.dimension: self.numbers[turn]}
-            if self._covers(turn) and self.worker is None:
+            if self._covers(turn) and self.worker is None and boxes is None:
                 copies.load_box(target(box, row), box, slot, places, barrier)
             else:
-                with when(self._has(turn)):
+                of_part = () if boxes is None else (box >= boxes.start, box < boxes.stop)
+                with when(tirx.all(self._has(turn), *of_part)):
                     copies.load_box(target(box, row), box, slot, places, barrier)
 
     def _has(self, turn: int) -> ir.Expr:

@@ -6,20 +6,36 @@ for work:   look up the pages of the last tile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any, Protocol
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, when
+from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.hopper.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
+
+
+class Filled(Protocol):
+    """A feed that a producer fills: `Feed`, or one in parts."""
+
+    @property
+    def copies(self) -> Sequence[Any]:
+        """Of each operand."""
+
+    def filling(self, name: str) -> Ring:
+        """The producer's position."""
+
+    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
+        """See `Feed.copy_paged`."""
 
 
 class PagedProducer:
@@ -31,7 +47,7 @@ class PagedProducer:
     left : the feed of the rows, where they come by copies too; the first warp serves it.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Feed], left: Feed | None = None) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Filled], left: Feed | None = None) -> None:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
@@ -45,7 +61,7 @@ class PagedProducer:
             first += count
 
     def _serve(
-        self, feed: Feed, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+        self, feed: Filled, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
     ) -> None:
         columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
         ring = feed.filling("produced")
@@ -63,7 +79,7 @@ class PagedProducer:
                 ring.advance()
                 numbers.look_up(tirx.max(first - columns, 0), live, find)
 
-    def _fixed(self, feed: Feed, work: Work) -> list[dict[int, ir.Expr]]:
+    def _fixed(self, feed: Filled, work: Work) -> list[dict[int, ir.Expr]]:
         return [self.tiling.fixed(copies.operand, work.batch) for copies in feed.copies]
 
     def _number(self, work: Work, pages: Pages, page: ir.Expr) -> ir.Expr:

@@ -5,16 +5,20 @@ A copy of a part starts as soon as its last reader is done, and the scores begin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir
+from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import computed_here
+from tvm_cascade.tile.emit import computed_here, ptx, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.feed import by_threads
+from tvm_cascade.tile.hopper.paged import PageCopies, PageNumbers, target_of
+from tvm_cascade.tile.hopper.rows import RowCopies
 from tvm_cascade.tile.skeletons.stream.halves.columns import Part
 
 
@@ -62,7 +66,13 @@ class Reader:
     def wait(self, ring: Ring) -> None:
         """Waits until the parts are full."""
         for staged in self.awaited:
-            staged.full.wait(ring.stage, ring.parity)
+            self.wait_part(staged, ring)
+
+    def wait_part(self, staged: StagedPart, ring: Ring) -> None:
+        """Waits until a part is full."""
+        staged.full.wait(ring.stage, ring.parity)
+        if by_threads(self.copies):  # what threads write, products read through another proxy
+            ptx("fence.proxy.async.shared::cta")
 
 
 @dataclass(frozen=True)
@@ -71,14 +81,19 @@ class PartedFeed:
 
     Attributes
     ----------
-    copies : of the operand.
+    operand : its copies.
     tiles : its shared memory, [stage, box, row, column].
     parts : in the order in which stages become free.
     """
 
-    copies: TensorMap
+    operand: TensorMap
     tiles: Any
     parts: tuple[StagedPart, ...]
+
+    @property
+    def copies(self) -> tuple[TensorMap]:
+        """Of the one operand."""
+        return (self.operand,)
 
     def filling(self, name: str) -> Ring:
         """The producer's position: every stage is empty at first."""
@@ -87,25 +102,39 @@ class PartedFeed:
     def scores(self) -> Reader:
         """The reader of the scores; of parts that products read too these are the last."""
         alone = tuple(staged for staged in self.parts if not staged.part.readers)
-        return Reader((self.copies,), (self.tiles,), self.parts[:1], Released(alone))
+        return Reader(self.copies, (self.tiles,), self.parts[:1], Released(alone))
 
     def values(self, group: int, products: int) -> Reader:
         """The products of a group."""
         own = tuple(staged for staged in self.parts if group in staged.part.readers)
-        return Reader((self.copies,) * products, (self.tiles,) * products, own, Released(own))
+        return Reader(self.copies * products, (self.tiles,) * products, own, Released(own))
 
     def copy(self, ring: Ring, at: ir.Expr, fixed: Mapping[int, ir.Expr]) -> None:
         """Issues TMA copies of a tile into the next stage, each part once its stage is empty."""
-
-        def target(box: int) -> ir.Expr:
-            return self.tiles.ptr_to([ring.stage, box, 0, 0])
-
+        target = target_of(self.tiles, ring.stage)
         for staged in self.parts:
             boxes, full = staged.part.boxes, staged.full
             staged.empty.wait(ring.stage, ring.parity)
-            full.announce(ring.stage, len(boxes) * self.copies.box_bytes)
+            full.announce(ring.stage, len(boxes) * self.operand.box_bytes)
             for box in boxes:
-                self.copies.load_box(target(box), box, at, dict(fixed), full.pointer(ring.stage))
+                self.operand.load_box(target(box), box, at, dict(fixed), full.pointer(ring.stage))
+
+    def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
+        """As `copy`, by all lanes of the warps that fill the feed; threads that copy rows copy all parts together."""
+        own, (places,), threads = pages.of(self.operand), fixed, by_threads(self.copies)
+        assert own is not None
+        target = target_of(self.tiles, ring.stage)
+        for staged in self.parts:
+            staged.empty.wait(ring.stage, ring.parity)
+            with when(pages.place.leads):
+                staged.full.announce(ring.stage, 0 if threads else len(staged.part.boxes) * self.operand.box_bytes)
+            T.evaluate(T.cuda.warp_sync())
+            if isinstance(own, PageCopies):
+                own.load(self.operand, target, at, places, staged.full.pointer(ring.stage), staged.part.boxes)
+        if isinstance(own, RowCopies):
+            own.load(self.operand, target, at, places, self.parts[0].full.pointer(ring.stage))
+            for staged in self.parts:
+                ptx("cp.async.mbarrier.arrive.noinc.shared.b64", staged.full.pointer(ring.stage))
 
 
 def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Expr:

@@ -46,9 +46,10 @@ class Half(Consumer):
         meeting: HalfMeeting,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, meeting.group
+        self.scored = tiles.scores()
         self.moved = registers("moved", 1, "uint32")
         products = len(tiling.stream.products)
-        super().__init__(tiling, threads, Readings(left, tiles.scores(), tiles.values(self.group, products)), epilogue)
+        super().__init__(tiling, threads, Readings(left, self.scored, tiles.values(self.group, products)), epilogue)
         self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
 
     @property
@@ -139,7 +140,7 @@ class Half(Consumer):
         left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.feeds.left.copies[0].tile_bytes))
         right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.feeds.right.copies[0].tile_bytes))
         for staged in self.parts if parts is None else parts:
-            staged.full.wait(self.right.stage, self.right.parity)
+            self.scored.wait_part(staged, self.right)
             wgmma.fence()
             boxes = staged.part.boxes
             first, end = (wgmma.steps_of(min(b * per_box, stream.depth), stream.left.dtype)

@@ -10,21 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.feed import Feed, staged_tiles
-from tvm_cascade.tile.skeletons.stream.halves.columns import parts_of
+from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
+from tvm_cascade.tile.skeletons.stream.halves.columns import Part, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
 from tvm_cascade.tile.skeletons.stream.halves.half import Half
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
-from tvm_cascade.tile.skeletons.stream.halves.paging import PartedProducer
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
+from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 
 
 class HalvesKernel(PiecesKernel):
@@ -46,10 +47,7 @@ class HalvesKernel(PiecesKernel):
         self.epilogue.allocate(pool, self.left.boxes)
         left_full = Barriers(pool, config.left_stages, 1)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
-        parts = tuple(
-            StagedPart(part, Barriers(pool, config.stages, 1), Barriers(pool, config.stages, max(len(part.readers), 1)))
-            for part in parts_of(self.stream, config.spread)
-        )
+        parts = tuple(self._staged(pool, part) for part in parts_of(self.stream, config.spread))
         pool.commit()
         with when(self.threads.thread == 0):
             for barriers in (left_full, left_empty, *(b for p in parts for b in (p.full, p.empty))):
@@ -58,6 +56,10 @@ class HalvesKernel(PiecesKernel):
         T.evaluate(T.cuda.cta_sync())
         self.left_feed = Feed([self.left], [left_tiles], left_full, left_empty)
         self.tiles = PartedFeed(self.right, right_tiles, parts)
+
+    def _staged(self, pool: Any, part: Part) -> StagedPart:
+        full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
+        return StagedPart(part, full, Barriers(pool, self.config.stages, max(len(part.readers), 1)))
 
     def _consume(self) -> None:
         ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
@@ -85,7 +87,7 @@ class HalvesKernel(PiecesKernel):
 
     def _produce(self) -> None:
         if self.stream.paged:
-            PartedProducer(self.tiling, self.threads, self.tiles, self.left_feed).run(self._each_work)
+            PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self._each_work)
             return
         super()._produce()
 
