@@ -17,6 +17,7 @@ from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
@@ -128,6 +129,20 @@ def test_sequences_that_share_a_prefix_are_rows_of_one_product() -> None:
     assert_right(parts.partials[0], shared, 100)
 
 
+@pytest.mark.parametrize("sequences", [64, 40])
+def test_rows_of_several_variables_come_in_tiles_by_bulk_copies(sequences: int) -> None:
+    partial = tvm_cascade.split(attention(sequences, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
+    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
+    assert kernel.program.stream.left.row is None
+    assert_right(partial, kernel, 100)
+
+
+def test_rows_of_several_variables_that_do_not_fill_tiles_do_not() -> None:
+    partial = tvm_cascade.split(attention(64, 3, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
+    with pytest.raises(Unfit, match="its rows are several variables"):
+        kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64))
+
+
 @pytest.mark.parametrize("config", [None, ALONE], ids=["chosen", "alone"])
 def test_states_are_merged_by_lanes_along_features(config: ColumnConfig | None) -> None:
     parts = tvm_cascade.split(attention(1, 3, 5, 60, 3), chunks=3)
@@ -142,8 +157,9 @@ def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
 
 
 @pytest.mark.slow
-def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kernel() -> None:
-    shape = {"batch": 64, "heads": 8, "kv_heads": 2, "keys": 140, "prefix": 100, "head_dim": FEATURES}
+@pytest.mark.parametrize("prefix", [100, 1024], ids=["one", "pieces"])
+def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kernel(prefix: int) -> None:
+    shape = {"batch": 64, "heads": 8, "kv_heads": 2, "keys": prefix + 40, "prefix": prefix, "head_dim": FEATURES}
     workload = workloads.get("decode_prefix").with_shape(**shape)
     func, gpu = workload.build(), next(card for card in CARDS if card.arch == "sm_90a")
     options = gpu_options(FuseOptions())
@@ -157,5 +173,5 @@ def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kerne
         found = emulate(step.chosen.func, [arrays[param.name] for param in taken.inputs])
         arrays |= {param.name: array for param, array in zip(taken.outputs, found, strict=True)}
     exact, usual = oracle.evaluate(func, inputs)["out"], oracle.evaluate(func, inputs, rounding=True)["out"]
-    comparison = tolerance.check(arrays["out"], exact, usual, length=140, dtype="bfloat16")
+    comparison = tolerance.check(arrays["out"], exact, usual, length=prefix + 40, dtype="bfloat16")
     assert comparison.ok, comparison.message

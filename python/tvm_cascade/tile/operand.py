@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias
 
 from tvm import ir, tirx
@@ -84,6 +85,34 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True)
+class RowDigit:
+    """A dimension of a tensor that rows run along together with others.
+
+    Attributes
+    ----------
+    dimension : which one.
+    extent : of it.
+    stride : rows between neighbours along it.
+    is_last : no other digit is outside of it.
+    """
+
+    dimension: int
+    extent: int
+    stride: int
+    is_last: bool
+
+    def at(self, row: ir.Expr) -> ir.Expr:
+        """Where a row is; one past the end is past the end of the outermost dimension."""
+        return row // self.stride if self.is_last else row // self.stride % self.extent
+
+    def count(self, rows: int) -> int:
+        """How many places along it so many rows have, from a multiple of them on; 0 where they make up no box."""
+        if self.is_last:
+            return rows // self.stride if rows % self.stride == 0 else 0
+        return self.extent if rows % (self.stride * self.extent) == 0 else 0
+
+
+@dataclass(frozen=True)
 class Operand:
     """A tensor read or written tile by tile: tensor[…, row, …, column].
 
@@ -94,6 +123,7 @@ class Operand:
     indices : where it is accessed, in the frame's variables and the column's own.
     row : the dimension that the tile's rows run along, or that of slots where a table finds their pages; None where
         rows are several variables, or none.
+    digits : the dimensions of several variables, the innermost first, where bulk copies fetch tiles of such rows.
     pages : where rows are; None where they follow one another.
     widened : what its elements are converted to on the way to the tensor cores; None where they go as they are.
     """
@@ -104,6 +134,7 @@ class Operand:
     row: int | None
     pages: Pages | None = None
     widened: str | None = None
+    digits: tuple[RowDigit, ...] = ()
 
     @property
     def stored(self) -> str:
@@ -125,6 +156,10 @@ class Operand:
         """Bytes of an element that the tensor cores take, or that is stored as they take it."""
         return MATRIX_DTYPES[self.dtype].size
 
+    def boxes_rows(self, rows: int) -> bool:
+        """Whether one box of a bulk copy holds so many rows, from a multiple of them on."""
+        return self.row is not None or (bool(self.digits) and all(digit.count(rows) > 0 for digit in self.digits))
+
     @property
     def width(self) -> int:
         """Extent of its contiguous dimension."""
@@ -133,7 +168,9 @@ class Operand:
     @property
     def fixed(self) -> tuple[int, ...]:
         """The dimensions that a tile does not run along."""
-        along = (self.row,) if self.pages is None else (self.row, self.pages.dimension)
+        along = (self.row, *(digit.dimension for digit in self.digits))
+        if self.pages is not None:
+            along = (self.row, self.pages.dimension)
         return tuple(d for d in range(len(self.indices) - 1) if d not in along)
 
     def __str__(self) -> str:
@@ -166,6 +203,31 @@ def read_operand(load: ir.TensorLoad, row: Line | None, column: Line) -> Operand
     if row and len(indices) > 5:
         raise Unfit(f"{text}: bulk tensor copies take five dimensions at most")
     return Operand(load.source, shape, indices, dimension, pages)
+
+
+def with_digits(operand: Operand, load: ir.TensorLoad, rows: Sequence[Line], column: Line) -> Operand:
+    """The operand with its rows as several dimensions, where bulk copies fetch tiles of them; else as it was.
+
+    Parameters
+    ----------
+    load : the same element, over a variable for each digit of the row.
+    rows : these, the innermost first.
+    """
+    shape, indices = tuple(load.source.ty.shape), tuple(load.indices)
+    for var, extent in (column, *rows):
+        shape, indices = taken_apart(shape, indices, var, extent)
+    found: list[RowDigit] = []
+    stride = 1
+    for place, (var, extent) in enumerate(rows):
+        along = [d for d, index in enumerate(indices) if uses(index, [var])]
+        if len(along) != 1 or not runs_along(indices[along[0]], var) or not isinstance(extent, int):
+            return operand
+        found.append(RowDigit(along[0], extent, stride, place == len(rows) - 1))
+        stride *= extent
+    in_order = all(one.dimension > other.dimension for one, other in pairwise(found))
+    if not found or not in_order or len(indices) > 5 or not runs_along(indices[-1], column[0]):
+        return operand
+    return replace(operand, shape=shape, indices=indices, digits=tuple(found))
 
 
 def _rows_of(text: str, indices: Sequence[ir.Expr], row: tirx.Var) -> tuple[int, Pages | None]:

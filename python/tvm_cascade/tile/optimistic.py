@@ -35,6 +35,10 @@ _LARGEST_SUM = 2.0**14
 """Of a lane's weights in a tile, or less where a narrow dtype would not hold each of them then."""
 
 
+_MOST_OPERATIONS = 150
+"""Of an output, whose formula is looked at: of the merge of nine states, which has more, simplifying takes seconds."""
+
+
 @dataclass(frozen=True)
 class Optimistic:
     """How a tile is folded at the current reference.
@@ -112,7 +116,7 @@ def _read_by_shifts(extreme: sp.Symbol, steps: Sequence[Step], accumulations: Se
 def _same_at_any_reference(output: Output, stream: Stream, reference: Reference) -> bool:
     """Whether an output, computed from a state at c and from c in place of the extreme, does not depend on c."""
     form = _in_components(output, stream)
-    if form is None:
+    if form is None or sp.count_ops(form) > _MOST_OPERATIONS:
         return False
     here, there = reference.symbol, reference.moved
     place = {reference.step: there - here}

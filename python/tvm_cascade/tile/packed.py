@@ -89,6 +89,8 @@ class PackedRows:
     batch : the frame's other row variables, with the quotients in place of those that were taken apart.
     values : what has become of each variable that is no more.
     extents : of all variables of the new frame.
+    digits : a variable for each digit of the row, and how far it runs; the innermost first.
+    of_digits : each variable that is no more by those of its digits.
     """
 
     row: tirx.Var
@@ -96,6 +98,8 @@ class PackedRows:
     batch: tuple[tirx.Var, ...]
     values: dict[tirx.Var, ir.Expr]
     extents: dict[tirx.Var, Extent]
+    digits: tuple[tuple[tirx.Var, int], ...]
+    of_digits: dict[tirx.Var, ir.Expr]
 
     def of(self, expression: ir.Expr) -> ir.Expr:
         """An expression over the old frame in the new one's variables."""
@@ -107,6 +111,12 @@ class PackedRows:
     def of_load(self, load: ir.TensorLoad) -> ir.TensorLoad:
         """A load over the new frame."""
         return tirx.BufferLoad(load.source, [self.of(index) for index in load.indices])
+
+    def apart(self, load: ir.TensorLoad) -> ir.TensorLoad:
+        """A load over the old frame by digits in place of rows."""
+        extents = {**self.extents, **dict(self.digits)}
+        indices = [simplify_index(substitute(index, self.of_digits), extents) for index in load.indices]
+        return tirx.BufferLoad(load.source, indices)
 
     def of_group(self, group: Group) -> Group:
         """A group over the new frame; its fold and the symbols of its atoms are what they were."""
@@ -134,14 +144,18 @@ def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tir
     ty = digits[0].variable.ty if digits else ir.PrimType("int32")
     row, count = tirx.Var("packed_row" if digits else "only_row", ty), 1
     values: dict[tirx.Var, ir.Expr] = {}
+    of_digits: dict[tirx.Var, ir.Expr] = {}
+    own_digits: list[tuple[tirx.Var, int]] = []
     kept: dict[tirx.Var, Extent] = {row: 1}
     for digit in reversed(digits):
         own = tirx.floormod(tirx.floordiv(row, _number(count, row)), _number(digit.extent, row))
         own = own.astype(dtype_of(digit.variable))
+        alone: ir.Expr = tirx.Var(f"{digit.variable.name}_digit", digit.variable.ty)
+        own_digits.append((alone, digit.extent))
         if digit.quotient is not None:
-            own = digit.quotient * digit.extent + own
+            own, alone = (digit.quotient * digit.extent + part for part in (own, alone))
             kept[digit.quotient] = int(lookup(dict(extents), digit.variable)) // digit.extent
-        values[digit.variable] = own
+        values[digit.variable], of_digits[digit.variable] = own, alone
         count *= digit.extent
     kept[row] = count
     quotients = {digit.variable: digit.quotient for digit in digits}
@@ -153,7 +167,7 @@ def pack(digits: Sequence[Digit], rows: Sequence[tirx.Var], extents: Mapping[tir
     others = {v: e for v, e in extents.items() if not any(v.same_as(taken) for taken in quotients)}
     bounds = {**others, **kept}
     plain = {var: simplify_index(value, bounds) for var, value in values.items()}
-    return PackedRows(row, count, tuple(batch), plain, bounds)
+    return PackedRows(row, count, tuple(batch), plain, bounds, tuple(own_digits), of_digits)
 
 
 def _number(value: int, like: tirx.Var) -> ir.Expr:

@@ -20,6 +20,7 @@ from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.analysis.expression import AtomTable
 from tvm_cascade.analysis.extent import Extent, more_than_one
+from tvm_cascade.analysis.extent import product as product_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
@@ -34,9 +35,10 @@ from tvm_cascade.tile.operand import (
     plain_value,
     read_operand,
     widened_to,
+    with_digits,
 )
 from tvm_cascade.tile.output import Output, read_outputs, stored_operand
-from tvm_cascade.tile.packed import PackedRows, digits_of, pack
+from tvm_cascade.tile.packed import Digit, PackedRows, digits_of, pack
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.factors import with_factors_apart
 from tvm_cascade.transform.producers import Producer, find_producers
@@ -120,7 +122,16 @@ class Stream:
     def few_rows(self) -> int | None:
         """How many rows share the right operands, where they are fewer than the longest of variables has to have."""
         count = self.extent(self.row)
-        return count if isinstance(count, int) and (self.left.row is None or count < FULL_ROWS) else None
+        is_full = self.left.row is not None or self.is_tiled
+        return count if isinstance(count, int) and (not is_full or count < FULL_ROWS) else None
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether rows of several variables come in tiles as those of one do, and there are enough tiles of them."""
+        count, places = self.extent(self.row), product_of(self.extent(var) for var in self.batch)
+        if not isinstance(count, int) or not isinstance(places, int) or not self.left.boxes_rows(TILE_ROWS):
+            return False
+        return count // TILE_ROWS * places >= ENOUGH_TILES
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -171,6 +182,7 @@ def read_stream(program: Program, group: Group) -> Stream:
     if isinstance(row, PackedRows):
         packed, row, rows = row, row.row, [*row.batch, row.row]
         group, outputs = packed.of_group(group), tuple(map(packed.of_output, outputs))
+        digits = packed.apart(left)
         left, right = packed.of_load(left), packed.of_load(right)
         scales = tuple(map(packed.of, scales))
     dims = Dims(group)
@@ -179,6 +191,8 @@ def read_stream(program: Program, group: Group) -> Stream:
     extents = {**group.frame.extents, inner: producer.stage.extents[inner]}
     lines = [(var, lookup(extents, var)) for var in (row, position, inner)]
     operands = read_operand(left, None if packed else lines[0], lines[2]), read_operand(right, lines[1], lines[2])
+    if packed is not None:
+        operands = with_digits(operands[0], digits, packed.digits, lines[2]), operands[1]
     operands = operands[0], widened_to(operands[1], operands[0])
     products = tuple(_widened(product, operands[0]) for product in products)
     _check_operands(operands, products, position, group)
@@ -317,13 +331,21 @@ def _row_variable(
     digits = digits_of([v for v in rows if uses_variable(left, v)], extents, shared)
     if longest is not None and length(longest) >= (FULL_ROWS if len(digits) == 1 else ENOUGH_ROWS):
         return longest
-    if longest is not None and length(longest) >= FULL_ROWS:
+    if longest is not None and length(longest) >= FULL_ROWS and not _fill_tiles(digits, longest, group):
         others = [length(v) for v in rows if not v.same_as(longest)]
         if math.prod(others) * math.ceil(length(longest) / TILE_ROWS) >= ENOUGH_TILES:
             return longest
     if longest is not None and len(digits) == 1 and digits[0].quotient is None:
         return longest
     return pack(digits, rows, extents)
+
+
+def _fill_tiles(digits: list[Digit], longest: tirx.Var, group: Group) -> bool:
+    """Whether packed rows fill tiles that the longest variable alone does not, and none of them is masked."""
+    inner = math.prod(digit.extent for digit in digits[1:])
+    masked = any(atom.indicator for atom in group.atoms.atoms.values())
+    is_outermost = digits[0].variable.same_as(longest) and digits[0].quotient is None
+    return is_outermost and digits[0].extent < TILE_ROWS and TILE_ROWS % inner == 0 and not masked
 
 
 def _check_operands(

@@ -50,8 +50,8 @@ class TensorMap:
         for extent in shape[:-1]:
             strides.append(strides[-1] * T.cast(extent, "int64"))
         box: list[int | ir.Expr] = [self.per_box] + [1] * (rank - 1)
-        assert operand.row is not None
-        box[rank - 1 - operand.row] = self.box_rows if there is None else there
+        for dimension, count in self._rows_in_box(there).items():
+            box[rank - 1 - dimension] = count
         found = named(f"{operand.buffer.name}_map", T.Bind(T.tvm_stack_alloca("tensormap", 1), T.TensorMap().ty))
         T.evaluate(
             T.tensormap_encode_tiled(
@@ -65,6 +65,14 @@ class TensorMap:
     def by_threads(self) -> bool:
         """Whether threads copy its rows, instead of bulk copies (`hopper.rows`)."""
         return self.operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
+
+    def _rows_in_box(self, there: ir.Expr | None) -> dict[int, int | ir.Expr]:
+        """By the dimensions that rows run along, how many places of each a box has."""
+        operand = self.operand
+        if operand.digits:
+            return {digit.dimension: digit.count(self.box_rows) for digit in operand.digits}
+        assert operand.row is not None
+        return {operand.row: self.box_rows if there is None else there}
 
     @property
     def element(self) -> str:
@@ -165,6 +173,7 @@ class TensorMap:
 
     def _places(self, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr]) -> list[ir.Expr]:
         places = [column]
+        digits = {digit.dimension: digit.at(row) for digit in self.operand.digits}
         for dimension in reversed(range(self.rank - 1)):
-            places.append(fixed.get(dimension, row))
+            places.append(fixed.get(dimension, digits.get(dimension, row)))
         return [T.cast(place, "int32") for place in places]

@@ -10,11 +10,12 @@ import sympy as sp
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.matrices import MatrixStore
-from tvm_cascade.tile.operand import STORED_BYTES
+from tvm_cascade.tile.operand import STORED_BYTES, runs_along
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import Product, product_along
@@ -77,6 +78,13 @@ class Staged(Folded, Protocol):
         """Releases that stage; called by one thread of the group."""
 
 
+def is_paired(output: Output, product: Product) -> bool:
+    """Whether neighbouring columns of an output are neighbours in memory, in even places, that one store writes."""
+    last, width = output.indices[-1], output.buffer.ty.shape[-1]
+    plain = runs_along(last, product.free) and isinstance(width, ir.prim.IntImm)
+    return plain and int(width) % 2 == 0 and dtype_of(output.buffer) == DTYPE
+
+
 class RowEpilogue:
     """Emits the epilogue of rows whose threads store their own elements."""
 
@@ -126,12 +134,18 @@ class RowEpilogue:
             with when(self._in_range(r)):
                 self.finish.start_row(output, r, self._places(r))
                 with T.unroll(len(columns) // 8) as j:
-                    for e in NEIGHBOURS:
-                        column = first + columns.start + j * 8 + self.rows.place.lane_column + e
-                        indices = [
-                            placed(i, {**self._places(r), product.free: column}, self.buffers) for i in output.indices
-                        ]
-                        T.buffer_store(own, self._value(output, r, column, j * 4 + 2 * r + e), indices)
+                    column = first + columns.start + j * 8 + self.rows.place.lane_column
+                    pair = [self._value(output, r, column + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
+                    places = [self._indices(output, r, product, column + e) for e in NEIGHBOURS]
+                    if is_paired(output, product):
+                        ptx("st.global.v2.f32", own.ptr_to(places[0]), *pair)
+                        continue
+                    for value, indices in zip(pair, places, strict=True):
+                        T.buffer_store(own, value, indices)
+
+    def _indices(self, output: Output, row: int, product: Product, column: ir.Expr) -> list[ir.Expr]:
+        places = {**self._places(row), product.free: column}
+        return [placed(i, places, self.buffers) for i in output.indices]
 
 
 class Epilogue(RowEpilogue):

@@ -40,11 +40,13 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
     def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
         """See `choose_config`, and `choose_pieces` for few rows."""
         rows = program.stream.few_rows
+        if rows is None and program.stream.left.row is None and program.skip:
+            rows = int(program.stream.extent(program.stream.row))  # what is alive is asked of all packed rows at once
         return choose_config(program, setting.gpu) if rows is None else choose_pieces(program, setting.gpu, rows)
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
-        if program.stream.left.row is None and not isinstance(config, PiecesConfig):
+        if not isinstance(config, PiecesConfig) and not program.stream.left.boxes_rows(config.rows):
             raise Unfit(f"{program.stream.left}: its rows are several variables, which {config} does not pack")
         if isinstance(config, PiecesConfig):
             config.check_cluster(program)

@@ -14,6 +14,7 @@ from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
@@ -112,7 +113,7 @@ class PiecesConfig(StreamConfig):
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
         tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        return tiles + self._met_bytes(stream) + 1024
+        return tiles + self._met_bytes(stream) + spread_bytes(stream) + 1024
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""

@@ -35,9 +35,11 @@ _WORD = 4
 class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
-    def __init__(self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting) -> None:
+    def __init__(
+        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: Meeting | None
+    ) -> None:
         super().__init__(tiling, threads, right, value)
-        self.meeting, self.epilogue = meeting, RowEpilogue(tiling)
+        self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
         meeting.open()
 
     def _allocate(self) -> None:
@@ -66,10 +68,17 @@ class PiecesConsumer(GroupFold):
                 self.meeting.leave(self, piece)
                 return
             with branches(piece.is_whole) as (whole, part):
-                with whole, when(self.has_rows):
-                    self.epilogue.finish_and_store(self)
+                with whole:
+                    self._store_whole(piece)
                 with part:
                     self.meeting.leave(self, piece)
+
+    def _store_whole(self, piece: Piece) -> None:
+        if self.spread is not None:
+            self.spread.leave(self, piece)
+            return
+        with when(self.has_rows):
+            self.epilogue.finish_and_store(self)
 
     def _fetch_left(self) -> None:
         """Loads the thread's rows as the tensor cores read them; zeros past the depth."""

@@ -24,6 +24,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import ClusterMeeting, GridMeeting, Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
+from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.work import Threads, Work
 
@@ -46,6 +47,7 @@ class PiecesKernel(StreamKernel):
         self.right = self._map(self.stream.right, self.config.columns)
         self.values = [self._value_map(product) for product in self.stream.products]
         self.meeting = self._meeting()
+        self.spread_finish = SpreadFinish(self.tiling) if is_spread(self.stream) else None
 
     def _meeting(self) -> Meeting:
         blocks = self.config.cluster
@@ -78,6 +80,8 @@ class PiecesKernel(StreamKernel):
         self.right_feed = FeedPair(pool, config, "right_tiles", [self.right])
         self.value_feed = FeedPair(pool, config, "value_tiles", self.values)
         self.meeting.allocate(pool)
+        if self.spread_finish is not None:
+            self.spread_finish.allocate(pool)
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
             pair.add_barriers(pool)
@@ -129,7 +133,8 @@ class PiecesKernel(StreamKernel):
         if self.config.has_register_shares:
             ptx("setmaxnreg.inc.sync.aligned.u32", self.config.register_shares(self.stream)[1])
         right, value = self.right_feed.wide, self.value_feed.wide
-        PiecesConsumer(self.tiling, self.threads, right, value, self.meeting).run(self._each_piece)
+        consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
+        consumer.run(self._each_piece)
 
     @contextmanager
     def _each_work(self) -> Iterator[Work]:

@@ -134,6 +134,10 @@ class Meeting(ABC):
                     with T.unroll(part.width // 2) as j:
                         self._put_pair(k, row, j * 8 + lane % QUAD * 2, [part[j * 2], part[j * 2 + 1]])
 
+    def _meet(self) -> None:
+        """Waits for all consumers of the block."""
+        ptx("bar.sync", T.uint32(_MEETING), T.uint32(self.config.consumers * WARP_GROUP))
+
     def _rows(self) -> ir.Expr:
         """Rows that the block's tile has of the program's."""
         return kernel_extent(self.stream.extent(self.stream.row)) - self.fold.work.first_row
@@ -150,22 +154,31 @@ class Meeting(ABC):
                 self._merge_one(bind("tile_row", fold.own_rows + unit // count), bind("chunk", number(unit % count)))
 
     def _merge_one(self, row: ir.Expr, chunk: ir.Expr) -> None:
-        fold, program = self.stream.fold, self.tiling.program
+        program = self.tiling.program
         places = {**self.fold.work.batch, self.stream.row: self.fold.work.first_row + row}
         inputs: dict[sp.Symbol, ir.Expr] = {
             LENGTH: tirx.Cast(DTYPE, kernel_extent(self.stream.extent(self.stream.position)))
         }
         for symbol, expression in program.row_inputs.items():
             inputs[symbol] = bind(str(symbol), placed(expression, places, self.tiling.buffers).astype(DTYPE))
+        state = self._merged(row, chunk, inputs)
+        self._store(MergedRow(self, state, inputs), places, chunk)
+
+    def _empty_states(self, count: int) -> list[State]:
+        """New registers for states of one row and four columns."""
+        fold, widths = self.stream.fold, dict.fromkeys(self.widths, FOUR)
         dtypes = {component.symbol: DTYPE for component in fold.components}
-        widths = dict.fromkeys(self.widths, FOUR)
-        state, *others = (State.in_registers(fold, dtypes, DTYPE, f"_piece_{k}", widths) for k in range(_AT_ONCE + 1))
+        return [State.in_registers(fold, dtypes, DTYPE, f"_piece_{k}", widths) for k in range(count)]
+
+    def _merged(self, row: ir.Expr, chunk: ir.Expr, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
+        """The state of all pieces."""
+        state, *others = self._empty_states(_AT_ONCE + 1)
         state.clear()
         with T.serial((self.piece.blocks + (_AT_ONCE - 1)) // _AT_ONCE) as turn:
             for k, other in enumerate(others):
                 self._take(other, turn * _AT_ONCE + k, row, chunk)
-            merge(program_of(fold), state, Alone(), inputs, others=others)
-        self._store(MergedRow(self, state, inputs), places, chunk)
+            merge(program_of(self.stream.fold), state, Alone(), inputs, others=others)
+        return state
 
     def _take(self, state: State, number: ir.Expr, row: ir.Expr, chunk: ir.Expr) -> None:
         """The state of one of the pieces; the identity past the last one."""
@@ -233,9 +246,6 @@ class GridMeeting(Meeting):
         self._meet()
         with when(self.is_last[0] != 0):
             self._merge_all()
-
-    def _meet(self) -> None:
-        ptx("bar.sync", T.uint32(_MEETING), T.uint32(self.config.consumers * WARP_GROUP))
 
     def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
         with when(self.fold.threads.lane % QUAD == 0):
