@@ -89,6 +89,7 @@ class RowFold:
     elements : registers of what has a value per position beside the scores.
     shifted : the components of each row at the references of the tile that is folded in.
     end : the position before which the first of the tiles ends, where that is not the end of the axis.
+    own : which of a thread's two rows the program has; others are not folded.
     """
 
     program: TileProgram
@@ -100,6 +101,7 @@ class RowFold:
     elements: dict[sp.Symbol, Any] = field(default_factory=dict)
     shifted: dict[tuple[sp.Symbol, int], ir.Expr] = field(default_factory=dict)
     end: ir.Expr | None = None
+    own: tuple[int, ...] = ROWS
 
     def start(self) -> None:
         """Initialises the state, and loads the inputs with one value a row."""
@@ -143,9 +145,11 @@ class RowFold:
         for k in range(2):
             put(largest, k, T.int32(0))
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
-            pairs = [[tirx.abs(self.scores[register_index(j, r, e)]) for e in NEIGHBOURS] for r in ROWS]
-            upper, lower = (bits_of(one + other) for one, other in pairs)
-            put(largest, j % 2, tirx.max(tirx.max(largest[j % 2], upper), lower))  # one instruction of three operands
+            pairs = [[tirx.abs(self.scores[register_index(j, r, e)]) for e in NEIGHBOURS] for r in self.own]
+            found = largest[j % 2]
+            for one, other in pairs:  # one instruction of three operands
+                found = tirx.max(found, bits_of(one + other))
+            put(largest, j % 2, found)
         return in_no_lane(tirx.max(largest[0], largest[1]) > T.int32(near_zero.largest_bits))
 
     def _map(self, tile: ir.Expr, of_score: sp.Expr) -> None:
@@ -228,7 +232,7 @@ class RowFold:
         """
         body = self.program.body
         for symbol in sorted(body.remembered & body.shifts.keys(), key=str):
-            for r in ROWS:
+            for r in self.own:
                 self.set(_old(symbol), r, self.values[symbol][r])
         for step in body.steps:
             self._step(step, tile, first, guarded)
@@ -237,17 +241,17 @@ class RowFold:
         if isinstance(step, TileReduce):
             self._reduce(step, tile, guarded)
         elif isinstance(step, Shift):
-            for r in ROWS:
+            for r in self.own:
                 self.shifted[step.component, r] = self.write(step.expression, self._before(step.component, r, tile))
         elif isinstance(step, Combine):
             for component, reducer in step.combined:
-                for r in ROWS:
+                for r in self.own:
                     gained = self.values[_partial(component)][r]
                     self.set(component, r, combiner_of(reducer)(self.shifted[component, r], gained))
         elif isinstance(step, Move):
             self._move(step, tile, first)
         elif isinstance(step, (Scale, Hoisted)):
-            for r in ROWS:
+            for r in self.own:
                 symbols = self._row(r, tile, before=isinstance(step, Scale))
                 self.set(step.symbol, r, self.write(step.expression, symbols))
         elif isinstance(step, RegisterElement):
@@ -267,7 +271,7 @@ class RowFold:
         """The condition that no weight of the thread, as `step_optimistic` left them, is too large."""
         optimistic = self.program.optimistic
         assert optimistic is not None
-        sums = [self.values[_partial(optimistic.guard)][r] for r in ROWS]
+        sums = [self.values[_partial(optimistic.guard)][r] for r in self.own]
         return tirx.And(*(tirx.LE(value, tirx.const(optimistic.most, DTYPE)) for value in sums))  # false of NaN
 
     def combine_optimistic(self) -> None:
@@ -276,7 +280,7 @@ class RowFold:
         assert optimistic is not None
         for step in self.program.body.steps:
             for component, reducer in step.combined if isinstance(step, Combine) else ():
-                for r in ROWS if component != optimistic.extreme else ():
+                for r in self.own if component != optimistic.extreme else ():
                     own, gained = self.values[component][r], self.values[_partial(component)][r]
                     self.set(component, r, combiner_of(reducer)(own, gained))
 
@@ -284,7 +288,7 @@ class RowFold:
         """Reduces per-lane partial sums across lanes; all lanes get the result."""
         for component in self.program.stream.row_components:
             if component.symbol not in self.program.across_lanes:
-                for r in ROWS:
+                for r in self.own:
                     whole = exchanged(self.values[component.symbol][r], combiner_of(component.reducer), QUAD)
                     self.set(component.symbol, r, whole)
 
@@ -318,7 +322,7 @@ class RowFold:
     def _each(self, emit: Callable[[ir.Expr, int, int], None]) -> None:
         """Something for every register of the tile."""
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
-            for r in ROWS:
+            for r in self.own:
                 for e in NEIGHBOURS:
                     emit(j, r, e)
 
@@ -335,7 +339,7 @@ class RowFold:
             put(parts, 2 * r + e, combine(parts[2 * r + e], lift))
 
         self._each(one)
-        for r in ROWS:
+        for r in self.own:
             whole = combine(parts[2 * r], parts[2 * r + 1])
             if step.across_lanes:
                 self.set(_partial(step.component), r, whole)
@@ -345,7 +349,7 @@ class RowFold:
 
     def _move(self, step: Move, tile: ir.Expr, first: bool) -> None:
         kind = TirValues(DTYPE)
-        for r in ROWS:
+        for r in self.own:
             stay = self.values[step.moved][r]
             value = self.write(step.value, self._row(r, tile, before=False))
             new = T.Bind(destination(step, value, stay, first, kind))

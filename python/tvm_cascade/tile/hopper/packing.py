@@ -38,10 +38,13 @@ class Packing:
     ----------
     columns : positions of a tile.
     lane : of the thread.
+    own : which of a thread's two rows have weights; registers of others are left as they are.
     """
 
-    def __init__(self, accumulations: Sequence[Accumulate], columns: int, lane: ir.Expr) -> None:
-        self.columns = columns
+    def __init__(
+        self, accumulations: Sequence[Accumulate], columns: int, lane: ir.Expr, own: tuple[int, ...] = ROWS
+    ) -> None:
+        self.columns, self.own = columns, own
         self.packed: dict[tuple[sp.Symbol, str], Any] = {}
         for key in dict.fromkeys((a.weight, a.dtype) for a in accumulations):
             count = columns // 2 * MATRIX_DTYPES[key[1]].size // 4
@@ -63,7 +66,7 @@ class Packing:
 
     def _halves(self, symbol: sp.Symbol, dtype: str, packed: Any, weight: Weight) -> None:
         with T.unroll(self.columns // COLUMNS_PER_STEP) as j:
-            for r in ROWS:
+            for r in self.own:
                 pair = [weight(symbol, j, r, e) for e in reversed(NEIGHBOURS)]
                 ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", packed[j * 2 + r], *pair)
 
@@ -84,7 +87,7 @@ class Packing:
         pairs, words = registers("pairs", 4, "uint16"), registers("words", 4, "uint32")
         per_step = MATRIX_DTYPES[dtype].step
         with T.unroll(self.columns // per_step) as step:
-            for r in ROWS:
+            for r in self.own:
                 for k in range(per_step // COLUMNS_PER_STEP):
                     j = step * (per_step // COLUMNS_PER_STEP) + k
                     pair = [weight(symbol, j, r, e) for e in reversed(NEIGHBOURS)]

@@ -49,7 +49,7 @@ class GroupFold:
             p.component.symbol: registers(f"{p.component.symbol}", len(self.columns_of(p)) // 2)
             for p in self.stream.products
         }
-        self.packing = Packing(self.program.accumulations, self.columns, threads.lane)
+        self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
         self._allocate()
         self._describe_left()
         self.right_matrix = wgmma.SharedMatrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
@@ -94,6 +94,11 @@ class GroupFold:
         """How many they are at most."""
         return GROUP_ROWS
 
+    @property
+    def thread_rows(self) -> tuple[int, ...]:
+        """Which of a thread's two rows the program may have."""
+        return ROWS
+
     def _place(self, work: Work) -> None:
         lane = self.threads.lane
         self.work = work
@@ -101,6 +106,7 @@ class GroupFold:
         upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
         self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
+        self.rows.own = self.thread_rows
         self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
@@ -190,7 +196,7 @@ class GroupFold:
             if accumulation.shift == symbol:
                 continue
             with T.unroll(len(self.columns_of(accumulation.product)) // 8) as j:
-                for r in ROWS:
+                for r in self.thread_rows:
                     for e in NEIGHBOURS:
                         put(self.accumulators[symbol], j * 4 + 2 * r + e,
                             self._shifted(accumulation.shift, r, j * 4 + 2 * r + e, tile))  # fmt: skip

@@ -13,7 +13,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
-from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.operand import STEP_BYTES
@@ -52,6 +52,11 @@ class PiecesConsumer(GroupFold):
     def row_count(self) -> int:
         """How many they are at most."""
         return min(int(self.stream.extent(self.stream.row)), GROUP_ROWS)
+
+    @property
+    def thread_rows(self) -> tuple[int, ...]:
+        """The upper one alone, where there are no others: the lower ones are eight further on."""
+        return ROWS if self.row_count > _WARP_ROWS // len(ROWS) else ROWS[:1]
 
     def run(self, each_piece: Callable[[], AbstractContextManager[tuple[Piece, Work]]]) -> None:
         """Emits the loop over the block's pieces."""
