@@ -31,15 +31,22 @@ class TensorMap:
     rows : of a tile; of a box too, except where rows are in pages: then as many as those have in common with tiles.
     columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
     there : rows of a box where the launch alone knows how many there are.
+    rows_by_threads : whether threads may copy rows of small pages, as of the feeds of `hopper.feed`.
+
+    Attributes
+    ----------
+    by_threads : whether threads copy its rows, instead of bulk copies (`hopper.rows`).
     """
 
     def __init__(
-        self, operand: Operand, buffer: Any, rows: int, columns: int | None = None, there: ir.Expr | None = None
-    ) -> None:
+        self, operand: Operand, buffer: Any, rows: int, columns: int | None = None, there: ir.Expr | None = None,
+        rows_by_threads: bool = False,
+    ) -> None:  # fmt: skip
         self.operand, self.buffer, self.rows, self.size = operand, buffer, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
         self.rank = len(operand.shape)
         self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
+        self.by_threads = rows_by_threads and operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
         if not self.by_threads:
             self.map = self._encoded(there)
 
@@ -60,11 +67,6 @@ class TensorMap:
             )
         )  # fmt: skip
         return found
-
-    @property
-    def by_threads(self) -> bool:
-        """Whether threads copy its rows, instead of bulk copies (`hopper.rows`)."""
-        return self.operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
 
     def _rows_in_box(self, there: ir.Expr | None) -> dict[int, int | ir.Expr]:
         """By the dimensions that rows run along, how many places of each a box has."""

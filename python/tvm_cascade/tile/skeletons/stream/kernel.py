@@ -41,6 +41,9 @@ from tvm_cascade.tile.work import Threads, Work
 class StreamKernel:
     """Emits the kernel of a tile program."""
 
+    rows_by_threads = True
+    """Whether threads may copy rows of small pages."""
+
     def __init__(self, program: TileProgram, config: StreamConfig) -> None:
         self.program, self.config, self.stream = program, config, program.stream
         self.tiling = Tiling(program, config, {})
@@ -71,7 +74,8 @@ class StreamKernel:
         return Epilogue(self.tiling)
 
     def _map(self, operand: Operand, rows: int, columns: int | None = None) -> TensorMap:
-        return TensorMap(operand, self.tiling.own(operand.buffer), rows, columns)
+        own = self.tiling.own(operand.buffer)
+        return TensorMap(operand, own, rows, columns, rows_by_threads=self.rows_by_threads)
 
     def _value_map(self, product: Product) -> TensorMap:
         """Of a tile of positions of V, along its rows or along its columns."""

@@ -32,7 +32,7 @@ class HalvesKernel(PiecesKernel):
     """Emits the kernel."""
 
     config: HalvesConfig
-    counts_lengths = False
+    counts_lengths, rows_by_threads = False, False
 
     def _maps(self) -> None:
         config, stream = self.config, self.stream
