@@ -47,6 +47,18 @@ def test_pages_of_packed_rows(size: int) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_tables_of_any_order(size: int) -> None:
+    """One counts down, one has a single page again and again, one shares it; of one key, and of none, too."""
+    case = Paged(size=size, batch=5, heads=4, kv_heads=2, queries=1, keys=150)
+    inputs = case.inputs([150, 97, 130, 1, 0])
+    table = inputs[3]
+    table[0] = np.arange(case.table_width)[::-1]
+    table[1:3], table[2, 1] = 7, 2
+    assert_right(case.func(), inputs, pieces(3), length=case.keys)
+
+
+@emulated
 @pytest.mark.parametrize(("variant", "extents"), [("window", {"window": 70}), ("tree", {"queries": 5, "shortest": 5})])
 def test_masks_of_sequences(variant: str, extents: dict[str, int]) -> None:
     """A window's first tile, too, is another one for each sequence; a tree of draft tokens is a tensor of booleans."""
