@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
 from .checked import assert_right, kernel_of
@@ -34,9 +33,11 @@ def test_a_warp_group_converts_keys_and_another_values() -> None:
     assert config.converters == 2 and config.threads == 512
 
 
-def test_many_rows_are_refused() -> None:
-    with pytest.raises(Unfit, match="convert for few rows alone"):
-        kernel_of(Paged(stored=E4M3, queries=8192).func())
+def test_one_warp_group_converts_for_many_rows() -> None:
+    """Two consumers leave no registers for another one."""
+    kernel = kernel_of(Paged(stored=E4M3, queries=300, heads=8, depth=128).func())
+    assert isinstance(kernel.config, PiecesConfig)
+    assert (kernel.config.consumers, kernel.config.converters) == (2, 1)
 
 
 def test_scales_of_keys_multiply_scores() -> None:
@@ -56,11 +57,13 @@ def test_scales_of_keys_multiply_scores() -> None:
             marks=pytest.mark.slow,
         ),
         Paged(queries=1, heads=8, kv_heads=1, stored=E4M3, depth=96, dtype="bfloat16", size=1, layout="together"),
+        Paged(queries=70, stored=E4M3, causal=True),
     ],
-    ids=["scaled", "e5m2_bfloat16", "half_a_box"],
+    ids=["scaled", "e5m2_bfloat16", "half_a_box", "many_rows"],
 )
 def test_attention_over_floats_of_8_bits(case: Paged) -> None:
-    assert_right(case.func(), case.inputs([case.keys, 70]), SMALL, length=case.keys)
+    config = SMALL if case.queries * case.heads // case.kv_heads <= 64 else replace(SMALL, consumers=2, widening=1)
+    assert_right(case.func(), case.inputs([case.keys, 70]), config, length=case.keys)
 
 
 @emulated

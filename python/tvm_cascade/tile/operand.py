@@ -285,10 +285,13 @@ def check_partners(one: Operand, other: Operand) -> None:
 
 def widened_to(operand: Operand, other: Operand) -> Operand:
     """The operand with elements of 8 bits converted to what it is multiplied with, where that is of 16 bits."""
-    own, theirs = MATRIX_DTYPES.get(operand.stored), MATRIX_DTYPES.get(other.stored)
-    if own is None or theirs is None or (own.size, theirs.size) != (1, 2):
-        return operand
-    return replace(operand, widened=other.stored)
+    return replace(operand, widened=other.stored) if is_widened(operand.stored, other.stored) else operand
+
+
+def is_widened(stored: str, other: str) -> bool:
+    """Whether elements of a dtype are converted to that of what they are multiplied with."""
+    own, theirs = MATRIX_DTYPES.get(stored), MATRIX_DTYPES.get(other)
+    return own is not None and theirs is not None and (own.size, theirs.size) == (1, 2)
 
 
 def check_allowed(operand: Operand, options: FuseOptions) -> None:

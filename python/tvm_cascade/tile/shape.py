@@ -32,6 +32,7 @@ from tvm_cascade.tile.operand import (
     check_matrix_input,
     check_partners,
     is_copied,
+    is_widened,
     plain_value,
     read_operand,
     widened_to,
@@ -177,7 +178,7 @@ def read_stream(program: Program, group: Group) -> Stream:
     factors = _factors_of(producer)
     left, right = sorted(factors.loads, key=lambda load: uses_variable(load, position))
     rows = [v for v in producer.variables.values() if not v.same_as(position)]
-    row = _row_variable(left, _shared_indices(group, right, rows), rows, group)
+    row = _row_variable(left, right, rows, group)
     packed, scales = None, factors.scales
     if isinstance(row, PackedRows):
         packed, row, rows = row, row.row, [*row.batch, row.row]
@@ -316,10 +317,13 @@ def _shared_indices(group: Group, right: ir.TensorLoad, rows: list[tirx.Var]) ->
 
 
 def _row_variable(
-    left: ir.TensorLoad, shared: list[ir.Expr], rows: list[tirx.Var], group: Group
+    left: ir.TensorLoad, right: ir.TensorLoad, rows: list[tirx.Var], group: Group
 ) -> tirx.Var | PackedRows:
-    """The longest variable that the left operand alone runs along; several, or parts of some, where that is short."""
-    extents = group.frame.extents
+    """The longest variable that the left operand alone runs along; several, or parts of some, where that is short.
+
+    Also where tiles are converted, which kernels of packed rows do.
+    """
+    extents, shared = group.frame.extents, _shared_indices(group, right, rows)
     alone = [v for v in rows if uses_variable(left, v) and not any(uses(index, [v]) for index in shared)]
     alone = [v for v in alone if more_than_one(lookup(extents, v))]
 
@@ -329,6 +333,8 @@ def _row_variable(
 
     longest = max(alone, key=length, default=None)
     digits = digits_of([v for v in rows if uses_variable(left, v)], extents, shared)
+    if (longest is None or length(longest) < float("inf")) and _is_converted(group, left, right):
+        return pack(digits, rows, extents)
     if longest is not None and length(longest) >= (FULL_ROWS if len(digits) == 1 else ENOUGH_ROWS):
         return longest
     if longest is not None and length(longest) >= FULL_ROWS and not _fill_tiles(digits, longest, group):
@@ -346,6 +352,12 @@ def _fill_tiles(digits: list[Digit], longest: tirx.Var, group: Group) -> bool:
     masked = any(atom.indicator for atom in group.atoms.atoms.values())
     is_outermost = digits[0].variable.same_as(longest) and digits[0].quotient is None
     return is_outermost and digits[0].extent < TILE_ROWS and TILE_ROWS % inner == 0 and not masked
+
+
+def _is_converted(group: Group, left: ir.TensorLoad, right: ir.TensorLoad) -> bool:
+    """Whether tiles of the right operand, or of any other tensor, are converted to the left one's dtype."""
+    others = (load for atom in group.atoms.atoms.values() for load in loads_of(atom.expression))
+    return any(is_widened(dtype_of(load.source), dtype_of(left.source)) for load in (right, *others))
 
 
 def _check_operands(

@@ -45,11 +45,17 @@ some of which share one (measured, of 32 rows of 2048 to 8192 positions)."""
 _MERGED_RATE = 25e9
 """Bytes of states a second that the block which merges them takes (measured, of 8 and of 64 rows of 2048 to 32768)."""
 
+_GROUPS = 3
+"""Warp groups that consume or convert: with the producer's, a multiprocessor has 128 registers for each thread."""
+
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
-CONVERTER_REGISTERS = 120
+_CONVERTER_REGISTERS = 120
 """Registers of a thread of a warp group that converts: what a producer, a consumer and two of them leave each."""
+
+_SHARED_CONVERTER = (40, 184, 96)
+"""Registers of a thread of the producer, of two consumers each, and of the one warp group that converts for them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class PiecesConfig(StreamConfig):
 
     Attributes
     ----------
-    widening : warp groups that convert tiles on the way to the tensor cores, one for each feed.
+    widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     """
 
@@ -87,7 +93,18 @@ class PiecesConfig(StreamConfig):
 
     def block_registers(self, stream: Stream) -> int:
         """Of all threads of a block."""
-        return super().block_registers(stream) + WARP_GROUP * self.converters * CONVERTER_REGISTERS
+        return super().block_registers(stream) + WARP_GROUP * self.converters * self.converter_registers
+
+    @property
+    def converter_registers(self) -> int:
+        """Registers of a thread of a warp group that converts."""
+        return _CONVERTER_REGISTERS if self.consumers == 1 else _SHARED_CONVERTER[2]
+
+    def register_shares(self, stream: Stream) -> tuple[int, int]:
+        """Registers of a producer's thread and of a consumer's."""
+        if self.converters and self.consumers > 1:
+            return _SHARED_CONVERTER[:2]
+        return super().register_shares(stream)
 
     @property
     def has_register_shares(self) -> bool:
@@ -188,7 +205,8 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     """
     stream = program.stream
     check_widths(stream)
-    consumers, widening = 1 if rows <= GROUP_ROWS else 2, _widened_feeds(stream)
+    consumers = 1 if rows <= GROUP_ROWS else 2
+    widening = min(_widened_feeds(stream), _GROUPS - consumers)
     found = []
     for columns in (128, 64, 32):
         one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=widening)

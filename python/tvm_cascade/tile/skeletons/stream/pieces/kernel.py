@@ -19,7 +19,7 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import CONVERTER_REGISTERS, PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import ClusterMeeting, GridMeeting, Meeting
@@ -117,17 +117,20 @@ class PiecesKernel(StreamKernel):
                     with consumer:
                         self._consume()
                     with converter:
-                        ptx("setmaxnreg.dec.sync.aligned.u32", CONVERTER_REGISTERS)
+                        ptx("setmaxnreg.dec.sync.aligned.u32", self.config.converter_registers)
                         self._convert()
 
     def _convert(self) -> None:
-        """A warp group for each feed that is converted."""
+        """Each warp group converts a feed, or one converts both, a tile of each in turn."""
         pairs = [pair for pair in (self.right_feed, self.value_feed) if pair.is_widened]
-        for number, pair in enumerate(pairs):
+        for number in range(self.config.converters):
             with when(self.threads.group == self.config.consumers + 1 + number):
-                widener = Widener(pair.stored, pair.wide, self.threads)
+                own = [
+                    Widener(pair.stored, pair.wide, self.threads) for pair in pairs[number :: self.config.converters]
+                ]
                 with self._each_piece() as (_, work), T.serial(work.tiles.end - work.tiles.first):
-                    widener.tile()
+                    for widener in own:
+                        widener.tile()
 
     def _consume(self) -> None:
         if self.config.has_register_shares:
