@@ -100,7 +100,7 @@ class ProductConfig:
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
         staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
-        partial = self.rows * self.columns * SUM_BYTES if self.splits > 1 else 0
+        partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
         return self.stages * self.stage_bytes(shape) + staging + partial + 1024
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
@@ -132,8 +132,6 @@ class ProductConfig:
             return ""
         if self.cluster > 1:
             return "a cluster shares either an operand or partial sums"
-        if len(shape.rights) > 1:
-            return f"partial sums of {len(shape.rights)} products"
         if self.rows * SUM_BYTES > self.stages * DEPTH_BYTES:
             return f"{self.stages} stages leave no room for the partial sums of {self.rows} rows"
         steps = steps_of(shape)

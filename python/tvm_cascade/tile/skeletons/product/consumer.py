@@ -48,9 +48,8 @@ class Consumer:
         with each_tile() as tile:
             self._sum()
             if self.partial is not None:
-                self.partial.exchange(
-                    [sums for (sums,) in self.sums], self.index, self.rank, self.feed.memory, self.threads
-                )
+                arrays = [array for of_part in self.sums for array in of_part]
+                self.partial.exchange(arrays, self.index, self.rank, self.feed.memory, self.threads)
                 tile = dataclasses.replace(tile, first_column=tile.first_column + self.rank * self.config.share)
             self.epilogue.emit(tile, self.sums, self.index, self.threads)
         self.epilogue.drain(self.threads)

@@ -107,7 +107,7 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
     whole = waves * sizes.steps / config.splits * _step(shape, sizes, config)
     exchanged = 0.0
     if config.splits > 1:
-        sent = config.rows * config.columns * SUM_BYTES * min(blocks, resident)
+        sent = config.rows * config.columns * sizes.sums * SUM_BYTES * min(blocks, resident)
         exchanged = waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
     memory = sizes.bytes / gpu.memory_bytes_per_second
     moved = max(whole, memory) + _NOT_HIDDEN * min(whole, memory)
@@ -116,10 +116,9 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
 
 def _step(shape: MatrixProduct, sizes: Sizes, config: ProductConfig) -> float:
     """Seconds of a step of a tile."""
-    sums = len(shape.rights)
-    cycles = sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
+    cycles = sizes.sums * 4 * config.rows // GROUP_ROWS * max(config.columns / _COLUMNS_PER_CYCLE, _FEWEST_CYCLES)
     computed = cycles / _CLOCK / (_LONE_CONSUMER if config.consumers == 1 else 1.0)
-    lengths = (shape.left, min(config.rows, sizes.rows)), (shape.right, sums * config.columns / config.cluster)
+    lengths = (shape.left, min(config.rows, sizes.rows)), (shape.right, sizes.sums * config.columns / config.cluster)
     under_way = (config.stages - 1) * config.stage_bytes(shape)
     slower = max(1.0, _COPIED_PER_SECOND * _LATENCY / max(under_way, 1))
     if config.splits > 1:

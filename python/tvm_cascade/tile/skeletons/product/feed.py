@@ -50,7 +50,7 @@ class ProductFeed:
 
     @property
     def memory(self) -> ir.Expr:
-        """A pointer to the tiles of the only right operand, which are in one piece."""
+        """A pointer to the tiles of the right operands, which are in one piece."""
         return self.rights[0].tiles.ptr_to([0, 0, 0, 0])
 
     @property

@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 
 class ProductKernel:
@@ -81,7 +81,8 @@ class ProductKernel:
         pool = T.SMEMPool()
         self.feed.allocate(pool)
         self.epilogue.allocate(pool)
-        self.partial = PartialSums(self.config, pool) if self.config.splits > 1 else None
+        arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
+        self.partial = PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
         pool.commit()
         with when(self.threads.thread == 0):
             self.feed.full.initialise()

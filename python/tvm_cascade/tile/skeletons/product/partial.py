@@ -47,12 +47,12 @@ class PartialSums:
 
     Parameters
     ----------
-    memory : a pointer to shared memory that is free once all operands of a tile have been read.
+    arrays : of sums that a consumer has.
     """
 
-    def __init__(self, config: ProductConfig, pool: Any) -> None:
+    def __init__(self, config: ProductConfig, arrays: int, pool: Any) -> None:
         self.config = config
-        self.vectors = config.own_rows // 64 * config.columns // 2 // config.splits // _VECTOR
+        self.vectors = arrays * config.columns // 2 // config.splits // _VECTOR
         shape = (config.splits, config.consumers, self.vectors, WARP_GROUP, _VECTOR)
         self.found = named("partial_sums", pool.alloc(shape, "float32", align=128))
         self.arrived = Barriers(pool, 1, 1)
@@ -74,6 +74,7 @@ class PartialSums:
 
         Parameters
         ----------
+        sums : arrays of registers.
         rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
