@@ -80,7 +80,7 @@ def test_layouts(a_across: bool, b_across: bool, config: ProductConfig) -> None:
 @pytest.mark.parametrize(("columns", "splits"), [(80, 1), (176, 1), (160, 2)])
 def test_columns_that_boxes_of_stores_cover_twice(columns: int, splits: int) -> None:
     config = ProductConfig(64, columns, 1, stages=4, splits=splits, staged=1, blocks=2)
-    assert config.stores_boxes and config.share % 64
+    assert config.share % 64 and config.share >= 64
     assert_right(Product(m=72, n=368, k=264).build(), config, length=264)
 
 
@@ -90,6 +90,16 @@ def test_data_that_products_are_sensitive_to(kind: str) -> None:
     """Zeros that fill tiles up must not meet infinities: what is outside is zero in both operands."""
     func = replace(RAGGED, dtypes=("float16", "float16"), out="float32").build()
     assert_right(func, SMALL, length=200, inputs=inputs_of(func, kind))
+
+
+@emulated
+@pytest.mark.parametrize(("columns", "splits"), [(64, 1), (80, 1), (64, 2)])
+def test_float32_leaves_in_boxes_too(columns: int, splits: int) -> None:
+    config = ProductConfig(64, columns, 1, stages=4, splits=splits, staged=2, blocks=2)
+    func = Product(m=72, n=136, k=264, out="float32").build()
+    kernel = kernel_of(func, config)
+    assert all(config.stores_boxes(operand) for operand in kernel.program.tiled.values()) and kernel.program.tiled
+    assert_right(func, config, length=264)
 
 
 @emulated
@@ -373,6 +383,7 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
         ProductConfig(),
         {"QGMMA.64x256x32.F32.E4M3.E5M2"},
     ),
+    "float32": (Product(m=512, n=512, k=512, out="float32"), ProductConfig(), {"UTMASTG.2D", "STS.64"}),
     "gated": (Gated(m=512, n=512, k=512), ProductConfig(columns=128), {"HGMMA.64x128x16.F32.BF16"}),
     "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"STS.128"}),
     "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),

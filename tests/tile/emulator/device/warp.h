@@ -129,6 +129,12 @@ void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, u
   shared.write(address, values, sizeof values, "st.shared");
 }
 
+void store_shared_pair(uint32_t address, float first, float second) {
+  const float values[2] = {first, second};
+  if (address % sizeof values) fault("st.shared of 8 bytes at shared address %u", address);
+  shared.write(address, values, sizeof values, "st.shared");
+}
+
 void store_global(const void* address, uint32_t value) {
   check_aligned(address, sizeof value);
   std::memcpy(const_cast<void*>(address), &value, sizeof value);

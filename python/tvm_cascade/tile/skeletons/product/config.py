@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.operand import STORED_BYTES
+from tvm_cascade.tile.operand import STORED_BYTES, Operand
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
@@ -30,7 +30,7 @@ _WIDEST = 256
 """Columns of one instruction at most."""
 
 BOX_COLUMNS = DEPTH_BYTES // STORED_BYTES
-"""Columns of a result in one box of a bulk copy."""
+"""Columns of an operand in one box of a bulk copy, where they are contiguous."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ProductConfig:
     cluster : blocks one below the other that share the right operand by multicast.
     splits : blocks of a cluster that sum a part of k each; they have one tile.
     band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
-    staged : boxes of 64 columns of results that a consumer has under way to memory.
+    staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     """
 
@@ -74,10 +74,9 @@ class ProductConfig:
         """Columns of a tile that a block stores."""
         return self.columns // self.splits
 
-    @property
-    def stores_boxes(self) -> bool:
-        """Whether boxes of bulk copies cover what a block stores; the last two may overlap."""
-        return self.share % _MATRIX_COLUMNS == 0 and self.share >= BOX_COLUMNS
+    def stores_boxes(self, output: Operand) -> bool:
+        """Whether boxes of bulk copies cover what a block stores of an output; the last two may overlap."""
+        return self.share % _MATRIX_COLUMNS == 0 and self.share >= DEPTH_BYTES // output.size
 
     def registers(self, gathers: bool) -> tuple[int, int]:
         """Registers of a thread of the producer's warp group and of a consumer's.
@@ -99,7 +98,8 @@ class ProductConfig:
 
     def shared_bytes(self, shape: MatrixProduct) -> int:
         """Bytes of shared memory of a block."""
-        staging = self.rows * DEPTH_BYTES * self.staged if shape.tiled and self.stores_boxes else 0
+        boxes = any(self.stores_boxes(output) for output in shape.tiled.values())
+        staging = self.rows * DEPTH_BYTES * self.staged if boxes else 0
         partial = self.rows * self.columns * len(shape.rights) * SUM_BYTES if self.splits > 1 else 0
         return self.stages * self.stage_bytes(shape) + staging + partial + 1024
 

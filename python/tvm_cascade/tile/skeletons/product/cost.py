@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import tvm
+
 from tvm_cascade.analysis.extent import Extent, product
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES, SUM_BYTES, ProductConfig, steps_of
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 from tvm_cascade.tile.work import GROUP_ROWS
@@ -75,26 +77,33 @@ _EXCHANGED_PER_SECOND = 2.5e12
 
 @dataclass(frozen=True)
 class Sizes:
-    """Extents as numbers: rows, columns, steps along k, points of the batch, and sums of products."""
+    """Extents as numbers: rows, columns, steps along k, points of the batch, and sums of products.
+
+    Attributes
+    ----------
+    stored : bytes of all outputs for one element of the result.
+    """
 
     rows: int
     columns: int
     steps: int
     places: int
-    sums: int = 1
+    sums: int
+    stored: int
 
     @property
     def bytes(self) -> float:
         """From and to memory."""
         operands = self.steps * DEPTH_BYTES * (self.rows + self.sums * self.columns)
-        return float(self.places * (operands + STORED_BYTES * self.rows * self.columns))
+        return float(self.places * (operands + self.stored * self.rows * self.columns))
 
 
 def sizes_of(shape: MatrixProduct) -> Sizes:
     """The sizes of a product."""
     rows, columns = _number(shape.left.line.extent), _number(shape.right.line.extent)
     places, steps = _number(product(shape.extent(var) for var in shape.batch)), _number(steps_of(shape))
-    return Sizes(rows, columns, steps, places, len(shape.rights))
+    stored = sum(tvm.DataType(dtype_of(output.buffer)).itemsize for output in shape.outputs)
+    return Sizes(rows, columns, steps, places, len(shape.rights), stored)
 
 
 def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:

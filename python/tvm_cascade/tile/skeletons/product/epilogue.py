@@ -12,12 +12,12 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, TilePrinter, placed
-from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
+from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.matrices import MatrixStore
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES
 from tvm_cascade.tile.output import Output, member_at
-from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.raster import Tile, ends_with
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
@@ -36,24 +36,25 @@ class Epilogue:
     def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
         self.shape, self.config, self.buffers = shape, config, buffers
         self.copies = {
-            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_COLUMNS)
+            buffer: TensorMap(operand, self._own(buffer), GROUP_ROWS, BOX_BYTES // operand.size)
             for buffer, operand in shape.tiled.items()
-            if config.stores_boxes
+            if config.stores_boxes(operand)
         }
 
     def _own(self, tensor: tirx.Var) -> Any:
         return next(own for param, own in self.buffers.items() if param.same_as(tensor))
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory for boxes that are on their way, [consumer, box, row, column]."""
+        """Shared memory for boxes that are on their way, [consumer, box, row, two bytes]."""
         if self.copies:
-            shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_COLUMNS)
+            shape = (self.config.consumers, self.config.staged, GROUP_ROWS, BOX_BYTES // STORED_BYTES)
             self.staging = pool.alloc(shape, "uint16", align=1024)
 
     @property
     def boxes(self) -> int:
         """Boxes that a consumer stores of a tile."""
-        return len(self.copies) * self.config.own_rows // GROUP_ROWS * -(-self.config.share // BOX_COLUMNS)
+        across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
+        return across * self.config.own_rows // GROUP_ROWS
 
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         """Stores every output.
@@ -149,20 +150,24 @@ class Epilogue:
         ptx("st.global.b32", target, word[0])
 
     def _store_tile(self, output: Output) -> None:
-        """Through shared memory: matrices of 8×8 from the registers, then a bulk copy of each box."""
+        """Through shared memory, then by a bulk copy of each box."""
         copies, config = self.copies[output.buffer], self.config
         fixed = {d: placed(copies.operand.indices[d], self.tile.batch, self.buffers) for d in copies.operand.fixed}
         barrier = T.cast(_STORED + self.index, "uint32")
-        matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane)
+        columns = copies.per_box
+        matrices = MatrixStore(dtype_of(output.buffer), self.threads.lane) if copies.size == STORED_BYTES else None
         row = bind("stored_row", self.threads.warp * 16 + self.threads.lane % 16)
-        for box in range(-(-config.share // BOX_COLUMNS)):
-            first = min(box * BOX_COLUMNS, config.share - BOX_COLUMNS)  # the last two overlap in an odd tile
+        for box in range(-(-config.share // columns)):
+            first = min(box * columns, config.share - columns)  # the last two overlap in an odd tile
             slot = self._free_slot(barrier)
 
             def place(_: int, chunk: ir.Expr, slot: int = slot) -> ir.Expr:
                 return self.staging.ptr_to([self.index, slot, row, chunk * (_CHUNK // STORED_BYTES)])
 
-            matrices.columns(first + BOX_COLUMNS, partial(self._element, output), place, first)
+            if matrices is None:
+                self._leave_pairs(output, slot, first, columns)
+            else:
+                matrices.columns(first + columns, partial(self._element, output), place, first)
             ptx("fence.proxy.async.shared::cta")
             ptx("bar.sync", barrier, T.uint32(WARP_GROUP))
             with when(self.threads.leads):
@@ -170,6 +175,18 @@ class Epilogue:
                 column = self.tile.first_column + first
                 copies.store_at(lambda _, source=source: source, self.first_row, column, fixed)
                 ptx("cp.async.bulk.commit_group")
+
+    def _leave_pairs(self, output: Output, slot: int, first: int, columns: int) -> None:
+        """Leaves a box of float32 in shared memory, two elements at once, swizzled as bulk copies read it."""
+        lane, per_pair = self.threads.lane, 2 * SUM_BYTES
+        for j in range(columns // COLUMNS_PER_STEP):
+            for r in ROWS:
+                row = self.threads.warp * 16 + lane // QUAD + 8 * r
+                chunk = (j * COLUMNS_PER_STEP * SUM_BYTES + lane % QUAD * per_pair) // _CHUNK
+                place = (chunk ^ (lane // QUAD)) * _CHUNK + lane % 2 * per_pair
+                target = self.staging.ptr_to([self.index, slot, row, place // STORED_BYTES])
+                pair = [self._element(output, first // COLUMNS_PER_STEP + j, r, e) for e in NEIGHBOURS]
+                ptx("st.shared.v2.f32", target, *pair)
 
     def _free_slot(self, barrier: ir.Expr) -> int:
         """The next box of shared memory, once the copy from it has read it."""

@@ -27,7 +27,6 @@ from tvm_cascade.tile.operand import (
     Operand,
     Unfit,
     check_partners,
-    is_copied,
 )
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.lines import Line, View
@@ -37,7 +36,7 @@ _WIDEST = "float32"
 """What products are summed in."""
 
 _PAIRED = ("float32", "float16", "bfloat16")
-"""Dtypes of outputs of which a thread stores two elements at once."""
+"""Dtypes of outputs of which a thread stores two elements at once, or a bulk copy boxes."""
 
 _PIECES = (8, 4)
 """Bytes of several elements that a thread copies at once, the most first."""
@@ -219,8 +218,10 @@ def _stored(output: Output, rows: Line, columns: Line) -> Operand | None:
     if (
         not same_extent(extent_of(width), columns.extent)
         or not isinstance(width, ir.prim.IntImm)
-        or not is_copied(output.buffer, int(width))
+        or dtype_of(output.buffer) not in _PAIRED
     ):
+        return None
+    if int(width) * MATRIX_DTYPES[dtype_of(output.buffer)].size % COPY_ALIGNMENT:
         return None
     return Operand(output.buffer, view.shape, view.indices, row)
 
