@@ -20,6 +20,7 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
+from tvm_cascade.tile.estimate import Work as Amounts
 from tvm_cascade.tile.fragment import DTYPE, ROWS
 from tvm_cascade.tile.hopper.feed import Feeds
 from tvm_cascade.tile.live import TileRange
@@ -154,6 +155,10 @@ class SplitStreamSkeleton(StreamSkeleton):
         if any(COUNT in expression.free_symbols for expression in shifts):
             raise Unfit("its shifts count positions")
         return stream
+
+    def seconds(self, program: TileProgram, config: StreamConfig, work: Amounts, setting: Setting) -> float:
+        """The axis takes two groups half as long, and few rows need no more of them."""
+        return super().seconds(program, config, work, setting) / _HALVES
 
     def plan(self, shape: Stream) -> TileProgram:
         """See `build_program`; every row visits all tiles, so that no group is without one."""

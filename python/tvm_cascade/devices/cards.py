@@ -23,12 +23,13 @@ H200 = Gpu(
     product_flops_per_second=1.0e12,
     operations_per_second=3.0e13,
     functions_per_second=3.7e12,
-    launch_seconds=3.0e-6,
+    launch_seconds=4.0e-6,
     dependent_launch_seconds=1.2e-6,
     instructions=_PTX | {Instructions.WGMMA},
 )
 """Products of bfloat16, 4096³, take 191 µs in cuBLAS; an RMSNorm before one took 137 ms in an S-TIR schedule. Kernels
-lose 2.3 to 3.6 µs at each boundary, 0.8 to 1.2 where they are launched dependently (all measured)."""
+lose 2.3 to 3.6 µs at each boundary, 0.8 to 1.2 where they are launched dependently; the first after a pause starts 2.2
+µs after its launch, and waits for memory about as long (all measured)."""
 
 H100 = dataclasses.replace(H200, name="NVIDIA H100 80GB HBM3", memory_bytes_per_second=3.35e12)
 

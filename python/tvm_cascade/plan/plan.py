@@ -25,7 +25,7 @@ class Step:
     outcome : what the pass made of it.
     chosen : its kernel, or why no skeleton has one.
     work : what it moves and computes, at least.
-    seconds : that it is estimated to take, with its launch.
+    seconds : that it is estimated to take after a step before it.
     """
 
     func: tirx.PrimFunc
@@ -95,19 +95,21 @@ class Plan:
     ----------
     params : of the function.
     steps : in order.
+    launch : seconds that the first takes longer to start than those after it.
     whole : why it is no one kernel: the reasons of every skeleton; empty where there is one.
     declined : the cascades that are not computed by one step.
     """
 
     params: tuple[tirx.Var, ...]
     steps: tuple[Step, ...]
+    launch: float = 0.0
     whole: str = ""
     declined: tuple[Declined, ...] = ()
 
     @property
     def seconds(self) -> float:
         """Estimated, with the launches of all steps."""
-        return sum(step.seconds for step in self.steps)
+        return self.launch + sum(step.seconds for step in self.steps)
 
     @property
     def temporaries(self) -> tuple[tirx.Var, ...]:

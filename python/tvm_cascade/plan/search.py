@@ -64,6 +64,7 @@ class _Search:
         self.outcome, self.name, self.setting = outcome, name, setting
         program = outcome.program
         self.params = outcome.func.params if program is None else program.params
+        self.launch = setting.gpu.launch_seconds - setting.gpu.dependent_launch_seconds
         self.declined: dict[tuple[str, ...], Declined] = {}
 
     def run(self) -> Plan:
@@ -71,10 +72,10 @@ class _Search:
         whole = self.step(self.outcome)
         steps = self.joined(self.best(whole, RULES))
         if not any(isinstance(step.chosen, Kernel) for step in steps):
-            return Plan(tuple(self.params), (whole,))
+            return Plan(tuple(self.params), (whole,), self.launch)
         why = whole.chosen if isinstance(whole.chosen, str) and len(steps) > 1 else ""
         found = [self.declined[names] for names in _cascades(self.outcome) if names in self.declined]
-        return Plan(tuple(self.params), tuple(steps), why, tuple(found))
+        return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(found))
 
     def step(self, outcome: Outcome) -> Step:
         """A function as one step."""
@@ -82,14 +83,14 @@ class _Search:
         program = read_in_part(outcome)
         gpu = self.setting.gpu
         if program is None:
-            return Step(outcome.func, outcome, chosen, Work(), gpu.launch_seconds)
+            return Step(outcome.func, outcome, chosen, Work(), gpu.dependent_launch_seconds)
         work = count_work(program)
         if isinstance(chosen, Kernel):
             return Step(program.func, outcome, chosen, work, chosen.seconds + gpu.dependent_launch_seconds)
         moved = work if outcome.fused else count_work(program, temporaries=True)
         rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
         kernels = len(statements_of(outcome.readable.body.block))
-        seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.launch_seconds
+        seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
         return Step(program.func, outcome, chosen, work, seconds)
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
@@ -110,9 +111,10 @@ class _Search:
         if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= apart:
             return [whole]
         told = str(whole.chosen) if kernel else "an S-TIR schedule"
+        times = self.launch + whole.seconds, self.launch + apart
         for names, written in _cascades(whole.outcome).items():
             if not any(all(among(buffer, _computed(step)) for buffer in written) for step in steps):
-                self.declined.setdefault(names, Declined(names, told, whole.seconds, apart, len(steps)))
+                self.declined.setdefault(names, Declined(names, told, *times, len(steps)))
         return steps
 
     def fuse(self, func: tirx.PrimFunc) -> Outcome:

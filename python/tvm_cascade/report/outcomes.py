@@ -82,7 +82,7 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
         return str(kernel), "", (), ""
     if isinstance(kernel, str):
         return f"an S-TIR schedule, without tensor cores: {kernel}", "", (), ""
-    step = _step(Step(outcome.func, outcome, kernel, kernel.work, kernel.seconds))
+    step = _step(Step(outcome.func, outcome, kernel, kernel.work, kernel.seconds + kernel.launch))
     return str(kernel), str(kernel.program), (step,), ""
 
 

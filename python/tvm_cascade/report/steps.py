@@ -16,7 +16,7 @@ class StepReport:
     reads, writes : names of buffers.
     bytes : to and from memory, at least.
     flops : of matrix products.
-    microseconds : estimated, with the launch.
+    microseconds : estimated, with the launch; of a plan's kernels, after the one before.
     """
 
     skeleton: str

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import sympy as sp
 import tvm
 import tvm_ffi
 from tvm import ir, tirx
@@ -79,9 +80,16 @@ def count_work(program: Program, temporaries: bool = False) -> Work:
             flops += 2.0 * points
         else:
             plain, special = _operations(stage.value)
-            operations += points * (plain + (stage.reducer is not None))
+            operations += points * (plain + merge_operations(stage))
             functions += points * special
     return Work(_moved(program) + (_passed(program) if temporaries else 0.0), flops, operations, functions)
+
+
+def merge_operations(stage: Stage) -> int:
+    """Arithmetic operations of ⊕ on a stage's own part of a tuple; 0 where nothing is reduced."""
+    if stage.reducer is None or stage.reducer.whole is None:
+        return int(stage.reducer is not None)
+    return max(1, int(sp.count_ops(stage.reducer.whole.combined[stage.reducer.part])))
 
 
 def _moved(program: Program) -> float:

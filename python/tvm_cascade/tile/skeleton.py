@@ -147,6 +147,7 @@ class Kernel:
     name : of the function.
     work : what the function asks for.
     seconds : that it is estimated to take, without its launch.
+    launch : seconds of its launch by itself.
     """
 
     skeleton: Skeleton[Any, Any, Any]
@@ -155,6 +156,7 @@ class Kernel:
     name: str
     work: Work
     seconds: float
+    launch: float = 0.0
 
     @cached_property
     def func(self) -> tirx.PrimFunc:
@@ -189,4 +191,5 @@ def build_kernel(
     chosen = skeleton.configure(plan, setting) if config is None else config
     skeleton.check(plan, chosen, setting)
     work = count_work(program)
-    return Kernel(skeleton, plan, chosen, name, work, skeleton.seconds(plan, chosen, work, setting))
+    seconds = skeleton.seconds(plan, chosen, work, setting)
+    return Kernel(skeleton, plan, chosen, name, work, seconds, setting.gpu.launch_seconds)

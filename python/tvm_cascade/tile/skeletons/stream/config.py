@@ -37,6 +37,13 @@ _ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (1, False): 250}
 """Positions whose products take as long as the fixed part of a tile of rows, by how much of it can be hidden: by the
 stages of the left operand, and whether stores have memory of their own (measured at 128 columns)."""
 
+_START = 1.2e-6
+"""Seconds from a block's start to its first tile, and from its last to its end, beyond a launch's (measured)."""
+
+_OF_PRODUCTS = {True: 1.15, False: 0.78}
+"""Time over that of the products alone at the tensor cores' rate, with the costs above, by whether rows are narrow:
+then exponentials take as long as products, and each waits for the other (measured: 1.13 to 1.2, and 0.77 to 0.81)."""
+
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
@@ -213,6 +220,16 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
+def seconds(config: StreamConfig, program: TileProgram, gpu: Gpu) -> float:
+    """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
+    stream, shared_out = program.stream, tile_schedule(config, program)
+    if shared_out is None or not gpu.tensor_flops_per_second:
+        return 0.0
+    flops = 2 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
+    position = flops * gpu.processors / gpu.tensor_flops_per_second
+    return _START + shared_out.span * position * _OF_PRODUCTS[_is_narrow(stream)]
+
+
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     """Configurations from the most to the least preferred of those that waste alike.
 
@@ -220,7 +237,7 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
     """
     stream = program.stream
     length = stream.extent(stream.position)
-    narrow = max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
+    narrow = _is_narrow(stream)
     found = []
     for columns in (_COLUMNS, 112, 96, 80, 64):
         few = isinstance(length, int) and length <= 2 * columns
@@ -230,6 +247,10 @@ def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
                 sizes = columns, consumers, stages, left_stages
                 found.append(StreamConfig(*sizes, turns, gpu.processors, own, optimistic=not few))
     return found
+
+
+def _is_narrow(stream: Stream) -> bool:
+    return max(stream.depth, *(p.width for p in stream.products), 0) <= _NARROW
 
 
 def _row_tile_overhead(config: StreamConfig) -> int:

@@ -8,13 +8,14 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces, pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 
 
@@ -59,6 +60,15 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """See `StreamKernel`, and `PiecesKernel` for few rows."""
         kernel = PiecesKernel(program, config) if isinstance(config, PiecesConfig) else StreamKernel(program, config)
         return kernel.build(name)
+
+    def seconds(self, program: TileProgram, config: StreamConfig, work: Work, setting: Setting) -> float:
+        """What the busiest block takes, or what the memory does; see `config.seconds` and `pieces_seconds`."""
+        gpu = setting.gpu
+        if isinstance(config, PiecesConfig):
+            folded = pieces_seconds(config, program, gpu)
+        else:
+            folded = seconds(config, program, gpu)
+        return max(folded, work.seconds(gpu, self.memory_share, self.compute_share))
 
     def fast_math(self, program: TileProgram) -> bool:
         """Operands are of half width or less."""

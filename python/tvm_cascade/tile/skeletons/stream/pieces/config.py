@@ -224,7 +224,7 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     even = [n for n in range(1, gpu.processors) if items * tiles % n == 0]
     cuts = [replace(usual, blocks=n) for n in (*even, gpu.processors)]
     cuts += [cut for config in found for cut in _clusters(config, program, gpu)]
-    return min(cuts, key=lambda cut: (_seconds(cut, program, gpu), cut.blocks))
+    return min(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
 
 
 def _items(config: PiecesConfig, stream: Stream) -> int | None:
@@ -250,11 +250,12 @@ def _clusters(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> list[Piec
     return found
 
 
-def _seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
-    """The estimated time of a configuration for known extents, without the launch."""
+def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
+    """The estimated time of a configuration, without the launch; 0 where extents are symbolic."""
     stream, tiles = program.stream, visited(program, config.columns)
     items, rows = _items(config, stream), stream.extent(stream.row)
-    assert tiles is not None and items is not None and isinstance(rows, int)
+    if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
+        return 0.0
     merging = min(rows, config.rows) * sum(p.width for p in stream.products) * 4 / _MERGED_RATE
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
     rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
