@@ -24,7 +24,7 @@ def host_function(plan: Plan, name: str, steps: Sequence[str]) -> tirx.PrimFunc:
     """
     allocations = [tirx.AllocBuffer(buffer) for buffer in plan.temporaries]
     calls = [
-        tirx.Evaluate(tirx.call_cpacked(called, *step.func.params))
+        tirx.Evaluate(tirx.call_cpacked(called, *step.arguments))
         for called, step in zip(steps, plan.steps, strict=True)
     ]
     made = tirx.PrimFunc(list(plan.params), tirx.SeqStmt([*allocations, *calls]))

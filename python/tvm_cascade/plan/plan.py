@@ -10,6 +10,7 @@ from tvm import tirx
 
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Outcome
@@ -38,6 +39,16 @@ class Step:
     def buffers(self) -> tuple[tirx.Var, ...]:
         """The parameters that are buffers."""
         return tuple(param for param in self.func.params if tirx.is_buffer_var(param))
+
+    @property
+    def arguments(self) -> tuple[tirx.Var, ...]:
+        """What it is called with: its function's parameters, and tensors that it fetches for the next step."""
+        return (*self.func.params, *(() if self.ahead is None else self.ahead.tensors))
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """What its kernel fetches for the next step."""
+        return self.chosen.ahead if isinstance(self.chosen, Kernel) else None
 
     @property
     def fast_math(self) -> bool:

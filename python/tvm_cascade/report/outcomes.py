@@ -102,6 +102,8 @@ def _step(step: Step) -> StepReport:
     writes = tuple(buffer.name for buffer in written)
     skeleton = kernel.skeleton.name if isinstance(kernel, Kernel) else ""
     told = str(kernel) if not isinstance(kernel, str) else f"an S-TIR schedule: {kernel}"
+    if step.ahead is not None:
+        told += f", fetching {step.ahead}"
     return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6)
 
 

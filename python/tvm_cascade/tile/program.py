@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import sympy as sp
-from tvm import ir
+from tvm import ir, tirx
 
 from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.cascade import Round
@@ -27,6 +27,7 @@ from tvm_cascade.algebra.sum_law import NARROW_RANGE
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order
 from tvm_cascade.steps.verify import verify
+from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
 from tvm_cascade.tile.element import REGISTER, read_element, varies
@@ -57,6 +58,9 @@ class TileProgram:
     skip : integers, over the frame, none of which is negative at a position that any state would notice.
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
+    ahead : what is brought into the cache for a later kernel; None for nothing.
+    late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
+        where it waits at first.
     """
 
     stream: Stream
@@ -70,6 +74,8 @@ class TileProgram:
     skip: tuple[ir.Expr, ...] = ()
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
+    ahead: Ahead | None = None
+    late: tuple[tirx.Var, ...] = ()
 
     @cached_property
     def offsets(self) -> Offsets:

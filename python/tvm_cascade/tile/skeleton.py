@@ -20,6 +20,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu, Instructions
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.estimate import Work, count_work
 
 S = TypeVar("S")
@@ -130,6 +131,14 @@ class Skeleton(ABC, Generic[S, P, C]):
         """
         return work.seconds(setting.gpu, self.memory_share, self.compute_share)
 
+    def fetches_ahead(self, config: C) -> bool:
+        """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
+        return False
+
+    def may_wait_late(self, program: P, config: C) -> bool:
+        """Whether its kernels can wait for those before them where results are stored, and nowhere before."""
+        return False
+
     @abstractmethod
     def fast_math(self, program: P) -> bool:
         """Whether approximate hardware functions are exact enough."""
@@ -162,6 +171,11 @@ class Kernel:
     def func(self) -> tirx.PrimFunc:
         """The TIRx function, over the parameters of the unfused one."""
         return self.skeleton.emit(self.program, self.config, self.name)
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """What it fetches for a later kernel."""
+        return getattr(self.program, "ahead", None)
 
     @property
     def fast_math(self) -> bool:

@@ -68,6 +68,9 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"st\.global\.b32 \[%0\], %1;", "ptx::store_global(%0, %1);"),
     (r"st\.global\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_global_pair(%0, %1, %2);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
+    (r"cp\.async\.bulk\.prefetch\.L2\.global \[%0\], %1;", ""),
+    (r"griddepcontrol\.(wait|launch_dependents);", ""),
+    (r"ld\.global\.cg\.f32 %0, \[%1\];", "%0 = *%1;"),
     (rf"cp\.async\.bulk\.prefetch\.tensor\.\dd\.L2\.global \[%0, {_COPY_PLACE}\];", "ptx::prefetch_tensormap(%0);"),
     (
         r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "

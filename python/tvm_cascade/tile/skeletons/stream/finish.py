@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.tile.dependent import read_late
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols, placed
 from tvm_cascade.tile.output import Output, member_at
@@ -133,4 +134,6 @@ class Finish:
                 return load
             return self.rows.write(self.finish.get(member.result, member.result), symbols)
 
-        return placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)
+        whole = placed(tvm_ffi.structural_map(value, (ir.TensorLoad, result)), at, self.tiling.buffers)
+        late = [self.tiling.own(buffer) for buffer in self.tiling.program.late]
+        return read_late(whole, late) if late else whole

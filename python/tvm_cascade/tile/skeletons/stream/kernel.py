@@ -17,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.ahead import Fetching
+from tvm_cascade.tile.dependent import let_others_start
 from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
@@ -35,6 +37,7 @@ from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import Threads, Work
 
 
@@ -54,12 +57,14 @@ class StreamKernel:
         with IRBuilder() as builder, T.prim_func():
             T.func_name(name)
             T.func_attr({"global_symbol": name})
-            for param in self.stream.program.params:
+            for param in (*self.stream.program.params, *(ahead.tensors if (ahead := self.program.ahead) else ())):
                 self.tiling.buffers[param] = parameter(param)
             self._maps()
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
                 self._places()
+                if self.program.ahead is not None:
+                    let_others_start()
                 self._shared()
                 self._roles()
         return builder.get()
@@ -158,6 +163,7 @@ class StreamKernel:
         for copies in (self.left, self.right, *self.values):
             copies.prefetch()
         ring, left = feeds.right.filling("produced"), feeds.left.filling("produced_left")
+        fetching = self._fetching()
         with self._each_work() as work:
             feeds.left.copy(left, work.first_row, self._fixed(feeds.left, work))
             left.advance()
@@ -167,6 +173,17 @@ class StreamKernel:
                 if self.values:
                     feeds.value.copy(ring, row, self._fixed(feeds.value, work))
                 ring.advance()
+                if fetching is not None:
+                    fetching.step()
+
+    def _fetching(self) -> Fetching | None:
+        """What fetches for a later kernel, a part with every tile of a block's first tile of rows."""
+        ahead, visited = self.program.ahead, visited_tiles(self.program, self.config.rows, self.config.columns)
+        grid = sym.Analyzer().simplify(self.scheduler.grid)
+        if ahead is None or visited is None or not isinstance(grid, ir.prim.IntImm):
+            return None
+        tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
+        return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
 
     def _fixed(self, feed: Feed, work: Work) -> list[dict[int, ir.Expr]]:
         """Of each operand, the places of the dimensions that its tile does not run along."""

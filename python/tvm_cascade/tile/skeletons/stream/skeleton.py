@@ -17,6 +17,7 @@ from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces, pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
+from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -69,6 +70,14 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         else:
             folded = seconds(config, program, gpu)
         return max(folded, work.seconds(gpu, self.memory_share, self.compute_share))
+
+    def fetches_ahead(self, config: StreamConfig) -> bool:
+        """Where many rows share tiles: products take longer than copies."""
+        return type(config) is StreamConfig
+
+    def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
+        """Where all that is stored goes through a meeting, also that of whole items."""
+        return isinstance(config, PiecesConfig) and is_spread(program.stream)
 
     def fast_math(self, program: TileProgram) -> bool:
         """Operands are of half width or less."""

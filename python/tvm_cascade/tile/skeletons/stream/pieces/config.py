@@ -66,15 +66,17 @@ class PiecesConfig(StreamConfig):
     ----------
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
+    neighbours : blocks that share a multiprocessor, so that one folds while another waits for what its results read.
     """
 
     widening: int = 0
     cluster: int = 1
+    neighbours: int = 1
 
     @property
     def blocks_per_processor(self) -> int:
         """Blocks that a multiprocessor holds: two of clusters, whose places would not cover all of them otherwise."""
-        return 1 if self.cluster == 1 else 2
+        return self.neighbours if self.cluster == 1 else 2
 
     @property
     def may_cluster(self) -> bool:
@@ -109,12 +111,12 @@ class PiecesConfig(StreamConfig):
     @property
     def has_register_shares(self) -> bool:
         """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1 or self.cluster > 1
+        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1
 
     @property
     def consumer_registers(self) -> int:
         """Registers of a consumer thread."""
-        if self.cluster > 1:
+        if self.blocks_per_processor > 1:
             return 256 - self.producer_registers  # of 128 that each thread of two warp groups has at first
         return super().consumer_registers if self.has_register_shares else 255
 

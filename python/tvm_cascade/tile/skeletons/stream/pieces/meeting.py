@@ -18,6 +18,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, QUAD, Symbols, TilePrinter, placed
 from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_at_rank, leave_pair_at_rank
@@ -144,6 +145,8 @@ class Meeting(ABC):
 
     def _merge_all(self) -> None:
         """Every thread merges and stores some rows' columns."""
+        if self.tiling.program.late:
+            wait_for_others()
         count, number = self._own_chunks(max(self.widths.values(), default=FOUR) // FOUR)
         fold = self.fold
         own = bind("merged_rows", tirx.min(self._rows() - fold.own_rows, GROUP_ROWS))
