@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tvm import s_tir
+import tvm_ffi
+from tvm import ir, s_tir
+from tvm.ir import prim
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
@@ -17,6 +20,8 @@ _SIDE = 64
 _SMALLEST_SIDE = 8
 _LANES = 4
 """Neighbouring elements of a map that a thread computes as a vector."""
+
+_COMPARISONS = (prim.LT, prim.LE, prim.GT, prim.GE, prim.EQ, prim.NE)
 
 _LONG_FOLD = 1024
 _MANY_RESULTS = 4096
@@ -63,9 +68,17 @@ def _is_contiguous(plan: BlockPlan) -> bool:
     last, written = plan.last_axis(), [Access(store.buffer, tuple(store.indices)) for store in plan.stores]
     if last is None or last != plan.own[-1] or plan.binds or not plan.is_static or _extent(plan, last) % _LANES:
         return False
-    return all(plan.step(access, last) == 1 for access in written) and all(
-        plan.step(access, last) in (0, 1) for access in plan.loads
-    )
+    if not all(plan.step(access, last) == 1 for access in written) or _decides_for_all(plan, last):
+        return False
+    return all(plan.step(access, last) in (0, 1) for access in plan.loads)
+
+
+def _decides_for_all(plan: BlockPlan, axis: int) -> bool:
+    """Whether a condition is the same for all neighbours: TVM's CUDA text of one truth value in a vector is wrong."""
+    found: list[ir.Expr] = []
+    for store in plan.stores:
+        tvm_ffi.structural_walk(store.value, [(kind, found.append) for kind in _COMPARISONS])
+    return any(not uses(node, [plan.variables[axis]]) for node in found)
 
 
 def _prefers_elements(plan: BlockPlan) -> bool:
