@@ -14,6 +14,7 @@ from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.skeletons.stream.pieces.quarters import has_quarters, quarter_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -132,7 +133,12 @@ class PiecesConfig(StreamConfig):
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
         tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        return tiles + self._met_bytes(stream) + spread_bytes(stream) + 1024
+        quarters = quarter_bytes(stream) if self.has_quarters(stream) else 0
+        return tiles + self._met_bytes(stream) + spread_bytes(stream) + quarters + 1024
+
+    def has_quarters(self, stream: Stream) -> bool:
+        """See `quarters.has_quarters`."""
+        return has_quarters(stream, self.columns, self.consumers, self.converters)
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""
@@ -211,8 +217,8 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     widening = min(_widened_feeds(stream), _GROUPS - consumers)
     found = []
     for columns in (128, 64, 32):
-        one = PiecesConfig(columns, consumers, 1, 0, False, gpu.processors, False, False, widening=widening)
-        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 2048 - one.wide_bytes(stream))
+        one = PiecesConfig(columns, consumers, 0, 0, False, gpu.processors, False, False, widening=widening)
+        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):
             found.append(config)
