@@ -4,9 +4,9 @@
     are the program's rows     0 … 7      0 … 7      0 … 7      0 … 7
     and fold of a tile         positions 0 … n/4     n/4 … n/2  n/2 … 3n/4 3n/4 … n
 
-All warps multiply the same rows, so that each has the scores of all positions. It folds its own quarter into a state of
-its own, with weights of zero for the other three: values have to be finite, as zero times an infinite one is no number. At
-the end of a piece the first warp merges the four states.
+All warps multiply the same rows, so that each has the scores of all positions. A warp folds its own quarter into a
+state of its own, with weights of zero for the other three: values have to be finite, as zero times infinity is no
+number. At the end of a piece the first warp merges the four states.
 """
 
 from __future__ import annotations
