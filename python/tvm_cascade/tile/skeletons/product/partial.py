@@ -1,7 +1,8 @@
 """Partial sums over parts of k, one part for each block of a cluster: each block adds up a share of the columns.
 
-    every block     leaves what it has of each share where its operands were, and copies it to the share's block
-    a share's block waits for all parts, and adds them up in their order
+    every block     leaves what it has of each share where its operands were, and copies it to the share's block;
+                    what it has of its own share it leaves beside those that come
+    a share's block waits for the others' parts, and adds all up in their order
 
 So the result does not depend on who comes first. Copies between the blocks of a cluster are asynchronous and complete
 on a barrier of their target: nobody waits for a peer but for its sums.
@@ -35,9 +36,10 @@ _SENT = 8
 _COPY = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 
 _LEAVE = """
-__device__ __forceinline__ void leave_sums(void* memory, int place, float a, float b, float c, float d) {
+__device__ __forceinline__ void leave_sums(void* memory, void* own, bool is_own, int place, float a, float b, float c,
+                                           float d) {
   float4 sums = {a, b, c, d};
-  reinterpret_cast<float4*>(memory)[place] = sums;
+  reinterpret_cast<float4*>(is_own ? own : memory)[place] = sums;
 }
 """
 
@@ -63,9 +65,9 @@ class PartialSums:
         return self.vectors * WARP_GROUP * _VECTOR * _BYTES
 
     def initialise(self) -> None:
-        """Initialises the barrier, which waits for the sums of all blocks; called by one thread."""
+        """Initialises the barrier, which waits for the sums of all other blocks; called by one thread."""
         self.arrived.initialise()
-        self.arrived.announce(0, self.bytes * self.config.consumers * self.config.splits)
+        self.arrived.announce(0, self.bytes * self.config.consumers * (self.config.splits - 1))
 
     def exchange(
         self, sums: Sequence[Any], consumer: ir.Expr, rank: ir.Expr, memory: ir.Expr, threads: Threads
@@ -88,9 +90,8 @@ class PartialSums:
                     vector = (part * share + k) // _VECTOR
                     place = ((owner * config.consumers + consumer) * self.vectors + vector) * WARP_GROUP + thread
                     values = [array[owner * share + k + e] for e in range(_VECTOR)]
-                    T.evaluate(
-                        T.cuda.func_call("leave_sums", memory, place, *values, source_code=_LEAVE, return_type="void")
-                    )
+                    given = (memory, self.found.ptr_to([0, 0, 0, 0, 0]), rank == owner, place, *values)
+                    T.evaluate(T.cuda.func_call("leave_sums", *given, source_code=_LEAVE, return_type="void"))
         ptx("fence.proxy.async.shared::cta")
         ptx("bar.sync", T.cast(_SENT + consumer, "uint32"), T.uint32(WARP_GROUP))
         with when(threads.leads):
@@ -110,11 +111,11 @@ class PartialSums:
         cluster_wait()
 
     def _send(self, consumer: ir.Expr, rank: ir.Expr, memory: ir.Expr) -> None:
-        """Starts the copies to every block, from the next one on, so that not all send to one."""
+        """Starts the copies to every other block, from the next one on, so that not all send to one."""
         config = self.config
         source = bind("sums_address", T.cuda.cvta_generic_to_shared(memory))
         target = self.found.ptr_to([rank, consumer, 0, 0, 0])
-        for turn in range(1, config.splits + 1):
+        for turn in range(1, config.splits):
             owner = bind("owner", (rank + turn) % config.splits)
             place = source + T.cast((owner * config.consumers + consumer) * self.bytes, "uint32")
             barrier = self.arrived.of_block(owner)
