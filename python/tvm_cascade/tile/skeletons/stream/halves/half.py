@@ -157,7 +157,7 @@ class Half(Consumer):
         self.feeds.value.wait(self.value)
         self.shared.await_filled(1 - self.group)
         self.shared.take_rows(self.rows, self.shared.state, self.threads)
-        with when(in_no_lane(self.shared.moved[0] == 0)):
+        with when(in_no_lane(self.shared.moved[self.threads.warp] == 0)):
             self.shared.take_rows(self.rows, self.shared.shifting, self.threads)
             super()._shift_accumulators(tile)
         wgmma.fence()
@@ -179,8 +179,7 @@ class Half(Consumer):
         self.shared.leave_rows(self.rows, self.shared.state, self.threads)
         with when(in_no_lane(self.moved[0] == 0)):
             self.shared.leave_rows(self.rows, self.shared.shifting, self.threads)
-        with when(self.threads.leads):
-            put(self.shared.moved, 0, self.moved[0])
+        put(self.shared.moved, self.threads.warp, self.moved[0])  # by all lanes: one alone would be a branch
         self.shared.filled(self.group)
 
     def _multiply_own(self) -> None:
