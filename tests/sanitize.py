@@ -80,7 +80,7 @@ KINDS = (
     Kind("packed queries", _named("decode_draft", **_GROUPED), _STREAM, ("PiecesConfig",)),
     Kind("mask in a tensor", _named("decode_tree", **_GROUPED), _STREAM, ("PiecesConfig",)),
     Kind(
-        "pieces merged by the last to arrive", _named("decode_lengths", **_UNEVEN), _STREAM, ("blocks=132", "cluster=1")
+        "pieces merged by all that left them", _named("decode_lengths", **_UNEVEN), _STREAM, ("blocks=132", "cluster=1")
     ),
     Kind("pages of 16", _named("decode_paged", **_UNEVEN), _STREAM, ("PiecesConfig",)),
     Kind("pages of 64", _named("decode_paged", **_UNEVEN, page=64), _STREAM, ("PiecesConfig",)),

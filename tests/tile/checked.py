@@ -66,6 +66,7 @@ def assert_right(
     casts: Sequence[str] = RESCALABLE_CASTS,
     narrow_sums: bool = False,
     skeleton: StreamSkeleton | None = None,
+    together: bool = False,
 ) -> None:
     """The kernel's outputs are as near to the oracle's as tolerance.py asks.
 
@@ -75,8 +76,10 @@ def assert_right(
     compiled : the same program with symbolic extents.
     casts, narrow_sums : options `rescalable_casts` and `narrow_sums`.
     skeleton : see `stream_kernel`.
+    together : see `emulate`.
     """
-    outputs = emulate(kernel_of(compiled or func, config, casts, narrow_sums, skeleton).func, inputs)
+    kernel = kernel_of(compiled or func, config, casts, narrow_sums, skeleton)
+    outputs = emulate(kernel.func, inputs, together=together)
     exact = evaluate(func, inputs)
     usual = evaluate(unfused or func, inputs, rounding=True)
     for got, (name, expected) in zip(outputs, exact.items(), strict=True):

@@ -10,6 +10,7 @@ two states at most, whatever the lengths. Osama et al., "Stream-K" (2023).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,11 +54,26 @@ class Piece:
 
     def own_slot(self, block: ir.Expr) -> ir.Expr:
         """Where its own state is kept."""
-        return block * SLOTS + tirx.Select(self.starts, 1, 0)
+        return block * SLOTS + self.side
+
+    @property
+    def side(self) -> ir.Expr:
+        """Which of the two states of its block: 0 of a piece that continues an item, 1 of one that starts it."""
+        return tirx.Select(self.starts, 1, 0)
 
 
 SLOTS = 2
 """States that a block leaves at most."""
+
+
+def most_pieces(items: int, tiles: int, blocks: int) -> int:
+    """Pieces of an item at most, of items of so many tiles each: see `Cut`."""
+    longest = -(-items * tiles // blocks)
+    grid = -(-items * tiles // longest)
+    least, longer = divmod(items * tiles, grid)
+    starts = [block * least + min(block, longer) for block in range(grid)]
+    inner = [start // tiles for start in starts if start % tiles]
+    return 1 + max(Counter(inner).values(), default=0)
 
 
 class Cut:

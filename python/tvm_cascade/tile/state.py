@@ -95,9 +95,6 @@ class Part:
         """A loop over register numbers around the statements of the block."""
         return self.form.each()
 
-    def fetch(self, first: int, count: int) -> None:
-        """Makes registers [first, first + count) ready to be read: nothing to do where they are registers."""
-
 
 class State:
     """The state of a row. A state of no positions is the identity of merging.

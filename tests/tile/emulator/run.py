@@ -53,6 +53,7 @@ def emulate(
     func: tirx.PrimFunc,
     inputs: Sequence[Array | int],
     change: Callable[[str], str] = lambda text: text,
+    together: bool = False,
 ) -> list[Array]:
     """Runs a kernel over its inputs.
 
@@ -61,6 +62,7 @@ def emulate(
     func : a TIRx function; its parameters are the inputs and then the outputs.
     inputs : one for each of the first parameters; a number for one that is a number.
     change : of the CUDA text, for tests of the emulator itself.
+    together : all blocks run at the same time, so that they may wait for each other; else one after the other.
 
     Returns
     -------
@@ -83,7 +85,7 @@ def emulate(
     module.import_module(tvm_ffi.load_module(str(library)))
     for backward in (False, True):
         runs.append([_poisoned(param, known) for param in params[len(inputs) :]])
-        _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward)
+        _run(module, ctypes.CDLL(str(library)), [*given, *runs[-1]], backward, together)
     if not all(isinstance(after, int) or after.holds(before) for after, before in zip(given, inputs, strict=True)):
         raise EmulationError("the kernel wrote to an input")
     if not all(one.holds(other.array) for one, other in zip(*runs, strict=True)):
@@ -91,9 +93,15 @@ def emulate(
     return [output.array for output in runs[0]]
 
 
-def _run(module: tvm.runtime.Module, library: ctypes.CDLL, arguments: Sequence[Guarded | int], backward: bool) -> None:
+def _run(
+    module: tvm.runtime.Module,
+    library: ctypes.CDLL,
+    arguments: Sequence[Guarded | int],
+    backward: bool,
+    together: bool,
+) -> None:
     """One launch, with one of the scheduler's orders."""
-    library.emulator_go(int(backward))
+    library.emulator_go(int(backward), int(together))
     module["main"](*[one if isinstance(one, int) else one.on_device() for one in arguments])
     library.emulator_failure.restype = ctypes.c_char_p
     if failure := library.emulator_failure().decode():

@@ -54,11 +54,9 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, %3, 0; selp\.f32 %0, %1, %2, ps0; \}",
         "%0 = %3 ? %1 : %2;",
     ),
+    (r"red\.release\.gpu\.global\.add\.u32 \[%0\], %1;", "atomicAdd(%0, %1);"),
+    (r"ld\.acquire\.gpu\.global\.u32 %0, \[%1\];", "%0 = ptx::look(%1);"),
     (r"ld\.global\.nc\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
-    (
-        r"\{ \.reg \.pred p; setp\.ne\.b32 p, %2, 0; @p ld\.global\.cg\.f32 %0, \[%1\]; \}",
-        "if (%2) %0 = *%1;",
-    ),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),
     (
         r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",

@@ -28,10 +28,10 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
   *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
 }}
 """
-_LEAVE_PAIR = """
-__device__ __forceinline__ void cluster_leave_pair(void* own, int block, float one, float other) {
-  __align__(8) float pair[2] = {one, other};
-  *reinterpret_cast<float2*>(__cluster_map_shared_rank(own, block)) = *reinterpret_cast<float2*>(pair);
+_LEAVE_FOUR = """
+__device__ __forceinline__ void cluster_leave_four(void* own, int block, float a, float b, float c, float d) {
+  __align__(16) float four[4] = {a, b, c, d};
+  *reinterpret_cast<float4*>(__cluster_map_shared_rank(own, block)) = *reinterpret_cast<float4*>(four);
 }
 """
 _C_TYPES = {
@@ -57,9 +57,9 @@ def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
     _call(f"cluster_leave_{dtype}", _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype]), own, rank, value)
 
 
-def leave_pair_at_rank(own: ir.Expr, rank: ir.Expr, one: ir.Expr, other: ir.Expr) -> None:
-    """As `leave_at_rank`, of two float32 that are neighbours."""
-    _call("cluster_leave_pair", _LEAVE_PAIR, own, rank, one, other)
+def leave_four_at_rank(own: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
+    """As `leave_at_rank`, of four float32 that are neighbours."""
+    _call("cluster_leave_four", _LEAVE_FOUR, own, rank, *four)
 
 
 class ClusterStates:

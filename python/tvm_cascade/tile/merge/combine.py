@@ -31,9 +31,6 @@ from tvm_cascade.tile.state import COUNTER, Number, State
 from tvm_cascade.transform.values import TirValues
 
 Binary = Callable[[ir.Expr, ir.Expr], ir.Expr]
-MOST_REGISTERS = 256
-"""Of a thread."""
-
 Parts = dict[sp.Symbol, ir.Expr]
 """Values of a tuple, by component."""
 
@@ -67,7 +64,6 @@ def merge(
     inputs: Mapping[sp.Symbol, ir.Expr],
     offsets: Offsets | None = None,
     others: Sequence[State] = (),
-    batch: int = MOST_REGISTERS,
 ) -> None:
     """Every thread's state becomes the merged state of all.
 
@@ -77,9 +73,8 @@ def merge(
     inputs : what shifts and references read beside the state: N, and inputs that have one value a row.
     offsets : see `Printer`.
     others : further states of the row that each holder has, of the positions that follow, in order.
-    batch : registers of fragments that are made ready together, see `Part.fetch`.
     """
-    _Merge(program, (state, *others), exchange, inputs, offsets, batch).run()
+    _Merge(program, (state, *others), exchange, inputs, offsets).run()
 
 
 def combined(step: Tuple, left: Parts, right: Parts, dtypes: Mapping[sp.Symbol, str]) -> Parts:
@@ -97,9 +92,7 @@ class _Merge:
         exchange: Exchange,
         inputs: Mapping[sp.Symbol, ir.Expr],
         offsets: Offsets | None,
-        batch: int,
     ) -> None:
-        self.batch = batch
         self.program, self.states, self.exchange = program, states, exchange
         self.inputs, self.offsets = inputs, offsets
         self.state, self.dtype = states[0], states[0].reference_dtype
@@ -171,22 +164,9 @@ class _Merge:
 
     def _fragments(self) -> None:
         """In place, register by register, as no scalar and no reference reads them: they take the most registers."""
-        fragments = self.state.fragments
-        for width in dict.fromkeys(part.width for part in fragments.values()):
-            batch = min(self.batch, width)
-            self._fetch(width, 0)
-            for start in range(0, width, batch):
-                self._fetch(width, start + batch)
-                with T.unroll(min(batch, width - start)) as number:
-                    self._fragments_at(width, number + start if start else number)
-
-    def _fetch(self, width: int, start: int) -> None:
-        """Makes the next registers ready while those before are combined."""
-        fragments, count = self.state.fragments, min(self.batch, width - start)
-        for state in self.states if count > 0 else ():
-            for symbol, part in state.fragments.items():
-                if fragments[symbol].width == width:
-                    part.fetch(start, count)
+        for width in dict.fromkeys(part.width for part in self.state.fragments.values()):
+            with T.unroll(width) as number:
+                self._fragments_at(width, number)
 
     def _fragments_at(self, width: int, number: Number) -> None:
         fragments = self.state.fragments

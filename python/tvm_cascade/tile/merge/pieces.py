@@ -1,8 +1,21 @@
-"""States of pieces in global memory: rows of scalars, and rows of vectors as many threads write and read them at once.
+"""States of pieces in global memory, and how the blocks that left them meet: each merges a share.
 
-A slot holds the states of all rows of a piece, part by part: a scalar's rows, or a vector's rows one after the other.
-Whoever arrives last at an item merges its pieces. As in `tile.merge.blocks` states and counters are the module's own,
-a set for each of several launches in flight, and counters come back to zero with the last arrival.
+A slot holds the states of all rows of a piece, part by part: a scalar's rows, or a vector's *spans* of sixteen
+elements, of which four lanes write and read four each, all rows of one span next to each other. An item's pieces meet
+once all have *arrived*; then each merges its share.
+
+No block waits for long, so that none has to run at the same time as another: one that has waited *gives up*, and those
+that come later merge all by themselves. An item's word counts all three,
+
+    arrived   bits 0…9     departed   bits 10…19     given up   bits 20…29
+
+each by one atomic addition. A block that gives up learns from its own addition whether all had arrived before; then it
+merges its share as any other. If not, the last to arrive finds it in the word when it looks, and so may others: they
+then store the same bits. The last to depart makes the word zero for the next launch.
+
+States and words are the module's own, as in `tile.merge.blocks`: a set for each of several launches in flight, by the
+number of the launch. Two launches that overlap and whose numbers differ by a multiple of the sets would mix their
+states. A launch that is aborted leaves words that count; but such an error takes the context with it, and its memory.
 """
 
 from __future__ import annotations
@@ -18,7 +31,13 @@ from tvm_cascade.tile.emit import bind
 from tvm_cascade.tile.state import PartForm
 
 FOUR = 4
-"""Neighbouring elements of a vector that a thread reads at once."""
+"""Elements of a vector that a thread writes or reads at once."""
+
+SPAN = 16
+"""Elements of a vector that four lanes have: two neighbours of every eight, as accumulators of the tensor cores do."""
+
+NOTHING, SHARE, ALL = 0, 1, 2
+"""What a block merges of an item after it has waited."""
 
 _MOST_LAUNCHES = 16
 """Launches of a kernel that may be in flight at once, where memory allows."""
@@ -26,11 +45,14 @@ _MOST_LAUNCHES = 16
 _MOST_BYTES = 1 << 26
 """Of global memory for the states of all launches in flight."""
 
+_LOOKS = 4096
+"""At an item's word before a block gives up: about a millisecond, as each is a load from the L2 cache."""
+
 _SOURCE = """
 #ifndef {name}_PIECES  // each of the functions below brings it along
 #define {name}_PIECES
 __device__ __align__(16) float {name}_pieces[{launches} * {words}];
-__device__ unsigned {name}_arrived[{launches} * {counters}];
+__device__ unsigned {name}_met[{launches} * {counters}];
 #endif
 """
 _LAUNCH = """
@@ -40,13 +62,13 @@ __device__ __forceinline__ int {name}_launch() {{
   return (int)(grid % {launches});
 }}
 """
-PUT = """
+_PUT = """
 __device__ __forceinline__ void {name}_put(int index, float value) {{ __stcg(&{name}_pieces[index], value); }}
 """
-_PUT_PAIR = """
-__device__ __forceinline__ void {name}_put_pair(int index, float one, float other) {{
-  __align__(8) float pair[2] = {{one, other}};
-  __stcg((float2*)&{name}_pieces[index], *(float2*)pair);
+_PUT_FOUR = """
+__device__ __forceinline__ void {name}_put_four(int index, float a, float b, float c, float d) {{
+  __align__(16) float four[4] = {{a, b, c, d}};
+  __stcg((float4*)&{name}_pieces[index], *(float4*)four);
 }}
 """
 _GET = """
@@ -60,12 +82,31 @@ __device__ __forceinline__ void {name}_get_four(int index, float* into) {{
 }}
 """
 _ARRIVE = """
-__device__ __forceinline__ int {name}_arrive(int counter, int pieces) {{
-  __threadfence();  // what the block has put comes before its arrival, for all the device
-  unsigned before = atomicInc(&{name}_arrived[counter], pieces - 1);
-  __threadfence();  // and what others have put before theirs can be read after it
-  return before == pieces - 1;
+__device__ __forceinline__ void {name}_arrive(int item) {{  // what the block has put comes before, for all the device
+  unsigned* word = &{name}_met[item];
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" : : "l"(word), "r"(1u) : "memory");
 }}
+"""
+_AWAIT = """
+__device__ __forceinline__ int {name}_await(int item, int pieces) {{
+  unsigned word;
+#pragma unroll 1
+  for (int look = 0; look < {looks}; ++look) {{
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(&{name}_met[item]) : "memory");
+    if ((word & 1023u) == pieces) return word >> 20 ? {all} : {share};
+  }}
+  word = atomicAdd(&{name}_met[item], 1u << 20);
+  __threadfence();
+  return (word & 1023u) == pieces ? {share} : {nothing};
+}}
+"""
+_DEPART = """
+__device__ __forceinline__ int {name}_depart(int item, int pieces) {{
+  return (atomicAdd(&{name}_met[item], 1u << 10) >> 10 & 1023u) == pieces - 1;
+}}
+"""
+_CLEAR = """
+__device__ __forceinline__ void {name}_clear(int item) {{ __stcg(&{name}_met[item], 0u); }}
 """
 
 
@@ -76,9 +117,9 @@ class PieceStates:
     Attributes
     ----------
     name : of the kernel.
-    slots, counters : how many there are.
+    slots, counters : how many there are, of pieces and of items.
     rows : of a piece.
-    form : of each part of a row's state, in order; vectors have a width above 1, a multiple of four.
+    form : of each part of a row's state, in order; vectors have a width above 1, a multiple of a span.
     launch : the number of the launch's own set, once the kernel has computed it.
     """
 
@@ -95,25 +136,38 @@ class PieceStates:
 
     def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
         """Stores a scalar part of a row."""
-        self._call("put", PUT, "void", self._index(slot, part, row), as_float(value))
+        self._call("put", _PUT, "void", self._index(slot, part, row), as_float(value))
 
-    def put_pair(self, slot: ir.Expr, part: int, row: ir.Expr, column: ir.Expr, pair: Sequence[ir.Expr]) -> None:
-        """Stores two neighbouring elements of a vector part."""
-        self._call("put_pair", _PUT_PAIR, "void", self._index(slot, part, row, column), *pair)
+    def put_four(
+        self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int, lane: ir.Expr, values: Sequence[ir.Expr]
+    ) -> None:
+        """Stores what a lane has of a span of a vector part."""
+        self._call("put_four", _PUT_FOUR, "void", self._index(slot, part, row, span, lane), *values)
 
     def get(self, slot: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
         """A scalar part of a row."""
         word = self._call("get", _GET, "float32", self._index(slot, part, row))
         return _from_float(word, self.form[part].dtype)
 
-    def get_four(self, slot: ir.Expr, part: int, row: ir.Expr, column: ir.Expr, into: Any) -> None:
-        """Loads four neighbouring elements of a vector part into registers."""
-        index = self._index(slot, part, row, column)
-        self._call("get_four", _GET_FOUR, "void", index, T.address_of(into[0]))
+    def get_four(self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr, lane: ir.Expr, into: ir.Expr) -> None:
+        """Loads what a lane has of a span of a vector part to an address of registers."""
+        self._call("get_four", _GET_FOUR, "void", self._index(slot, part, row, span, lane), into)
 
-    def arrive(self, counter: ir.Expr, pieces: ir.Expr) -> ir.Expr:
-        """Whether all other pieces have arrived; called by one thread, after the stores of all of its block."""
-        return self._call("arrive", _ARRIVE, "int32", self.launch * self.counters + counter, pieces)
+    def arrive(self, item: ir.Expr) -> None:
+        """Arrives; called by one thread, after the stores of all of its block, and a barrier of it."""
+        self._call("arrive", _ARRIVE, "void", self._met(item))
+
+    def wait(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
+        """Waits until all pieces have arrived; what the block then merges of the item. Called by one thread."""
+        return self._call("await", _AWAIT, "int32", self._met(item), pieces)
+
+    def depart(self, item: ir.Expr, pieces: ir.Expr) -> ir.Expr:
+        """Departs from an item; whether all others have. Called by one thread, once it has waited."""
+        return self._call("depart", _DEPART, "int32", self._met(item), pieces)
+
+    def clear(self, item: ir.Expr) -> None:
+        """Makes an item's word ready for the next launch."""
+        self._call("clear", _CLEAR, "void", self._met(item))
 
     @property
     def words(self) -> int:
@@ -126,15 +180,22 @@ class PieceStates:
         most = _MOST_BYTES // (4 * self.slots * self.words)
         return max(min(_MOST_LAUNCHES, 1 << max(most, 1).bit_length() - 1), 1)
 
-    def _index(self, slot: ir.Expr, part: int, row: ir.Expr, column: ir.Expr | int = 0) -> ir.Expr:
+    def _met(self, item: ir.Expr) -> ir.Expr:
+        return self.launch * self.counters + item
+
+    def _index(
+        self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int | None = None, lane: ir.Expr | int = 0
+    ) -> ir.Expr:
         """Vectors come first, so that they are aligned."""
         order = sorted(range(len(self.form)), key=lambda k: self.form[k].width == 1)
         before = sum(self.form[k].width for k in order[: order.index(part)]) * self.rows
-        return (self.launch * self.slots + slot) * self.words + before + row * self.form[part].width + column
+        own = row if span is None else ((span * self.rows + row) * (SPAN // FOUR) + lane) * FOUR
+        return (self.launch * self.slots + slot) * self.words + before + own
 
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
         fields = {
             "name": self.name, "launches": self.launches, "words": self.slots * self.words, "counters": self.counters,
+            "looks": _LOOKS, "nothing": NOTHING, "share": SHARE, "all": ALL,
         }  # fmt: skip
         call = T.cuda.func_call(
             f"{self.name}_{suffix}", *arguments, source_code=(_SOURCE + source).format(**fields), return_type=returned

@@ -106,6 +106,12 @@ inline unsigned atomicInc(unsigned* counter, unsigned last) {
   return before;
 }
 
+inline unsigned atomicAdd(unsigned* counter, unsigned value) {
+  unsigned before = *counter;
+  *counter = before + value;
+  return before;
+}
+
 template <typename T>
 T __shfl_sync(unsigned, T value, int from_lane, int) {
   return exchanged(value, from_lane, "shfl.sync.idx");

@@ -46,6 +46,7 @@ struct Fiber {
   std::function<bool()> ready = [] { return true; };
   const char* waiting_for = "";
   int64_t which = 0;  // barrier
+  bool looking = false;             // it has done nothing but look at memory
   int64_t cluster_generation = -1;  // of the cluster's barrier at the thread's arrival
   std::unique_ptr<char[]> stack{new char[kStack]};
   jmp_buf resume;
@@ -76,6 +77,7 @@ struct Scheduler {
   void run(const std::function<void()>& body, int threads, int blocks = 1);
   void add(std::deque<Event>& queue, std::function<void()> happen) { queue.push_back({current->block, std::move(happen)}); }
   void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
+  void look();   // at memory that others may have written since: once every other warp that can go on has gone on
   void yield();  // once every other lane of the warp that can go on has gone on as far as here
 
  private:
@@ -124,6 +126,14 @@ inline void Scheduler::wait(std::function<bool()> ready, const char* what, int64
   if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
 }
 
+inline void Scheduler::look() {
+  Fiber& fiber = self();
+  fiber.looking = true;
+  fiber.ready = [this, now = turn] { return turn > now; };
+  fiber.waiting_for = "memory";
+  if (_setjmp(fiber.resume) == 0) _longjmp(home, 1);
+}
+
 inline void Scheduler::yield() {
   Fiber& fiber = self();
   fiber.ready = [] { return true; };
@@ -140,8 +150,10 @@ inline bool Scheduler::run_warp(int warp) {
     for (int lane = 0; lane < lanes; ++lane) {
       Fiber& fiber = fibers[warp * kWarp + (backward ? lanes - 1 - lane : lane)];
       if (fiber.done || !fiber.ready()) continue;
+      fiber.looking = false;
       resume(fiber);
-      advanced = any = true;
+      advanced = true;
+      any = any || !fiber.looking;
       if (!error.empty()) return true;
     }
   }
@@ -178,7 +190,7 @@ inline void Scheduler::run(const std::function<void()>& body, int of_block, int 
   for (int k = 0; k < all; ++k) {
     fibers[k].index = k % threads;
     fibers[k].block = k / threads;
-    fibers[k].started = fibers[k].done = false;
+    fibers[k].started = fibers[k].done = fibers[k].looking = false;
     fibers[k].ready = [] { return true; };
     fibers[k].waiting_for = "";
   }
@@ -194,8 +206,9 @@ inline void Scheduler::run(const std::function<void()>& body, int of_block, int 
         advanced = run_warp(backward ? warps - 1 - k : k) || advanced;
         if (!error.empty()) return;
       }
-      for (const Fiber& fiber : fibers) all_done = all_done && fiber.done;
-      if (!advanced && !all_done && !complete_one()) error = stuck();
+      bool looking = false;
+      for (const Fiber& fiber : fibers) all_done = all_done && fiber.done, looking = looking || fiber.looking;
+      if (!advanced && !all_done && !complete_one() && !looking) error = stuck();
     }
     if (error.empty() && !(copies.empty() && products.empty())) error = "the block ended while copies were under way";
   } catch (const Fault& fault) {

@@ -1,5 +1,5 @@
 // What a host program asks of the runtime of CUDA: to make tensor maps, and to launch kernels. A launch runs the blocks
-// one after the other, in either order, and those of a cluster together. What goes wrong is kept for the caller, and
+// one after the other, in either order, and those of a cluster together; or all together, where the caller says so. What goes wrong is kept for the caller, and
 // nothing runs after it.
 #include "async.h"
 #include "copy.h"
@@ -29,6 +29,7 @@ struct Block {
 std::vector<std::unique_ptr<Block>> blocks_of_cluster;
 int current = 0;
 int64_t first_block = 0;
+bool together = false;
 
 // Exchanges the current state with that which is kept for a block.
 void exchange(Block& kept, uint32_t bytes) {
@@ -141,6 +142,7 @@ void encode(const ptx::Argument* a, int count) {
 int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int count, int threads) {
   kept([&] {
     if (count < 2 || count > 4) fault("%d launch parameters; expected cluster, blocks, threads, shared memory", count);
+    ptx::cluster = together ? uint32_t(shape[0].integer) : 1;
     if (count == 4) ptx::cluster = uint32_t((shape++)->integer), --count;
     const int64_t blocks = shape[0].integer;
     const uint32_t bytes = count == 3 ? uint32_t(shape[2].integer) : 0;
@@ -155,6 +157,11 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
   return 0;
 }
 
+uint32_t ptx::look(const void* address) {
+  scheduler.look();
+  return *static_cast<const uint32_t*>(address);
+}
+
 void* ptx::mapped(void* own, uint32_t block) {
   if (block >= cluster) fault("block %u of a cluster of %u", block, cluster);
   if (int(block) == current) return own;
@@ -163,7 +170,10 @@ void* ptx::mapped(void* own, uint32_t block) {
 
 EXPORTED const char* emulator_failure() { return failure.c_str(); }
 
-EXPORTED void emulator_go(int backward) { scheduler.backward = backward; }
+EXPORTED void emulator_go(int backward, int all_together) {
+  scheduler.backward = backward;
+  together = all_together;
+}
 
 EXPORTED int set_device(void*, const ptx::Argument*, int, ptx::Argument*) __asm__("__tvm_ffi___tvm_set_device");
 int set_device(void*, const ptx::Argument*, int, ptx::Argument*) { return 0; }

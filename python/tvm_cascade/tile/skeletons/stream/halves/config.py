@@ -9,6 +9,7 @@ from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
@@ -18,11 +19,9 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_w
 _BARRIERS = 512
 """Bytes of barriers and of alignment."""
 
-_PIECE = {1: 5.0, 2: 3.0, 4: 1.7}
-"""What a piece takes that has to be merged, in tiles, by how many blocks the columns are spread over (measured)."""
-
-_MOST_PIECES = 2
-"""Pieces that whole rows may have: a thread has no registers left to merge more."""
+_MEETING = {1: 3.0, 2: 2.0, 4: 1.5}
+"""What a meeting takes, in tiles, by how many blocks the columns are spread over: each leaves and merges a state of its
+columns, however many pieces there are (measured)."""
 
 _SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (measured)."""
@@ -138,19 +137,7 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
             continue
         for blocks in range(1, most + 1):
             pieces = most_pieces(row_tiles * spread, tiles, blocks)
-            if spread == 1 and pieces > _MOST_PIECES:
-                continue
             cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            merged = pieces * _PIECE[spread] if pieces > 1 else 0
+            merged = _MEETING[spread] if pieces > 1 else 0
             found.append((-(-row_tiles * spread * tiles // blocks) * share + merged, blocks, cut))
     return min(found, key=lambda one: one[:2])[2]
-
-
-def most_pieces(items: int, tiles: int, blocks: int) -> int:
-    """Pieces of an item at most: see `tile.pieces.Cut`."""
-    longest = -(-items * tiles // blocks)
-    grid = -(-items * tiles // longest)
-    least, longer = divmod(items * tiles, grid)
-    starts = [block * least + min(block, longer) for block in range(grid)]
-    inner = [start // tiles for start in starts if start % tiles]
-    return 1 + max(map(inner.count, set(inner)), default=0)

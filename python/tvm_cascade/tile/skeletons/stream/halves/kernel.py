@@ -18,7 +18,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
-from tvm_cascade.tile.skeletons.stream.halves.columns import Part, parts_of
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
 from tvm_cascade.tile.skeletons.stream.halves.half import Half
@@ -45,6 +45,9 @@ class HalvesKernel(PiecesKernel):
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
         self.shared = Shared(pool, self.program, config.columns)
         self.epilogue.allocate(pool, self.left.boxes)
+        self.meetings = [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
+        for meeting in self.meetings:
+            meeting.allocate(pool)
         left_full = Barriers(pool, config.left_stages, 1)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = tuple(self._staged(pool, part) for part in parts_of(self.stream, config.spread))
@@ -69,10 +72,10 @@ class HalvesKernel(PiecesKernel):
                     self._group(group)
 
     def _group(self, group: int) -> None:
-        meeting = HalfMeeting(self.tiling, self.name, group)
-        Half(
-            self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting
-        ).run(self._each_work)  # fmt: skip
+        meeting = self.meetings[group]
+        half = Half(self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting)
+        half.run(self._each_work)
+        meeting.settle_all(half, self._each_work)
 
     @contextmanager
     def _each_work(self) -> Iterator[PieceWork]:

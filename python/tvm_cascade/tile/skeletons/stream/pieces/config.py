@@ -9,8 +9,9 @@ from tvm import ir
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.merge.pieces import FOUR
+from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
+from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
@@ -29,8 +30,9 @@ _MULTIPROCESSOR_RATE = 52e9
 _READ = 0.92
 """Of the memory's bandwidth on paper that reads reach (measured)."""
 
-_MEETING_SECONDS = 2.0e-6
-"""What it takes to leave a state, arrive, and learn that all others are there (measured, of 32 rows of 512)."""
+_MEETING_SECONDS = 3.5e-6
+"""What it takes to arrive in global memory and learn that all others have (measured: by how much eight blocks of a
+cluster for each of 8 items of 8192 positions are faster)."""
 
 _LONG = 4
 """Tiles of a block from which on the widest ones take least: copies are larger (measured: 0.98 of the time of tiles of
@@ -43,8 +45,8 @@ _CLUSTERED, _CROWDED = 10 / 11, 1.1
 """The share of multiprocessors that clusters of four or eight blocks reach, and the time where there are more blocks,
 some of which share one (measured, of 32 rows of 2048 to 8192 positions)."""
 
-_MERGED_RATE = 25e9
-"""Bytes of states a second that the block which merges them takes (measured, of 8 and of 64 rows of 2048 to 32768)."""
+_STATE_RATE = 50e9
+"""Bytes a second of states that a block leaves, and then as many that it merges (measured, of 64 rows of 32768)."""
 
 _GROUPS = 3
 """Warp groups that consume or convert: with the producer's, a multiprocessor has 128 registers for each thread."""
@@ -150,7 +152,7 @@ class PiecesConfig(StreamConfig):
         if self.cluster == 1:
             return 0
         scalars = len(stream.fold.components) + len(stream.fold.references) + 1
-        chunks = sum(-(-p.width // FOUR // self.cluster) * FOUR for p in stream.products)
+        chunks = sum(-(-(-(-p.width // SPAN) * SPAN) // FOUR // self.cluster) * FOUR for p in stream.products)
         return (chunks + scalars) * self.cluster * min(int(stream.extent(stream.row)), GROUP_ROWS) * 4
 
     def check_cluster(self, program: TileProgram) -> None:
@@ -241,6 +243,12 @@ def _items(config: PiecesConfig, stream: Stream) -> int | None:
     return places * -(-rows // config.rows) if isinstance(places, int) and isinstance(rows, int) else None
 
 
+def pieces_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
+    """Pieces of an item at most, where that is known."""
+    tiles, items = visited(program, config.columns), _items(config, program.stream)
+    return None if is_ragged(program) or not tiles or not items else most_pieces(items, tiles, config.blocks)
+
+
 def _tiles_of_a_block(config: PiecesConfig, program: TileProgram) -> float:
     """Tiles of each block where all run; endless where that is unknown."""
     tiles, items = visited(program, config.columns), _items(config, program.stream)
@@ -264,7 +272,7 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     items, rows = _items(config, stream), stream.extent(stream.row)
     if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
         return 0.0
-    merging = min(rows, config.rows) * sum(p.width for p in stream.products) * 4 / _MERGED_RATE
+    merging = 2 * min(rows, config.rows) * sum(p.width for p in stream.products) * 4 / _STATE_RATE
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
     rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
     folding = longest * config.stage_bytes(stream) / rate
@@ -272,4 +280,4 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
         crowded = config.blocks > _CLUSTERED * gpu.processors
         return folding * (_CROWDED if crowded else 1.0) + _CLUSTER_SECONDS + merging
     is_split = items * tiles % config.blocks > 0 or longest % tiles > 0
-    return folding + (_MEETING_SECONDS + (tiles / longest + 1) * merging if is_split else 0.0)
+    return folding + (_MEETING_SECONDS + merging if is_split else 0.0)

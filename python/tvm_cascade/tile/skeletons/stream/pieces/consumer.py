@@ -5,8 +5,6 @@ A warp has sixteen of the group's rows. All warps take part in products; those w
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -22,7 +20,7 @@ from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.quarters import Quarters
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
@@ -50,7 +48,6 @@ class PiecesConsumer(GroupFold):
         self.quarters = quarters
         super().__init__(tiling, threads, right, value)
         self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
-        meeting.open()
 
     def _allocate(self) -> None:
         if self.quarters is not None:
@@ -85,8 +82,12 @@ class PiecesConsumer(GroupFold):
         """Registers of their scores."""
         return self.scores if self.quarters is None else self.quarters.scores
 
-    def run(self, each_piece: Callable[[], AbstractContextManager[tuple[Piece, Work]]]) -> None:
-        """Emits the loop over the block's pieces."""
+    def run(self, each_piece: EachPiece) -> None:
+        """Emits the loop over the block's pieces, and what follows it."""
+        self._fold_pieces(each_piece)
+        self.meeting.settle(self, each_piece)
+
+    def _fold_pieces(self, each_piece: EachPiece) -> None:
         with each_piece() as (piece, work):
             self._place(work)
             self.rows.allocate()

@@ -3,7 +3,7 @@
 producer    for piece, for tile: wait until the stage is empty; copy B; copy each V
 consumer    for piece: load A into registers; fold its tiles as the stream kernel does
 the whole axis: finish; store
-a part of it: leave the state; the last to arrive merges all parts in order; finish; store
+a part of it: leave the state; after all pieces, merge a share of what meets, in order; finish; store
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, pieces_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import ClusterMeeting, GridMeeting, Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
 from tvm_cascade.tile.skeletons.stream.pieces.quarters import Quarters
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
@@ -52,7 +54,10 @@ class PiecesKernel(StreamKernel):
 
     def _meeting(self) -> Meeting:
         blocks = self.config.cluster
-        return ClusterMeeting(self.tiling, blocks) if blocks > 1 else GridMeeting(self.tiling, self.name)
+        if blocks > 1:
+            return ClusterMeeting(self.tiling, blocks)
+        pieces = pieces_of_item(self.config, self.program)
+        return GridMeeting(self.tiling, self.name, pieces, self.config.consumers)
 
     def _places(self) -> None:
         config = self.config

@@ -1,16 +1,19 @@
-"""The meeting of an item's pieces: each leaves its state, and all are merged in the order of the axis.
+"""The meeting of an item's pieces: each leaves its state, then all are merged in the order of the axis.
 
-Pieces of any blocks meet in global memory, where the last to arrive merges; those of one cluster of blocks in its
-distributed shared memory, where each block merges some columns.
+leave    scalars of rows, and spans of sixteen columns that four lanes have
+merge    a *unit* a thread, of some of one row's spans: the states of all pieces at it, some pieces at a time
+finish   the merged rows' results, and their stores
 
-What is merged is spread over all threads of a warp group anew: a thread takes one row and four neighbouring columns.
+Who merges which units is the meeting's own: blocks meet in global memory (`grid`) or in a cluster (`cluster`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import sympy as sp
 from tvm import ir, tirx
@@ -19,25 +22,59 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.dependent import wait_for_others
-from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, registers, when
-from tvm_cascade.tile.fragment import DTYPE, QUAD, Symbols, TilePrinter, placed
-from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_at_rank, leave_pair_at_rank
+from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.pieces import FOUR, PieceStates
-from tvm_cascade.tile.pieces import SLOTS, Piece
-from tvm_cascade.tile.shape import product_along
+from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.pieces import Piece
+from tvm_cascade.tile.shape import Product, product_along
+from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.skeletons.stream.finish import Finish
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+from tvm_cascade.tile.work import Work
 
-_MEETING = 1
-"""The named barrier of the consumers at a meeting."""
+MEETING = 1
+"""The named barrier of a block's consumers at a meeting."""
 
-_AT_ONCE = 8
+_AT_ONCE = 12
 """Pieces that a thread reads at once: as many loads are under way together."""
+
+EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
+"""A loop over the pieces of a block."""
+
+
+class Group(Folded, Protocol):
+    """A consumer warp group whose rows are folded."""
+
+    @property
+    def index(self) -> ir.Expr:
+        """The group's number among the consumers."""
+
+    @property
+    def own_rows(self) -> ir.Expr:
+        """The first of its rows in the block's tile."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a thread merges at once.
+
+    Attributes
+    ----------
+    work : the tile of rows.
+    piece : one of the tile's.
+    row : in the tile.
+    spans : their numbers in the row.
+    lane : which of the four that have a span.
+    """
+
+    work: Work
+    piece: Piece
+    row: ir.Expr
+    spans: Sequence[ir.Expr]
+    lane: ir.Expr
 
 
 class MergedRow:
@@ -66,24 +103,37 @@ class MergedRow:
 class Meeting(ABC):
     """Emits what happens to the state of a piece that is not the whole of its item.
 
+    Parameters
+    ----------
+    pieces : of an item at most; None where that is unknown.
+
     Attributes
     ----------
     is_of_all : no piece is the whole of its item.
+    spans : of a row.
+    at_a_time : spans of a unit.
     """
 
     is_of_all: ClassVar[bool] = False
-    fold: GroupFold
-    piece: Piece
+    at_a_time = 1
 
-    def __init__(self, tiling: Tiling) -> None:
+    def __init__(self, tiling: Tiling, pieces: int | None) -> None:
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
-        self.widths = {product.component.symbol: product.width for product in self.stream.products}
-        self.form = self._form()
-        self.most_rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
-
-    def _form(self) -> list[PartForm]:
+        self.widths = {p.component.symbol: -(-len(self.columns_of(p)) // SPAN) * SPAN for p in self.stream.products}
+        self.spans = max(self.widths.values(), default=SPAN) // SPAN
         components = [PartForm(DTYPE, self.widths.get(c.symbol, 1)) for c in self.stream.fold.components]
-        return [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
+        self.form = [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
+        self.most_rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
+        known = pieces or _AT_ONCE
+        self.at_once = -(-known // -(-known // _AT_ONCE))
+
+    def columns_of(self, product: Product) -> range:
+        """The columns of a product whose states meet."""
+        return range(product.width)
+
+    def first_column(self, product: Product, work: Work) -> ir.Expr | int:
+        """The column that those are counted from."""
+        return 0
 
     @abstractmethod
     def allocate(self, pool: Any) -> None:
@@ -94,239 +144,144 @@ class Meeting(ABC):
         """What all threads of a block do at first."""
 
     @abstractmethod
-    def open(self) -> None:
-        """What the consumers compute at first."""
+    def leave(self, fold: Group, piece: Piece) -> None:
+        """Leaves the state of a piece."""
 
     @abstractmethod
-    def leave(self, fold: GroupFold, piece: Piece) -> None:
-        """Leaves the state of a piece; merges and stores where all others are there."""
+    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+        """Merges what is the block's to merge, once it has left the states of all its pieces."""
 
     @abstractmethod
     def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
-        """Leaves a scalar part of a row; called by the first of the four lanes that have it."""
+        """Leaves a scalar part of a row; called by the four lanes that have it."""
 
     @abstractmethod
-    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
-        """Leaves two neighbouring elements of a vector part."""
+    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
+        """Leaves what a lane has of a span of a vector part."""
 
     @abstractmethod
-    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
-        """A scalar part of a row of one of the pieces."""
+    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
+        """A scalar part of one of the pieces."""
 
     @abstractmethod
-    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
-        """Loads a chunk of a vector part of one of the pieces into registers."""
+    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
+        """Loads the unit's elements of a span of one of the pieces into registers, from the first on."""
 
-    @abstractmethod
-    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
-        """How many of the chunks of a row the block merges, and their numbers."""
-
-    def _leave_all(self) -> None:
-        fold, lane = self.fold, self.fold.threads.lane
+    def _leave_state(self, fold: Group) -> None:
+        """Leaves all rows of a warp group."""
+        lane, work = fold.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
-        counter.put(fold.rows.end - fold.work.tiles.first * fold.columns)
+        counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in enumerate(row_states(self.stream, fold, counter)):
-            row = fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r
-            with when(row < self._rows()):
+            row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
+            with when(row < self._rows(work)):
                 for k, part in enumerate(state.parts):
                     if self.form[k].width == 1:
                         self._put(k, row, part[0])
                         continue
-                    with T.unroll(part.width // 2) as j:
-                        self._put_pair(k, row, j * 8 + lane % QUAD * 2, [part[j * 2], part[j * 2 + 1]])
+                    whole, rest = divmod(part.width, FOUR)
+                    with T.unroll(whole) as span:
+                        self._put_four(k, row, span, [part[span * FOUR + e] for e in range(FOUR)])
+                    if rest:
+                        own = [part[whole * FOUR + e] for e in range(rest)]
+                        self._put_four(k, row, whole, own + [T.float32(0)] * (FOUR - rest))
 
-    def _meet(self) -> None:
-        """Waits for all consumers of the block."""
-        ptx("bar.sync", T.uint32(_MEETING), T.uint32(self.config.consumers * WARP_GROUP))
+    def _rows(self, work: Work) -> ir.Expr:
+        """Rows that a tile has of the program's."""
+        return kernel_extent(self.stream.extent(self.stream.row)) - work.first_row
 
-    def _rows(self) -> ir.Expr:
-        """Rows that the block's tile has of the program's."""
-        return kernel_extent(self.stream.extent(self.stream.row)) - self.fold.work.first_row
+    @property
+    def units(self) -> int:
+        """Units of an item: their spans first, as these lie in memory, so that neighbouring threads have neighbours."""
+        return self.spans // self.at_a_time * self.most_rows * QUAD
 
-    def _merge_all(self) -> None:
-        """Every thread merges and stores some rows' columns."""
+    def _merge_units(
+        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+    ) -> None:
+        """Merges units [first, end) with some threads."""
         if self.tiling.program.late:
             wait_for_others()
-        count, number = self._own_chunks(max(self.widths.values(), default=FOUR) // FOUR)
-        fold = self.fold
-        own = bind("merged_rows", tirx.min(self._rows() - fold.own_rows, GROUP_ROWS))
-        thread = fold.threads.warp * 32 + fold.threads.lane
-        with T.serial((own * count + (WARP_GROUP - 1)) // WARP_GROUP) as step:
-            unit = bind("unit", step * WARP_GROUP + thread)
-            with when(unit < own * count):
-                self._merge_one(bind("tile_row", fold.own_rows + unit // count), bind("chunk", number(unit % count)))
+        lanes = self.most_rows * QUAD
+        with T.serial((end - first + (threads - 1)) // threads) as turn:
+            number = bind("unit", first + turn * threads + thread)
+            row = bind("unit_row", number % lanes // QUAD)
+            with when(tirx.And(number < end, row < self._rows(work))):
+                spans = [bind("span", number // lanes * self.at_a_time + i) for i in range(self.at_a_time)]
+                self._merge(Unit(work, piece, row, spans, bind("unit_lane", number % QUAD)))
 
-    def _merge_one(self, row: ir.Expr, chunk: ir.Expr) -> None:
+    def _merge(self, unit: Unit) -> None:
+        """Merges and stores a unit."""
         program = self.tiling.program
-        places = {**self.fold.work.batch, self.stream.row: self.fold.work.first_row + row}
+        places = {**unit.work.batch, self.stream.row: unit.work.first_row + unit.row}
         inputs: dict[sp.Symbol, ir.Expr] = {
             LENGTH: tirx.Cast(DTYPE, kernel_extent(self.stream.extent(self.stream.position)))
         }
         for symbol, expression in program.row_inputs.items():
             inputs[symbol] = bind(str(symbol), placed(expression, places, self.tiling.buffers).astype(DTYPE))
-        state = self._merged(row, chunk, inputs)
-        self._store(MergedRow(self, state, inputs), places, chunk)
+        self._store(MergedRow(self, self._merged(unit, inputs), inputs), unit, places)
 
-    def _empty_states(self, count: int) -> list[State]:
-        """New registers for states of one row and four columns."""
-        fold, widths = self.stream.fold, dict.fromkeys(self.widths, FOUR)
+    def _empty_states(self, unit: Unit, count: int) -> list[State]:
+        """New registers for states of a unit."""
+        fold, widths = self.stream.fold, dict.fromkeys(self.widths, FOUR * len(unit.spans))
         dtypes = {component.symbol: DTYPE for component in fold.components}
         return [State.in_registers(fold, dtypes, DTYPE, f"_piece_{k}", widths) for k in range(count)]
 
-    def _merged(self, row: ir.Expr, chunk: ir.Expr, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
+    def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state of all pieces."""
-        state, *others = self._empty_states(_AT_ONCE + 1)
+        state, *others = self._empty_states(unit, self.at_once + 1)
         state.clear()
-        with T.serial((self.piece.blocks + (_AT_ONCE - 1)) // _AT_ONCE) as turn:
+        with T.serial((unit.piece.blocks + (self.at_once - 1)) // self.at_once) as turn:
             for k, other in enumerate(others):
-                self._take(other, turn * _AT_ONCE + k, row, chunk)
+                self._take(other, unit, turn * self.at_once + k)
             merge(program_of(self.stream.fold), state, Alone(), inputs, others=others)
         return state
 
-    def _take(self, state: State, number: ir.Expr, row: ir.Expr, chunk: ir.Expr) -> None:
-        """The state of one of the pieces; the identity past the last one."""
-        state.clear()
-        with when(number < self.piece.blocks):
-            for k, part in enumerate(state.parts):
-                width = self.form[k].width
-                if width == 1:
-                    part.put(self._get(number, k, row))
-                    continue
-                with when(chunk * FOUR < width):
-                    self._get_four(number, k, row, chunk, part.array)
+    def _take(self, state: State, unit: Unit, number: ir.Expr) -> None:
+        """The state of one of the pieces; the identity past the last one.
 
-    def _store(self, rows: MergedRow, places: dict[tirx.Var, ir.Expr], chunk: ir.Expr) -> None:
+        What is past the last is read from it, as a branch would have each piece's loads wait for those before.
+        """
+        if len(set(self.widths.values())) > 1:
+            state.clear()
+        exists = bind("exists", number < unit.piece.blocks)
+        number = bind("existing", tirx.min(number, unit.piece.blocks - 1))
+        for k, part in enumerate(state.parts):
+            width = self.form[k].width
+            if width == 1:
+                part.put(self._get(unit, number, k))
+                continue
+            for i, span in enumerate(unit.spans):
+                with self._when_less(span * SPAN, width, self.spans * SPAN):
+                    self._get_four(unit, number, k, span, part.array, i * FOUR)
+        for symbol, part in state.components.items():
+            with part.each() as register:
+                part.put(tirx.Select(exists, part[register], state.identity(symbol)), register)
+        state.counter.put(tirx.Select(exists, state.count, tirx.const(0, COUNTER)))
+
+    def _store(self, rows: MergedRow, unit: Unit, places: dict[tirx.Var, ir.Expr]) -> None:
         finish = Finish(self.tiling, rows, (0,))
         for output in self.stream.outputs:
             own, product = self.tiling.own(output.buffer), product_along(output, self.stream.products)
             if product is None:
-                with when(chunk == 0):
+                with when(tirx.And(unit.lane == 0, unit.spans[0] == 0)):
                     indices = [placed(i, places, self.tiling.buffers) for i in output.indices]
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
-            with when(chunk * FOUR < product.width):
-                finish.start_row(output, 0, places)
-                for e in range(FOUR):
-                    column = chunk * FOUR + e
-                    at = {**places, product.free: column}
-                    indices = [placed(i, at, self.tiling.buffers) for i in output.indices]
-                    of_products = {s: part[e] for s, part in rows.state.fragments.items()}
-                    T.buffer_store(own, finish.value(output, 0, places, column, of_products), indices)
+            columns, first = self.columns_of(product), self.first_column(product, unit.work)
+            finish.start_row(output, 0, places)
+            for number in range(len(unit.spans) * SPAN // COLUMNS_PER_STEP):
+                span, step = divmod(number, SPAN // COLUMNS_PER_STEP)
+                column = unit.spans[span] * SPAN + step * COLUMNS_PER_STEP
+                with self._when_less(column, len(columns), self.spans * SPAN):
+                    for e in NEIGHBOURS:
+                        at = first + columns.start + column + unit.lane * len(NEIGHBOURS) + e
+                        placed_at = {**places, product.free: at}
+                        indices = [placed(index, placed_at, self.tiling.buffers) for index in output.indices]
+                        element = number * len(NEIGHBOURS) + e
+                        of_products = {s: part[element] for s, part in rows.state.fragments.items()}
+                        T.buffer_store(own, finish.value(output, 0, places, at, of_products), indices)
 
-
-class GridMeeting(Meeting):
-    """A meeting in global memory, of pieces of any blocks.
-
-    Parameters
-    ----------
-    name : of the kernel.
-    """
-
-    def __init__(self, tiling: Tiling, name: str) -> None:
-        super().__init__(tiling)
-        blocks = self.config.blocks
-        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
-
-    def allocate(self, pool: Any) -> None:
-        """Shared memory by which the thread that arrives tells the others."""
-        self.is_last = named("is_last", pool.alloc((1,), "int32", align=16))
-
-    def start(self) -> None:
-        """Nothing: nobody waits for a block that has not started."""
-
-    def open(self) -> None:
-        """See `PieceStates.start`."""
-        self.states.start()
-
-    def leave(self, fold: GroupFold, piece: Piece) -> None:
-        """Leaves the state of a piece; the last to arrive merges and stores."""
-        self.fold, self.piece = fold, piece
-        self.slot = bind("slot", piece.own_slot(fold.threads.block))
-        self._leave_all()
-        self._meet()
-        with when(tirx.And(fold.index == 0, fold.threads.leads)):
-            put(self.is_last, 0, self.states.arrive(piece.first_block, piece.blocks))
-        self._meet()
-        with when(self.is_last[0] != 0):
-            self._merge_all()
-
-    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
-        with when(self.fold.threads.lane % QUAD == 0):
-            self.states.put(self.slot, part, row, value)
-
-    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
-        self.states.put_pair(self.slot, part, row, column, pair)
-
-    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
-        return self.states.get(self.piece.slot(number), part, row)
-
-    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
-        self.states.get_four(self.piece.slot(number), part, row, chunk * FOUR, into)
-
-    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
-        return tirx.const(chunks, "int32"), lambda number: number
-
-
-class ClusterMeeting(Meeting):
-    """A meeting of the blocks of a cluster, all of which have a piece of one item.
-
-    Each leaves to every other what that one merges: the scalars of all rows, and the chunks of vectors whose numbers
-    are its own modulo the blocks. The memory of a block is written by none before that block has started.
-
-    Parameters
-    ----------
-    blocks : of a cluster.
-    """
-
-    is_of_all = True
-
-    def __init__(self, tiling: Tiling, blocks: int) -> None:
-        super().__init__(tiling)
-        self.blocks = blocks
-
-    def allocate(self, pool: Any) -> None:
-        """Shared memory for the states of all blocks."""
-        self.places: dict[int, Any] = {}
-        for k in sorted(range(len(self.form)), key=lambda k: self.form[k].width == 1):
-            part = self.form[k]
-            own = 1 if part.width == 1 else -(-part.width // FOUR // self.blocks) * FOUR
-            self.places[k] = named("met", pool.alloc((self.blocks, self.most_rows, own), part.dtype, align=16))
-
-    def start(self) -> None:
-        """Arrives as one that has started."""
-        cluster_arrive()
-
-    def open(self) -> None:
-        """Nothing: all places are known."""
-
-    def leave(self, fold: GroupFold, piece: Piece) -> None:
-        """Leaves the state of the block's piece, and merges what is its own to merge."""
-        self.fold, self.piece = fold, piece
-        self.rank = bind("own_rank", fold.threads.block % self.blocks)
-        cluster_wait()
-        self._leave_all()
-        cluster_arrive()
-        cluster_wait()
-        self._merge_all()
-
-    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
-        place, lane = self.places[part].ptr_to([self.rank, row, 0]), self.fold.threads.lane % QUAD
-        for first in range(0, self.blocks, QUAD):
-            with when(lane + first < self.blocks):
-                leave_at_rank(place, lane + first, value)
-
-    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
-        chunk = column // FOUR
-        own = chunk // self.blocks * FOUR + column % FOUR
-        leave_pair_at_rank(self.places[part].ptr_to([self.rank, row, own]), chunk % self.blocks, *pair)
-
-    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
-        return self.places[part][number, row, 0]
-
-    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
-        for e in range(FOUR):
-            put(into, e, self.places[part][number, row, chunk // self.blocks * FOUR + e])
-
-    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
-        count = bind("own_chunks", (chunks - self.rank + (self.blocks - 1)) // self.blocks)
-        return count, lambda number: number * self.blocks + self.rank
+    @staticmethod
+    def _when_less(column: ir.Expr, width: int, most: int) -> AbstractContextManager[None]:
+        """`when` a column is less than a width, where columns are less than `most`."""
+        return nullcontext() if width == most else when(column < width)

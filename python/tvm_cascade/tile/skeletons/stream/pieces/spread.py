@@ -6,7 +6,7 @@ each element, those lanes would wait for all of them; a thread with one row and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sympy as sp
@@ -14,15 +14,16 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.tile.emit import named, put, when
+from tvm_cascade.tile.emit import named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD
-from tvm_cascade.tile.merge.pieces import FOUR
+from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.shape import Stream, product_along
-from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
+from tvm_cascade.tile.work import WARP_GROUP
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -39,7 +40,7 @@ def spread_bytes(stream: Stream) -> int:
     if not is_spread(stream):
         return 0
     scalars = len(stream.fold.components) + len(stream.fold.references) + 1
-    return (sum(p.width for p in stream.products) + scalars) * int(stream.extent(stream.row)) * 4
+    return (sum(-(-p.width // SPAN) * SPAN for p in stream.products) + scalars) * int(stream.extent(stream.row)) * 4
 
 
 def _reads_elements(stream: Stream) -> bool:
@@ -54,6 +55,9 @@ def _reads_elements(stream: Stream) -> bool:
 class SpreadFinish(Meeting):
     """Finishes and stores an item that one block has whole."""
 
+    def __init__(self, tiling: Tiling) -> None:
+        super().__init__(tiling, 1)
+
     def allocate(self, pool: Any) -> None:
         """Shared memory for the state."""
         shape = [(self.most_rows, part.width) for part in self.form]
@@ -63,37 +67,39 @@ class SpreadFinish(Meeting):
     def start(self) -> None:
         """Nothing: no other block takes part."""
 
-    def open(self) -> None:
-        """Nothing: all places are known."""
+    def leave(self, fold: Group, piece: Piece) -> None:
+        """Finishes and stores; by all threads of the block's one consumer."""
+        self.fold = fold
+        self._meet()
+        self._leave_state(fold)
+        self._meet()
+        thread = fold.threads.warp * 32 + fold.threads.lane
+        self._merge_units(fold.work, piece, 0, self.units, thread, WARP_GROUP)
 
-    def leave(self, fold: GroupFold, piece: Piece) -> None:
-        """Finishes and stores; by all threads of the group."""
-        self.fold, self.piece = fold, piece
-        self._meet()
-        self._leave_all()
-        self._meet()
-        self._merge_all()
+    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+        """Nothing: every item is stored."""
+
+    def _meet(self) -> None:
+        ptx("bar.sync", T.uint32(MEETING), T.uint32(WARP_GROUP))
 
     def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
         with when(self.fold.threads.lane % QUAD == 0):
             T.buffer_store(self.places[part], value, [row, 0])
 
-    def _put_pair(self, part: int, row: ir.Expr, column: ir.Expr, pair: list[ir.Expr]) -> None:
-        for e, value in enumerate(pair):
-            T.buffer_store(self.places[part], value, [row, column + e])
+    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
+        first = span * SPAN + self.fold.threads.lane % QUAD * FOUR
+        for e, value in enumerate(values):
+            T.buffer_store(self.places[part], value, [row, first + e])
 
-    def _get(self, number: ir.Expr, part: int, row: ir.Expr) -> ir.Expr:
-        return self.places[part][row, 0]
+    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
+        return self.places[part][unit.row, 0]
 
-    def _get_four(self, number: ir.Expr, part: int, row: ir.Expr, chunk: ir.Expr, into: Any) -> None:
+    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         for e in range(FOUR):
-            put(into, e, self.places[part][row, chunk * FOUR + e])
+            put(into, first + e, self.places[part][unit.row, span * SPAN + unit.lane * FOUR + e])
 
-    def _own_chunks(self, chunks: int) -> tuple[ir.Expr, Callable[[ir.Expr], ir.Expr]]:
-        return tirx.const(chunks, "int32"), lambda number: number
-
-    def _merged(self, row: ir.Expr, chunk: ir.Expr, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
+    def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state as it is."""
-        (state,) = self._empty_states(1)
-        self._take(state, tirx.const(0, "int32"), row, chunk)
+        (state,) = self._empty_states(unit, 1)
+        self._take(state, unit, tirx.const(0, "int32"))
         return state

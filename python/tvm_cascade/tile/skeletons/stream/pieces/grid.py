@@ -1,0 +1,105 @@
+"""A meeting of pieces of any blocks, in global memory: each of an item's blocks merges an equal share of its units.
+
+A block leaves the states of its pieces as it comes to their ends, and merges after the last of them. All blocks fold
+about as long; so none waits for long, and what one has left is in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
+from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.merge.lanes import in_no_lane
+from tvm_cascade.tile.merge.pieces import ALL, SHARE, PieceStates
+from tvm_cascade.tile.pieces import SLOTS, Piece
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.tiling import Tiling
+from tvm_cascade.tile.work import WARP_GROUP, Work
+
+_MOST_SPANS = 4
+"""Spans that a thread merges at once: with more of them, and twelve pieces, states do not stay in registers."""
+
+
+class GridMeeting(Meeting):
+    """Emits it.
+
+    Parameters
+    ----------
+    name : of the kernel.
+    groups : warp groups of a block that merge together, each of which has rows of its own.
+    barrier : the named barrier of those.
+    """
+
+    def __init__(self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING) -> None:
+        super().__init__(tiling, pieces)
+        blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
+        self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
+        each = -(-self.spans * self.most_rows * QUAD // (self.threads * (pieces or 1)))
+        self.at_a_time = max(n for n in (1, 2, _MOST_SPANS) if self.spans % n == 0 and n <= max(each, 1))
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory by which the thread that waits tells the others."""
+        self.told = named("told", pool.alloc((SLOTS,), "int32", align=16))
+
+    def start(self) -> None:
+        """Nothing: nobody waits for a block that has not started."""
+
+    def leave(self, fold: Group, piece: Piece) -> None:
+        """Leaves the state of a piece, and arrives."""
+        self.states.start()
+        self.fold, self.slot = fold, bind("slot", piece.own_slot(fold.threads.block))
+        self._leave_state(fold)
+        self._meet()
+        with when(self._leads(fold)):
+            self.states.arrive(piece.first_block)
+
+    def settle(self, fold: Group, each_piece: EachPiece) -> None:
+        """Merges the block's share of every item that it has a part of."""
+        with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
+            self.states.start()
+            departed = registers("all_departed", 1, "int32")
+            with when(self._leads(fold)):
+                put(self.told, piece.side, self.states.wait(piece.first_block, piece.blocks))
+                put(departed, 0, self.states.depart(piece.first_block, piece.blocks))
+            self._meet()
+            self._merge_share(fold, piece, work)
+            with when(self._leads(fold)), when(departed[0] != 0):
+                self.states.clear(piece.first_block)
+
+    def _merge_share(self, fold: Group, piece: Piece, work: Work) -> None:
+        told, units = bind("told_to", self.told[piece.side]), self.units
+        own = bind("own_piece", fold.threads.block - piece.first_block)
+        first, end = (
+            bind("unit_bound", tirx.Select(told == SHARE, k * units // piece.blocks, whole))
+            for k, whole in ((own, 0), (own + 1, tirx.Select(told == ALL, units, 0)))
+        )
+        self._merge_units(work, piece, first, end, self._thread(fold), self.threads)
+
+    def _thread(self, fold: Group) -> ir.Expr:
+        """The thread's number among those that merge together."""
+        own = fold.threads.warp * 32 + fold.threads.lane
+        return own if self.threads == WARP_GROUP else fold.index * WARP_GROUP + own
+
+    def _leads(self, fold: Group) -> ir.Expr:
+        return self._thread(fold) == 0
+
+    def _meet(self) -> None:
+        ptx("bar.sync", T.uint32(self.barrier), T.uint32(self.threads))
+
+    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+        with when(self.fold.threads.lane % QUAD == 0):
+            self.states.put(self.slot, part, row, value)
+
+    def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
+        self.states.put_four(self.slot, part, row, span, self.fold.threads.lane % QUAD, values)
+
+    def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
+        return self.states.get(unit.piece.slot(number), part, unit.row)
+
+    def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
+        place = T.address_of(into[first])
+        self.states.get_four(unit.piece.slot(number), part, unit.row, span, unit.lane, place)
