@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+
 import numpy as np
 import pytest
 from tvm import te, tirx
@@ -17,11 +20,13 @@ from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
+from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
+from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.transform.fuse_function import fuse_function
@@ -135,6 +140,27 @@ def test_rows_of_several_variables_come_in_tiles_by_bulk_copies(sequences: int) 
     kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
     assert kernel.program.stream.left.row is None
     assert_right(partial, kernel, 100)
+
+
+def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
+    partial = tvm_cascade.split(attention(64, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
+    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
+    weights = tirx.decl_buffer([64, 128], "float16", name="weights")
+    program = dataclasses.replace(kernel.program, ahead=Ahead((weights,), (64 * 128 * 2,), 8192))
+    texts: list[str] = []
+
+    def note(text: str) -> str:
+        texts.append(text)
+        return text
+
+    plain, fetching = (
+        emulate(StreamKernel(p, kernel.config).build("main"), drawn(partial), note) for p in (kernel.program, program)
+    )
+    for one, other in zip(plain, fetching, strict=False):
+        np.testing.assert_array_equal(one, other)
+    # two blocks share 128 lines; half of them, in the one step after the first, are 32 of 128 bytes each
+    assert "fetch_ahead" not in texts[0]
+    assert re.search(r"fetch_ahead\(.*fetched_ptr\[0\].*, 4096\)", texts[1])
 
 
 def test_rows_of_several_variables_that_do_not_fill_tiles_do_not() -> None:

@@ -62,7 +62,8 @@ def _late(step: Step, plan: Plan) -> tuple[tirx.Var, ...]:
     elements = [*(atom.expression for atom in stream.group.atoms.atoms.values()), *stream.scales]
     early = [operand.buffer for operand in stream.operands]
     early += [load.source for element in elements for load in loads_of(element)]
-    plain = all(dtype_of(buffer) == "float32" and not among(buffer, early) for buffer in read)
+    read_of_caller = any(among(buffer, plan.params) for buffer in read)
+    plain = not read_of_caller and all(dtype_of(buffer) == "float32" and not among(buffer, early) for buffer in read)
     return tuple(read) if plain else ()
 
 

@@ -1,7 +1,7 @@
 """What a kernel that computes more than it moves brings into the L2 cache for the kernel after it.
 
-Each block fetches the beginning of its share of every tensor, some bytes with each tile that it copies for itself, so
-that its own copies come first.
+Every tensor is cut into a share for each tile that a block copies for itself, and the beginning of a share is fetched
+with its tile: the blocks' own copies come first, and whichever part the later kernel begins with, some of it is there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from tvm_cascade.tile.emit import put, registers, when
 
 _LINE = 128
 """Bytes of a line of the cache, which shares begin at."""
+
+FILLING = 2
+"""Tiles of a block that come before it fetches: the pipeline of its own copies fills first."""
 
 _FETCH = """
 __device__ __forceinline__ void fetch_ahead(const void* tensor, int unit, int bytes) {
@@ -51,25 +54,26 @@ class Fetching:
     ----------
     tensors : in the kernel's own parameters.
     blocks : how many there are.
-    steps : in which a block fetches its share.
+    steps : tiles that a block copies for itself.
     """
 
     def __init__(self, ahead: Ahead, tensors: list[Any], block: ir.Expr, blocks: int, steps: int) -> None:
-        self.tensors, self.steps = tensors, steps
+        self.tensors, self.filling = tensors, min(FILLING, steps - 1)
+        self.steps = steps - self.filling
         part = ahead.fetched / sum(ahead.sizes)
-        self.shares = [size // blocks // _LINE for size in ahead.sizes]
-        self.each = [int(share * part) // steps for share in self.shares]
+        self.shares = [size // (blocks * self.steps) // _LINE for size in ahead.sizes]
+        self.each = [int(share * part) for share in self.shares]
         self.block, self.done = block, registers("fetched", 1, "int32")
         put(self.done, 0, T.int32(0))
 
     def step(self) -> None:
         """Fetches what one step does."""
-        with when(self.done[0] < self.steps):
+        step = self.done[0] - self.filling
+        with when(tirx.And(step >= 0, step < self.steps)):
             for tensor, share, each in zip(self.tensors, self.shares, self.each, strict=True):
                 if each:
-                    unit = self.block * share + self.done[0] * each
-                    self._fetch(tensor, unit, each * _LINE)
-            put(self.done, 0, self.done[0] + 1)
+                    self._fetch(tensor, (self.block * self.steps + step) * share, each * _LINE)
+        put(self.done, 0, self.done[0] + 1)
 
     def _fetch(self, tensor: Any, unit: ir.Expr, count: int) -> None:
         start = tensor.ptr_to([0] * len(tensor.shape))

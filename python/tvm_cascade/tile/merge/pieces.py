@@ -34,7 +34,7 @@ FOUR = 4
 """Elements of a vector that a thread writes or reads at once."""
 
 SPAN = 16
-"""Elements of a vector that four lanes have: two neighbours of every eight, as accumulators of the tensor cores do."""
+"""Elements of a vector that four lanes have, four neighbours each."""
 
 NOTHING, SHARE, ALL = 0, 1, 2
 """What a block merges of an item after it has waited."""

@@ -9,10 +9,12 @@ import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.tir import dtype_of, substitute
-from tvm_cascade.tile.dependent import read_late
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.tir import dtype_of, loads_of, same, substitute, uses
+from tvm_cascade.tile.dependent import read_four_late, read_late
 from tvm_cascade.tile.emit import put, registers
 from tvm_cascade.tile.fragment import Symbols, placed
+from tvm_cascade.tile.operand import runs_along
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.row_values import RowValues, with_rows_apart
 from tvm_cascade.tile.shape import Stream, product_along
@@ -34,6 +36,17 @@ class FinalRows(Protocol):
 
     def write(self, expression: sp.Expr, symbols: Symbols) -> ir.Expr:
         """An expression over registers as TIR."""
+
+
+_FOUR = 4
+"""Columns that one load reads."""
+
+
+def _in_fours(load: ir.TensorLoad, free: tirx.Var) -> bool:
+    """Whether aligned columns of a tensor are neighbours in memory, as aligned."""
+    width = load.source.ty.shape[-1]
+    plain = runs_along(load.indices[-1], free) and not any(uses(index, [free]) for index in load.indices[:-1])
+    return plain and isinstance(width, ir.prim.IntImm) and int(width) % _FOUR == 0
 
 
 def free_axis(output: Output, stream: Stream) -> tirx.Var | None:
@@ -62,6 +75,7 @@ class Finish:
                 continue
             wide.add(result)
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
+        self._of_columns: list[tuple[ir.TensorLoad, Any]] = []
         self._apart: dict[tirx.Var, RowValues] = {}
         self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
@@ -85,6 +99,7 @@ class Finish:
         places: Mapping[tirx.Var, ir.Expr],
         column: ir.Expr | None,
         of_products: Mapping[sp.Symbol, ir.Expr],
+        number: int = 0,
     ) -> ir.Expr:
         """What is stored of a row.
 
@@ -93,11 +108,41 @@ class Finish:
         places : of the batch and of the row.
         column : of the output's free axis; None where it has none.
         of_products : the components that are products, at that column.
+        number : of the column among those that `start_columns` has loaded.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)
         at = {**places, free: column} if free is not None and column is not None else dict(places)
         known = {var: self._of_rows[var, row][0] for var, _ in apart.parts}
-        return self._written(substitute(apart.value, known), row, at, of_products)
+        here = [(load, four[number]) for load, four in self._of_columns]
+
+        def loaded(load: ir.TensorLoad) -> ir.Expr:
+            return next((value for other, value in here if same(load, other)), load)
+
+        value = tvm_ffi.structural_map(apart.value, (ir.TensorLoad, loaded)) if here else apart.value
+        return self._written(substitute(value, known), row, at, of_products)
+
+    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> None:
+        """Loads what four neighbouring columns of an output read of kernels before, at once.
+
+        Parameters
+        ----------
+        first : of the columns, a multiple of four.
+        """
+        free = free_axis(output, self.stream)
+        assert free is not None
+        self._of_columns = []
+        for load in loads_of(self._row_values(output).value):
+            known = any(same(load, other) for other, _ in self._of_columns)
+            if known or not self._is_late(load) or not _in_fours(load, free):
+                continue
+            own = self.tiling.own(load.source)
+            indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
+            four = registers("four", _FOUR)
+            read_four_late(own.ptr_to(indices), four)
+            self._of_columns.append((load, four))
+
+    def _is_late(self, load: ir.TensorLoad) -> bool:
+        return among(load.source, self.tiling.program.late)
 
     def start_row(self, output: Output, row: int, places: Mapping[tirx.Var, ir.Expr]) -> None:
         """Computes what of an output's values is the same along a row, for all that follows in the scope."""

@@ -16,7 +16,7 @@ from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.quarters import has_quarters, quarter_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.spread import spread_bytes
+from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
@@ -50,6 +50,9 @@ _STATE_RATE = 50e9
 
 _GROUPS = 3
 """Warp groups that consume or convert: with the producer's, a multiprocessor has 128 registers for each thread."""
+
+_NEIGHBOURS = 2
+"""Blocks of a multiprocessor, of which one folds while another waits for what its results read."""
 
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
@@ -226,6 +229,8 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
             found.append(config)
     if not found:
         raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
+    if is_spread(stream) and (shared := _neighbours(found, program, gpu)) is not None:
+        return shared
     short = len(found) > 1 and _tiles_of_a_block(found[0], program) < _LONG
     usual = found[1] if short else found[0]
     tiles, items = visited(program, usual.columns), _items(usual, stream)
@@ -235,6 +240,24 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     cuts = [replace(usual, blocks=n) for n in (*even, gpu.processors)]
     cuts += [cut for config in found for cut in _clusters(config, program, gpu)]
     return min(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
+
+
+def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> PiecesConfig | None:
+    """Two blocks on each multiprocessor where all have whole items: of the widest tiles of which two fit thrice.
+
+    One waits for what results read while the other folds (measured: 46.4 instead of 50.8 µs with the kernel before it,
+    of 512 items of four rows and 256 positions that merge nine states each).
+    """
+    for config in found if all(one.may_cluster for one in found) else ():
+        items = _items(config, program.stream)
+        if items is None or items < _NEIGHBOURS * gpu.processors or is_ragged(program):
+            continue
+        blocks = max(n for n in range(1, _NEIGHBOURS * gpu.processors + 1) if items % n == 0)
+        cuts = [replace(config, neighbours=_NEIGHBOURS, blocks=blocks, stages=n) for n in range(config.stages, 2, -1)]
+        fitting = [cut for cut in cuts if cut.fits(program.stream, gpu)]
+        if fitting and blocks > gpu.processors:
+            return fitting[0]
+    return None
 
 
 def _items(config: PiecesConfig, stream: Stream) -> int | None:

@@ -1,6 +1,6 @@
 """The meeting of an item's pieces: each leaves its state, then all are merged in the order of the axis.
 
-leave    scalars of rows, and spans of sixteen columns that four lanes have
+leave    scalars of rows, and spans of sixteen columns of which four lanes have four neighbours each
 merge    a *unit* a thread, of some of one row's spans: the states of all pieces at it, some pieces at a time
 finish   the merged rows' results, and their stores
 
@@ -25,6 +25,7 @@ from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
 from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.shape import Product, product_along
@@ -116,6 +117,7 @@ class Meeting(ABC):
 
     is_of_all: ClassVar[bool] = False
     at_a_time = 1
+    fold: Group
 
     def __init__(self, tiling: Tiling, pieces: int | None) -> None:
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
@@ -174,17 +176,28 @@ class Meeting(ABC):
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in enumerate(row_states(self.stream, fold, counter)):
             row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
-            with when(row < self._rows(work)):
-                for k, part in enumerate(state.parts):
-                    if self.form[k].width == 1:
+            has_row = bind("has_left_row", row < self._rows(work))
+            for k, part in enumerate(state.parts):
+                if self.form[k].width == 1:
+                    with when(has_row):
                         self._put(k, row, part[0])
-                        continue
-                    whole, rest = divmod(part.width, FOUR)
-                    with T.unroll(whole) as span:
-                        self._put_four(k, row, span, [part[span * FOUR + e] for e in range(FOUR)])
-                    if rest:
-                        own = [part[whole * FOUR + e] for e in range(rest)]
-                        self._put_four(k, row, whole, own + [T.float32(0)] * (FOUR - rest))
+                    continue
+                whole, rest = divmod(part.width, FOUR)
+                with T.unroll(whole) as span:
+                    self._leave_span(k, row, span, [part[span * FOUR + e] for e in range(FOUR)], has_row)
+                if rest:
+                    own = [part[whole * FOUR + e] for e in range(rest)]
+                    self._leave_span(k, row, whole, own + [T.float32(0)] * (FOUR - rest), has_row)
+
+    def _leave_span(self, part: int, row: ir.Expr, span: ir.Expr | int, own: list[ir.Expr], has_row: ir.Expr) -> None:
+        """Leaves four neighbouring columns of a span, of which a lane has two and its neighbour two."""
+        odd = bind("is_odd", self.fold.threads.lane % 2 == 1)
+        lower, upper = own[: len(NEIGHBOURS)], own[len(NEIGHBOURS) :]
+        others = [_of_neighbour(tirx.Select(odd, a, b)) for a, b in zip(lower, upper, strict=True)]
+        four = [tirx.Select(odd, b, a) for a, b in zip([*lower, *others], [*others, *upper], strict=True)]
+        four = [bind("left", value) for value in four]
+        with when(has_row):
+            self._put_four(part, row, span, four)
 
     def _rows(self, work: Work) -> ir.Expr:
         """Rows that a tile has of the program's."""
@@ -269,19 +282,28 @@ class Meeting(ABC):
                 continue
             columns, first = self.columns_of(product), self.first_column(product, unit.work)
             finish.start_row(output, 0, places)
-            for number in range(len(unit.spans) * SPAN // COLUMNS_PER_STEP):
-                span, step = divmod(number, SPAN // COLUMNS_PER_STEP)
-                column = unit.spans[span] * SPAN + step * COLUMNS_PER_STEP
+            for i, span in enumerate(unit.spans):
+                column = self._first_of(span, unit.lane)
                 with self._when_less(column, len(columns), self.spans * SPAN):
-                    for e in NEIGHBOURS:
-                        at = first + columns.start + column + unit.lane * len(NEIGHBOURS) + e
-                        placed_at = {**places, product.free: at}
-                        indices = [placed(index, placed_at, self.tiling.buffers) for index in output.indices]
-                        element = number * len(NEIGHBOURS) + e
-                        of_products = {s: part[element] for s, part in rows.state.fragments.items()}
-                        T.buffer_store(own, finish.value(output, 0, places, at, of_products), indices)
+                    start = bind("stored_column", first + columns.start + column)
+                    finish.start_columns(output, places, start)
+                    for e in range(FOUR):
+                        at = {**places, product.free: start + e}
+                        indices = [placed(index, at, self.tiling.buffers) for index in output.indices]
+                        of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
+                        T.buffer_store(own, finish.value(output, 0, places, start + e, of_products, e), indices)
+
+    @staticmethod
+    def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:
+        """The first of the four columns that a lane has of a span."""
+        return span * SPAN + lane % 2 * COLUMNS_PER_STEP + lane // 2 * FOUR
 
     @staticmethod
     def _when_less(column: ir.Expr, width: int, most: int) -> AbstractContextManager[None]:
         """`when` a column is less than a width, where columns are less than `most`."""
         return nullcontext() if width == most else when(column < width)
+
+
+def _of_neighbour(value: ir.Expr) -> ir.Expr:
+    """A value of the other lane of two."""
+    return bind("neighbours", T.tvm_warp_shuffle_xor(T.uint32(ALL_LANES), value, 1, WARP, WARP))
