@@ -73,7 +73,6 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"ld\.global\.cg\.v4\.f32 \{%0, %1, %2, %3\}, \[%4\];",
         "%0 = (%4)[0], %1 = (%4)[1], %2 = (%4)[2], %3 = (%4)[3];",
     ),
-    (rf"cp\.async\.bulk\.prefetch\.tensor\.\dd\.L2\.global \[%0, {_COPY_PLACE}\];", "ptx::prefetch_tensormap(%0);"),
     (
         r"cp\.async\.bulk\.tensor\.\dd\.shared::cluster\.global\.mbarrier::complete_tx::bytes "
         rf"\[%0\], \[%1, {_COPY_PLACE}\], \[(?P<barrier>%\d+)\];",

@@ -122,12 +122,6 @@ class TensorMap:
         instruction = f"cp.async.bulk.tensor.{self.rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
         ptx(instruction, target, T.address_of(self.map), *self._coordinates(box, first, fixed), barrier)
 
-    def fetch(self, first: ir.Expr, fixed: dict[int, ir.Expr]) -> None:
-        """Fetches every box of the tile from row `first` on into the L2 cache, for copies of later."""
-        for box in range(self.boxes):
-            coordinates = self._coordinates(box, first, fixed)
-            ptx(f"cp.async.bulk.prefetch.tensor.{self.rank}d.L2.global", T.address_of(self.map), *coordinates)
-
     def load_at(
         self, target: Any, row: ir.Expr, column: ir.Expr, fixed: dict[int, ir.Expr], barrier: ir.Expr,
         blocks: int | None = None,

@@ -41,12 +41,10 @@ class HalvesConfig(PiecesConfig):
     ----------
     most_pieces : of the axis of a tile of rows.
     spread : blocks over which the columns of the products are spread; each computes all scores.
-    fetched : tiles ahead of the one that is copied, that the L2 cache fetches: memory takes longer than a stage lasts.
     """
 
     most_pieces: int = 1
     spread: int = 1
-    fetched: int = 2
     columns: int = 64
     consumers: int = GROUPS
     ping_pong: bool = False

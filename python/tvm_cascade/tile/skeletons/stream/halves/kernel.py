@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, branches, ptx, when
+from tvm_cascade.tile.emit import branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, parts_of
@@ -103,12 +102,5 @@ class HalvesKernel(PiecesKernel):
             left.advance()
             places = self.tiling.fixed(self.right.operand, work.batch)
             with T.serial(work.tiles.end - work.tiles.first) as step:
-                tile = bind("copied_tile", work.tiles.end - 1 - step)
-                self.tiles.copy(ring, tile * self.config.columns, places)
+                self.tiles.copy(ring, (work.tiles.end - 1 - step) * self.config.columns, places)
                 ring.advance()
-                self._fetch(tile - self.config.fetched, work, places)
-
-    def _fetch(self, tile: ir.Expr, work: PieceWork, places: dict[int, ir.Expr]) -> None:
-        if self.config.fetched:
-            with when(tile >= work.tiles.first):
-                self.right.fetch(tile * self.config.columns, dict(places))
