@@ -122,7 +122,7 @@ class Readings:
     value : what the weights are multiplied with, one operand a product; none where there are no products.
     """
 
-    left: Feed
+    left: Reading
     right: Reading
     value: Reading
 
@@ -131,6 +131,7 @@ class Readings:
 class Feeds(Readings):
     """The operands of a stream kernel, each with a pipeline of its own."""
 
+    left: Feed
     right: Feed
     value: Feed
 

@@ -35,7 +35,7 @@ from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
-from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
+from tvm_cascade.tile.skeletons.stream.producer import Filled, PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import Threads, Work
@@ -185,6 +185,6 @@ class StreamKernel:
         tensors = [self.tiling.own(tensor) for tensor in ahead.tensors]
         return Fetching(ahead, tensors, self.threads.block, int(grid), int(visited.min()))
 
-    def _fixed(self, feed: Feed, work: Work) -> list[dict[int, ir.Expr]]:
+    def _fixed(self, feed: Filled, work: Work) -> list[dict[int, ir.Expr]]:
         """Of each operand, the places of the dimensions that its tile does not run along."""
         return [self.tiling.fixed(copies.operand, work.batch) for copies in feed.copies]

@@ -16,7 +16,6 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, when
 from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.hopper.paged import Filler, PageNumbers, warps_of
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.pages import Pages
@@ -34,6 +33,9 @@ class Filled(Protocol):
     def filling(self, name: str) -> Ring:
         """The producer's position."""
 
+    def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
+        """See `Feed.copy`."""
+
     def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
         """See `Feed.copy_paged`."""
 
@@ -47,7 +49,7 @@ class PagedProducer:
     left : the feed of the rows, where they come by copies too; the first warp serves it.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Filled], left: Feed | None = None) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, feeds: Sequence[Filled], left: Filled | None = None) -> None:
         self.tiling, self.threads, self.feeds, self.left = tiling, threads, feeds, left
 
     def run(self, each_work: Callable[[], AbstractContextManager[Work]]) -> None:
@@ -61,7 +63,7 @@ class PagedProducer:
             first += count
 
     def _serve(
-        self, feed: Filled, left: Feed | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
+        self, feed: Filled, left: Filled | None, filler: Filler, each_work: Callable[[], AbstractContextManager[Work]]
     ) -> None:
         columns, numbers = self.tiling.config.columns, PageNumbers(feed.copies, filler)
         ring = feed.filling("produced")

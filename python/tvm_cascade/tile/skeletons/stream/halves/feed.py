@@ -109,15 +109,23 @@ class PartedFeed:
         own = tuple(staged for staged in self.parts if group in staged.part.readers)
         return Reader(self.copies * products, (self.tiles,) * products, own, Released(own))
 
-    def copy(self, ring: Ring, at: ir.Expr, fixed: Mapping[int, ir.Expr]) -> None:
+    def whole(self) -> Reader:
+        """The reader of all parts, which are released together."""
+        return Reader(self.copies, (self.tiles,), self.parts, Released(self.parts[:1]))
+
+    def copy(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
         """Issues TMA copies of a tile into the next stage, each part once its stage is empty."""
-        target = target_of(self.tiles, ring.stage)
         for staged in self.parts:
-            boxes, full = staged.part.boxes, staged.full
-            staged.empty.wait(ring.stage, ring.parity)
-            full.announce(ring.stage, len(boxes) * self.operand.box_bytes)
-            for box in boxes:
-                self.operand.load_box(target(box), box, at, dict(fixed), full.pointer(ring.stage))
+            self.copy_part(staged, ring, at, fixed)
+
+    def copy_part(self, staged: StagedPart, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
+        """As `copy`, of one part."""
+        (places,), boxes, full = fixed, staged.part.boxes, staged.full
+        target = target_of(self.tiles, ring.stage)
+        staged.empty.wait(ring.stage, ring.parity)
+        full.announce(ring.stage, len(boxes) * self.operand.box_bytes)
+        for box in boxes:
+            self.operand.load_box(target(box), box, at, dict(places), full.pointer(ring.stage))
 
     def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
         """As `copy`, by all lanes of the warps that fill the feed; threads that copy rows copy all parts together."""

@@ -19,13 +19,13 @@ from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.feed import Feed, Reading, Readings
+from tvm_cascade.tile.hopper.feed import Reading, Readings
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
-from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, column_offset, place_of
+from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, Reader, StagedPart, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -37,19 +37,21 @@ class Half(Consumer):
 
     Parameters
     ----------
-    left : the pipeline of the left operand.
+    left : the pipeline of the left operand, in the parts that the right one has.
     tiles : that of the right operand, which is the values too.
     """
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, left: Feed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
+        self, tiling: Tiling, threads: Threads, left: PartedFeed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
         meeting: HalfMeeting,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, meeting.group
-        self.scored = tiles.scores()
+        self.scored, self.rows_read = tiles.scores(), left.whole()
         self.moved = registers("moved", 1, "uint32")
         products = len(tiling.stream.products)
-        super().__init__(tiling, threads, Readings(left, self.scored, tiles.values(self.group, products)), epilogue)
+        super().__init__(
+            tiling, threads, Readings(self.rows_read, self.scored, tiles.values(self.group, products)), epilogue
+        )
         self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
 
     @property
@@ -86,10 +88,10 @@ class Half(Consumer):
     def _stream(self, work: Work) -> None:
         """From the first score to the last store; tiles in turn are its own."""
         count, end = in_register("tile_count", work.tiles.end - work.tiles.first), work.tiles.end
-        self.feeds.left.wait(self.left)
         if self.group == 0:
             self._first_tile(end - 1)
         else:
+            self.rows_read.wait(self.left)
             self.shared.read()
             self.right.advance()
         with T.serial((count - 1 + self.group) // GROUPS) as step:
@@ -103,7 +105,7 @@ class Half(Consumer):
 
     def _first_tile(self, tile: ir.Expr) -> None:
         """The first of all tiles, which may reach past the end of the axis."""
-        self._start_scores()
+        self._start_scores(rows=self.rows_read)
         self.masking.prepare(tile)
         wgmma.wait(0)
         self._release(self.feeds.right, self.right)
@@ -116,7 +118,7 @@ class Half(Consumer):
 
     def _tile(self, tile: ir.Expr) -> None:
         """A tile of its own, after that of the other group before it."""
-        early = -(-len(self.parts) // GROUPS)
+        early = _early_of(self.parts)
         self._start_scores(self.parts[:early])
         self._take(tile + 1)
         self._start_scores(self.parts[early:])
@@ -134,12 +136,14 @@ class Half(Consumer):
         self._share()
         self._multiply_own()
 
-    def _start_scores(self, parts: Sequence[StagedPart] | None = None) -> None:
-        """As parts of the tile arrive, all by default."""
+    def _start_scores(self, parts: Sequence[StagedPart] | None = None, rows: Reader | None = None) -> None:
+        """As parts of the tile arrive, all by default, and those of the rows, where these have not been waited for."""
         stream, per_box = self.stream, self.feeds.right.copies[0].per_box
         left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.feeds.left.copies[0].tile_bytes))
         right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.feeds.right.copies[0].tile_bytes))
-        for staged in self.parts if parts is None else parts:
+        for number, staged in enumerate(self.parts if parts is None else parts):
+            if rows is not None:
+                rows.wait_part(rows.awaited[number], self.left)
             self.scored.wait_part(staged, self.right)
             wgmma.fence()
             boxes = staged.part.boxes
@@ -204,3 +208,8 @@ class Half(Consumer):
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         super()._shift_accumulators(tile)
         put(self.moved, 0, T.uint32(1))
+
+
+def _early_of(parts: Sequence[StagedPart]) -> int:
+    """How many parts scores begin with, before the tile of the other group is taken."""
+    return -(-len(parts) // GROUPS)

@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
+from tvm_cascade.tile.hopper.feed import arrivals_of, staged_tiles
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
@@ -47,17 +47,17 @@ class HalvesKernel(PiecesKernel):
         self.meetings = [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
         for meeting in self.meetings:
             meeting.allocate(pool)
-        left_full = Barriers(pool, config.left_stages, 1)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
-        parts = tuple(self._staged(pool, part) for part in parts_of(self.stream, config.spread))
+        parts = parts_of(self.stream, config.spread)
+        left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
+        right = tuple(self._staged(pool, part) for part in parts)
         pool.commit()
         with when(self.threads.thread == 0):
-            for barriers in (left_full, left_empty, *(b for p in parts for b in (p.full, p.empty))):
+            for barriers in (left_empty, *(p.full for p in left), *(b for p in right for b in (p.full, p.empty))):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
         T.evaluate(T.cuda.cta_sync())
-        self.left_feed = Feed([self.left], [left_tiles], left_full, left_empty)
-        self.tiles = PartedFeed(self.right, right_tiles, parts)
+        self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
 
     def _staged(self, pool: Any, part: Part) -> StagedPart:
         full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
@@ -98,9 +98,13 @@ class HalvesKernel(PiecesKernel):
             copies.prefetch()
         ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")
         with self._each_work() as work:
-            self.left_feed.copy(left, work.first_row, self._fixed(self.left_feed, work))
+            rows, places = self._fixed(self.left_feed, work), self._fixed(self.tiles, work)
+            last = (work.tiles.end - 1) * self.config.columns
+            for of_rows, of_tile in zip(self.left_feed.parts, self.tiles.parts, strict=True):
+                self.left_feed.copy_part(of_rows, left, work.first_row, rows)
+                self.tiles.copy_part(of_tile, ring, last, places)
             left.advance()
-            places = self.tiling.fixed(self.right.operand, work.batch)
-            with T.serial(work.tiles.end - work.tiles.first) as step:
-                self.tiles.copy(ring, (work.tiles.end - 1 - step) * self.config.columns, places)
+            ring.advance()
+            with T.serial(work.tiles.end - work.tiles.first - 1) as step:
+                self.tiles.copy(ring, last - (step + 1) * self.config.columns, places)
                 ring.advance()
