@@ -118,7 +118,7 @@ def test_pages_of_any_number_get_the_tensor_core_kernel() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("size", [1, 16, 64])
 def test_a_kernel_of_pages_spills_nothing(size: int, tmp_path: Path) -> None:
     case = Paged(size=size, queries=2048, keys=4096, depth=128, dtype="bfloat16")
     found = instructions_of(text_of(kernel_of(case.func())), tmp_path)

@@ -95,8 +95,8 @@ def test_infinite_values_are_folded_by_one_warp() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_kernel_that_converts_spills_nothing(dtype: str, tmp_path: Path) -> None:
-    case = Paged(queries=1, heads=64, kv_heads=8, keys=8000, depth=128, dtype=dtype, stored=E4M3)
+@pytest.mark.parametrize(("dtype", "queries", "size"), [("float16", 1, 1), ("bfloat16", 1, 16), ("bfloat16", 512, 16)])
+def test_a_kernel_that_converts_spills_nothing(dtype: str, queries: int, size: int, tmp_path: Path) -> None:
+    case = Paged(size=size, queries=queries, heads=64, kv_heads=8, keys=8000, depth=128, dtype=dtype, stored=E4M3)
     found = instructions_of(text_of(kernel_of(case.func())), tmp_path)
-    assert {"HGMMA", "UTMALDG", "F2FP"} <= {name.split(".")[0] for name in found}
+    assert {"HGMMA", "LDGSTS" if size == 1 else "UTMALDG", "F2FP"} <= {name.split(".")[0] for name in found}

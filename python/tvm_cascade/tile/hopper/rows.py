@@ -22,6 +22,9 @@ from tvm_cascade.tile.pages import NOWHERE, Numbers
 ROW_WARPS = 2
 """Warps that copy the rows of a feed."""
 
+_AT_ONCE = 4
+"""Copies of a thread whose places are computed together: all of them would take more registers than producers have."""
+
 _CHUNK = 16
 """Bytes of a copy."""
 
@@ -75,7 +78,7 @@ class RowCopies:
         chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
         whole = chunk * _CHUNK < copies.columns * copies.size
         for turn, rows in enumerate(self._turns()):
-            with T.serial(-(-rows // (self.warp_rows * ROW_WARPS))) as step:
+            with T.serial(-(-rows // (self.warp_rows * ROW_WARPS)), unroll=_AT_ONCE) as step:
                 row = bind("tile_row", own + turn * self.found_rows + step * (self.warp_rows * ROW_WARPS))
                 number = bind("page_number", _from(row // self.box_rows % WARP, self.numbers[turn]))
                 place = source.address(tirx.max(number, 0), tirx.floormod(first + row, self.pages.size), chunk)

@@ -57,11 +57,9 @@ _NEIGHBOURS = 2
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
-_CONVERTER_REGISTERS = 120
-"""Registers of a thread of a warp group that converts: what a producer, a consumer and two of them leave each."""
-
-_SHARED_CONVERTER = (40, 184, 96)
-"""Registers of a thread of the producer, of two consumers each, and of the one warp group that converts for them."""
+_CONVERTED = {1: (32, 240, 120), 2: (40, 184, 96)}
+"""Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
+consumers: one that two convert for, or two that share one."""
 
 
 @dataclass(frozen=True)
@@ -106,12 +104,12 @@ class PiecesConfig(StreamConfig):
     @property
     def converter_registers(self) -> int:
         """Registers of a thread of a warp group that converts."""
-        return _CONVERTER_REGISTERS if self.consumers == 1 else _SHARED_CONVERTER[2]
+        return _CONVERTED[self.consumers][2]
 
     def register_shares(self, stream: Stream) -> tuple[int, int]:
         """Registers of a producer's thread and of a consumer's."""
-        if self.converters and self.consumers > 1:
-            return _SHARED_CONVERTER[:2]
+        if self.converters:
+            return _CONVERTED[self.consumers][:2]
         return super().register_shares(stream)
 
     @property
