@@ -267,7 +267,13 @@ def test_few_rows_in_a_configuration_of_its_own_choice(m: int, n: int) -> None:
 @pytest.mark.parametrize("stages", [2, 4])
 @pytest.mark.parametrize(
     ("a_across", "b_across", "n", "k", "pieces"),
-    [(False, False, 72, 164, (8, 8)), (False, True, 50, 104, (16, 4)), (True, True, 50, 101, (2, 4))],
+    [
+        (False, False, 72, 164, (8, 8)),
+        (False, True, 50, 104, (16, 4)),
+        (True, True, 50, 101, (2, 4)),
+        (False, False, 75, 133, (2, 2)),
+        (False, True, 75, 133, (2, 2)),
+    ],
 )
 def test_rows_that_bulk_copies_cannot_fetch(
     a_across: bool, b_across: bool, n: int, k: int, pieces: tuple[int, int], stages: int
@@ -385,7 +391,7 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     ),
     "float32": (Product(m=512, n=512, k=512, out="float32"), ProductConfig(), {"UTMASTG.2D", "STS.64"}),
     "gated": (Gated(m=512, n=512, k=512), ProductConfig(columns=128), {"HGMMA.64x128x16.F32.BF16"}),
-    "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"STS.128"}),
+    "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"SHFL.IDX", "STS"}),
     "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),
 }
 

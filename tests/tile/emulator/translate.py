@@ -62,6 +62,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};",
         "ptx::store_shared_vector(%0, %1, %2, %3, %4);",
     ),
+    (r"st\.shared\.b32 \[%0\], %1;", "ptx::store_shared(%0, %1);"),
     (r"st\.shared\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_shared_pair(%0, %1, %2);"),
     (r"st\.global\.b32 \[%0\], %1;", "ptx::store_global(%0, %1);"),
     (r"st\.global\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_global_pair(%0, %1, %2);"),

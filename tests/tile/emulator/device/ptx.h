@@ -28,6 +28,7 @@ void load_global_pair(uint32_t& first, uint32_t& second, const void* address);
 
 // To shared memory.
 void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d);
+void store_shared(uint32_t address, uint32_t value);
 void store_shared_pair(uint32_t address, float first, float second);
 
 // The word at an address of global memory, after others have had the time to write it.

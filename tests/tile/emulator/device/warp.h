@@ -129,6 +129,11 @@ void store_shared_vector(uint32_t address, uint32_t a, uint32_t b, uint32_t c, u
   shared.write(address, values, sizeof values, "st.shared");
 }
 
+void store_shared(uint32_t address, uint32_t value) {
+  if (address % sizeof value) fault("st.shared of 4 bytes at shared address %u", address);
+  shared.write(address, &value, sizeof value, "st.shared");
+}
+
 void store_shared_pair(uint32_t address, float first, float second) {
   const float values[2] = {first, second};
   if (address % sizeof values) fault("st.shared of 8 bytes at shared address %u", address);

@@ -1,22 +1,25 @@
 """Operands that threads copy: tensors whose rows are no multiple of the 16 bytes that bulk copies need.
 
 They put them where a bulk copy with the 128-byte swizzle would: of row r, chunk c of 16 bytes at chunk c ⊕ (r mod 8).
-What is outside of the tensor is zero. Pieces of four bytes or eight go there by themselves (cp.async); single elements
-go through registers.
+What is outside of the tensor is zero. Rows that are multiples of four bytes or eight go there by themselves, in pieces
+of so many (cp.async). Rows that start anywhere go through registers: a lane loads an aligned word, and has the rest of
+its own from the next lane.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.product.lines import Line
 from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import WARP_GROUP
@@ -24,13 +27,13 @@ from tvm_cascade.tile.work import WARP_GROUP
 _CHUNK, _WORD = 16, 4
 """Bytes that are swizzled together, and of a register."""
 
-_WORDS = _CHUNK // _WORD
-
 _CHUNKS = BOX_BYTES // _CHUNK
 """Of a row."""
 
-_TOGETHER = 4
-"""Chunks, or pieces, that a thread copies in a turn of the loop."""
+_PIECES, _ROWS = 4, 24
+"""That a thread starts copies of, or a warp has loaded, in a turn of the loop at most."""
+
+_WARPS = WARP_GROUP // WARP
 
 _BEHIND = 4
 """Steps that a thread has under way at most."""
@@ -70,67 +73,147 @@ class Gather:
         places : of the other variables.
         thread : in the warp group.
         """
-        self.first, self.deep, self.places = first, deep, places
-        unit = self.piece if self.alone else _CHUNK
-        turns = self.boxes * self.rows * (BOX_BYTES // unit) // WARP_GROUP
-        together = next(n for n in range(min(_TOGETHER, turns), 0, -1) if turns % n == 0)
-        words = registers("gathered", together * _WORDS, "uint32")
+        self.stage, self.first, self.deep, self.places = stage, first, deep, places
+        if self.alone:
+            self._start_pieces(thread)
+        else:
+            self._realign_rows(thread % WARP, thread // WARP)
+
+    def _start_pieces(self, thread: ir.Expr) -> None:
+        per_row = BOX_BYTES // self.piece
+        turns = self.boxes * self.rows * per_row // WARP_GROUP
+        together = _divisor(turns, _PIECES)
         with T.serial(turns // together) as turn:
-            parts = [bind("part", (turn * together + k) * WARP_GROUP + thread) for k in range(together)]
-            for k, part in enumerate(parts):
-                if self.alone:
-                    self._start(stage, part)
-                else:
-                    self._load(words, k * _WORDS, part)
-            for k, part in enumerate(() if self.alone else parts):
-                box, row, at = self._place(part, _CHUNKS)
-                found = [words[k * _WORDS + w] for w in range(_WORDS)]
-                ptx("st.shared.v4.b32", self._target(stage, box, row, at * _CHUNK), *found)
+            for k in range(together):
+                place = bind("piece", (turn * together + k) * WARP_GROUP + thread)
+                box, row = self._box_and_row(place // per_row)
+                offset = place % per_row * self.piece
+                inside, load = self._element(row, box * self.columns + offset // self.size)
+                given = tirx.Select(inside, T.uint32(self.piece), T.uint32(0))
+                target, source = self._target(box, row, offset), self.own.ptr_to(list(load.indices))
+                ptx("cp.async.ca.shared.global", target, source, self.piece, given)
 
-    def _place(self, part: ir.Expr, per_row: int) -> tuple[ir.Expr, ir.Expr, ir.Expr]:
-        """(box, row, place in the row) of a part of a tile."""
-        row = bind("gathered_row", part // per_row % self.rows)
-        return bind("gathered_box", part // (per_row * self.rows)), row, part % per_row
+    def _realign_rows(self, lane: ir.Expr, warp: ir.Expr) -> None:
+        """Rows by warps in turn: as many as a lane has registers for are loaded before the first is stored."""
+        turns = self.boxes * self.rows // _WARPS
+        together = _divisor(turns, _ROWS)
+        words, last = registers("words", together, "uint32"), registers("last_words", 1, "uint32")
+        memory, end = self._viewed("uint32", self._bytes // _WORD), self._end()
+        with T.serial(turns // together) as turn:
+            first = bind("first_turn", turn * together)
+            rows = [self._row((first + k) * _WARPS + warp) for k in range(together)]
+            mine = self._row((first + tirx.min(lane, together - 1)) * _WARPS + warp)
+            self._load(memory, end, last, 0, mine.word + WARP)
+            for k, row in enumerate(rows):
+                self._load(memory, end, words, k, row.word + lane)
+            for k, row in enumerate(rows):
+                following = in_register("following", _from(words[k], (lane + 1) % WARP))
+                beyond = in_register("beyond", _from(last[0], k))
+                upper = T.cast(tirx.Select(lane == WARP - 1, beyond, following), "uint64") << T.uint64(8 * _WORD)
+                both = upper | T.cast(words[k], "uint64")
+                found = T.cast(both >> T.cast(row.skipped * 8, "uint64"), "uint32")
+                target = self._target(row.box, row.row, lane * _WORD)
+                ptx("st.shared.b32", target, found & _low_bytes(row.bytes - lane * _WORD))
 
-    def _target(self, stage: ir.Expr, box: ir.Expr, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
+    def _box_and_row(self, row: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        return bind("gathered_box", row // self.rows), bind("gathered_row", row % self.rows)
+
+    def _target(self, box: ir.Expr, row: ir.Expr, offset: ir.Expr) -> ir.Expr:
         """The address of a byte of a row in shared memory."""
         swizzled = (offset // _CHUNK ^ (row % _CHUNKS)) * _CHUNK + offset % _CHUNK
-        return self.tiles.ptr_to([stage, box, row, swizzled // self.size])
-
-    def _start(self, stage: ir.Expr, part: ir.Expr) -> None:
-        """Starts the copy of a piece."""
-        box, row, at = self._place(part, BOX_BYTES // self.piece)
-        offset = at * self.piece
-        inside, load = self._element(row, box * self.columns + offset // self.size)
-        given = tirx.Select(inside, T.uint32(self.piece), T.uint32(0))
-        target, source = self._target(stage, box, row, offset), self.own.ptr_to(list(load.indices))
-        ptx("cp.async.ca.shared.global", target, source, self.piece, given)
-
-    def _load(self, words: Any, first: int, part: ir.Expr) -> None:
-        """Loads a chunk of single elements into registers."""
-        box, row, at = self._place(part, _CHUNKS)
-        column, bits, per_word = box * self.columns + at * (_CHUNK // self.size), 8 * self.size, _WORD // self.size
-        for word in range(_WORDS):
-            found = [self._bits(row, column + (word * per_word + e)) for e in range(per_word)]
-            put(words, first + word, sum((b << T.uint32(bits * e) for e, b in enumerate(found[1:], 1)), found[0]))
-
-    def _bits(self, row: ir.Expr, column: ir.Expr) -> ir.Expr:
-        """An element's bits; those of zero outside of the tensor."""
-        inside, load = self._element(row, column)
-        value = tirx.reinterpret(f"uint{8 * self.size}", load)
-        return tirx.if_then_else(inside, T.cast(value, "uint32"), T.uint32(0))
+        return self.tiles.ptr_to([self.stage, box, row, swizzled // self.size])
 
     def _element(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.TensorLoad]:
         """Whether an element of a tile is in the tensor, and its load."""
-        own, inner = (
-            (self.first + column, self.deep + row) if self.side.across else (self.first + row, self.deep + column)
-        )
+        own, inner = self._at(row, column)
         line = self.side.line
         inside = tirx.And(own < kernel_extent(line.extent), inner < kernel_extent(self.inner.extent))
-        at = {**self.places, **line.places(own), **self.inner.places(inner)}
-        load = placed(self.side.load, at, self.buffers)
+        load = placed(self.side.load, {**self.places, **line.places(own), **self.inner.places(inner)}, self.buffers)
         assert isinstance(load, ir.TensorLoad)
         return inside, load
+
+    def _at(self, row: ir.Expr, column: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+        """An element of a tile on the operand's own line, and on what is summed over."""
+        if self.side.across:
+            return self.first + column, self.deep + row
+        return self.first + row, self.deep + column
+
+    def _row(self, place: ir.Expr) -> _Row:
+        box, row = self._box_and_row(place)
+        inside, load = self._element(row, box * self.columns)
+        offset = tirx.const(0, "int64")
+        for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
+            offset = offset * T.cast(extent, "int64") + T.cast(index, "int64")
+        start = bind("row_start", offset * self.size)
+        along = self._at(row, box * self.columns)[0 if self.side.across else 1]
+        extent = kernel_extent(self.side.line.extent if self.side.across else self.inner.extent)
+        length = bind("row_bytes", tirx.Select(inside, (extent - along) * self.size, tirx.const(0, "int32")))
+        return _Row(box, row, bind("row_word", start // _WORD), bind("skipped", T.cast(start % _WORD, "int32")), length)
+
+    @property
+    def _bytes(self) -> ir.Expr:
+        """Of the tensor."""
+        count = tirx.const(self.size, "int64")
+        for extent in self.own.shape:
+            count = count * T.cast(extent, "int64")
+        return count
+
+    def _viewed(self, dtype: str, count: ir.Expr) -> Any:
+        """The tensor as one dimension of elements of a dtype."""
+        return named("gathered_from", T.decl_buffer((count,), dtype, data=self.own.data))
+
+    def _end(self) -> ir.Expr | None:
+        """What the tensor has behind its last whole word, as a word; None where that is nothing."""
+        per_word, total = _WORD // self.size, self._bytes // self.size
+        if sym.Analyzer().can_prove_equal(total % per_word, 0):
+            return None
+        found, flat = T.uint32(0), self._viewed(self.side.operand.stored, total)
+        for e in range(per_word - 1):
+            at = total // per_word * per_word + e
+            bits = T.cast(tirx.reinterpret(f"uint{8 * self.size}", flat[tirx.min(at, total - 1)]), "uint32")
+            found = found | tirx.Select(at < total, bits << T.uint32(8 * self.size * e), T.uint32(0))
+        return in_register("end", found)
+
+    def _load(self, memory: Any, end: ir.Expr | None, words: Any, slot: int, word: ir.Expr) -> None:
+        """Loads a word of the tensor, or its nearest one: what is not of a row is cut off later."""
+        whole = self._bytes // _WORD
+        loaded = memory[tirx.max(tirx.min(word, whole - 1), 0)]
+        put(words, slot, loaded if end is None else tirx.Select(word == whole, end, loaded))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a tile in memory.
+
+    Attributes
+    ----------
+    box, row : in the tile.
+    word : of the tensor in which it starts.
+    skipped : bytes of that word before it.
+    bytes : from its start to the end of the tensor's row; none of a row outside.
+    """
+
+    box: ir.Expr
+    row: ir.Expr
+    word: ir.Expr
+    skipped: ir.Expr
+    bytes: ir.Expr
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor of a number that is not above another."""
+    return next(n for n in range(min(most, count), 0, -1) if count % n == 0)
+
+
+def _from(value: ir.Expr, lane: ir.Expr | int) -> ir.Expr:
+    """A lane's value."""
+    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
+
+
+def _low_bytes(count: ir.Expr) -> ir.Expr:
+    """A mask of the low bytes of a word: none where the number of them is negative, all where it is four or more."""
+    part = (T.uint64(1) << T.cast(tirx.max(tirx.min(count, _WORD), 0) * 8, "uint64")) - T.uint64(1)
+    return T.cast(part, "uint32")
 
 
 class Landing:
