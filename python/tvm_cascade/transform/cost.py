@@ -1,12 +1,14 @@
-"""The CPU cost model: time of everything along a cascade's axis on one core, unfused and fused.
+"""The CPU cost model: time of everything along a cascade's axis, unfused and fused.
 
 Unfused, every stage is a nest of its own. Fused, the loop is priced as it will be written: its producers, temporaries
 and components tile by tile, the moves of its state, and its results; a pass that remains after the loop (the division
-of a softmax) has to compute again what is no longer stored. Both are priced by the same rules (`nest_cost`).
+of a softmax) has to compute again what is no longer stored. Both are priced by the same rules (`nest_cost`). On several
+cores each nest shares out its rows, and starts the threads and waits for them once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +25,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.assemble import live_stages
 from tvm_cascade.transform.layout import lay_out, plan_loop
 from tvm_cascade.transform.loop_cost import LoopCost
-from tvm_cascade.transform.nest_cost import size_of, stage_ns
+from tvm_cascade.transform.nest_cost import FORK_NS, size_of, stage_ns, threads_of
 
 LEAST_LOSS_NS = 50.0
 """A predicted loss below this is not worth a refusal: a call costs forty times as much."""
@@ -37,7 +39,8 @@ class Estimate:
     ----------
     passes_before, passes_after : passes over the cascade axis.
     bytes_before, bytes_after : of intermediates that grow with the cascade axis, outputs left out.
-    ns_before, ns_after : predicted time on one core, in nanoseconds.
+    ns_before, ns_after : predicted time, in nanoseconds.
+    cores : that it is predicted for.
     """
 
     passes_before: int
@@ -46,6 +49,7 @@ class Estimate:
     bytes_after: int
     ns_before: float
     ns_after: float
+    cores: int = 1
 
     @property
     def slower(self) -> bool:
@@ -53,11 +57,12 @@ class Estimate:
         return self.ns_after - self.ns_before > LEAST_LOSS_NS
 
     def __str__(self) -> str:
-        return f"estimated {self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused (one core)"
+        cores = "one core" if self.cores == 1 else f"{self.cores} cores"
+        return f"estimated {self.ns_before / 1e3:.1f} us unfused, {self.ns_after / 1e3:.1f} us fused ({cores})"
 
 
 def estimate(program: Program, group: Group, options: FuseOptions, device: Device) -> Estimate:
-    """Both forms' passes, intermediates and time: on one core of the CPU, or of any CPU where the device is none."""
+    """Both forms' passes, intermediates and time: on the CPU, or on one core of any CPU where the device is none."""
     cpu = device if isinstance(device, Cpu) else ANY_CPU
     passes = passes_of(program, group)
     after = passes.after
@@ -74,13 +79,27 @@ def estimate(program: Program, group: Group, options: FuseOptions, device: Devic
         sum(size_of(stage.buffer) for stage in intermediates),
         sum(size_of(stage.buffer) for stage in kept),
         sum(_alone_ns(program, stage, cpu) for stage in stages),
-        loop.ns + sum(stage_ns((stage,), (inline(stage.value, stage.extents),), cpu) for stage in after),
+        loop.ns / loop.threads + _fork_ns(cpu) + sum(_after_ns(inline, stage, cpu) for stage in after),
+        cpu.cores,
     )
 
 
 def _alone_ns(program: Program, stage: Stage, cpu: Cpu) -> float:
     parts = program.together(stage)
-    return stage_ns(parts, [part.value for part in parts], cpu)
+    return _shared_ns(stage, stage_ns(parts, [part.value for part in parts], cpu), cpu)
+
+
+def _after_ns(inline: Inliner, stage: Stage, cpu: Cpu) -> float:
+    return _shared_ns(stage, stage_ns((stage,), (inline(stage.value, stage.extents),), cpu), cpu)
+
+
+def _shared_ns(stage: Stage, alone: float, cpu: Cpu) -> float:
+    """Time of a nest whose outputs are shared out among cores."""
+    return alone / threads_of(math.prod(int(stage.extents[v]) for v in stage.spatial), cpu) + _fork_ns(cpu)
+
+
+def _fork_ns(cpu: Cpu) -> float:
+    return FORK_NS if cpu.cores > 1 else 0.0
 
 
 def _is_result(stage: Stage, group: Group) -> bool:

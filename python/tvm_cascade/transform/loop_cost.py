@@ -21,6 +21,7 @@ from tvm_cascade.transform.nest_cost import (
     ACCESS_OPERATIONS,
     FUNCTION_OPERATIONS,
     GATHER_NS,
+    copied,
     distinct,
     find_product,
     gathered,
@@ -28,6 +29,7 @@ from tvm_cascade.transform.nest_cost import (
     overlapped_ns,
     product_ns,
     size_of,
+    threads_of,
     traffic_ns,
     vector_ns,
 )
@@ -71,6 +73,11 @@ class LoopCost:
         self.sideways = bool(producers) and extent > VECTOR_ROWS
         whole = max(2, -(-extent // VECTOR_ROWS)) * VECTOR_ROWS
         self.padding = whole / extent if self.sideways else 1.0
+
+    @property
+    def threads(self) -> int:
+        """Cores that its rows are spread over."""
+        return threads_of(math.prod(map(self._extent, self.layout.rows)), self.cpu)
 
     @property
     def ns(self) -> float:
@@ -130,14 +137,15 @@ class LoopCost:
         return product_ns(points, rows, packed)
 
     def _packed(self, symbol: sp.Symbol, lanes: tirx.Var) -> int:
-        """Elements of an operand that are copied into panels: those of what is not contiguous along the lanes."""
+        """Elements of float32 that are copied into panels: those of what is not contiguous along the lanes."""
         if not self.dims.varies(symbol) or not _among(lanes, self.dims.of(symbol)):
             return 0
         loads = [load for a in self.group.atoms.atoms.values() if a.symbol == symbol for load in loads_of(a.expression)]
         if loads and all(is_contiguous(load, lanes) or not uses(load, [lanes]) for load in loads):
             return 0
         shared = self.row is None or _among(self.row, self.dims.of(symbol))
-        return self.length * self._points(symbol) * (1 if shared else self.blocks)
+        wide = max(map(copied, loads), default=1.0)
+        return int(self.length * self._points(symbol) * wide * (1 if shared else self.blocks))
 
     def _elements_ns(self) -> float:
         """The temporaries of all tiles."""

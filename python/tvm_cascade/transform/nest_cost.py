@@ -46,6 +46,12 @@ ROWS_AT_FULL_SPEED = 8
 PACKING_NS = 0.6
 """One element of an operand copied into panels."""
 
+WIDENED = {"float16": 2.8}
+"""Elements of float32 that are copied in the time of one that is widened on the way; a bfloat16 is by a mere shift."""
+
+FORK_NS = 1900.0
+"""Starting the threads of a nest and waiting for them (measured on two cores)."""
+
 FUNCTION_OPERATIONS = 12
 ACCESS_OPERATIONS = 0.5
 
@@ -102,9 +108,19 @@ class Product:
     beside: tuple[ir.TensorLoad, ...]
 
     def packed(self, extents: dict[tirx.Var, int]) -> int:
-        """Elements of operands that are strided along the lanes."""
+        """Elements of operands that are strided along the lanes, in elements of float32."""
         apart = [load for load in self.beside if not is_contiguous(load, self.lanes)]
-        return sum(math.prod(e for v, e in extents.items() if uses(load, [v])) for load in apart)
+        return int(sum(math.prod(e for v, e in extents.items() if uses(load, [v])) * copied(load) for load in apart))
+
+
+def copied(load: ir.TensorLoad) -> float:
+    """What copying an element takes, in elements of float32."""
+    return WIDENED.get(dtype_of(load.source), 1.0)
+
+
+def threads_of(outputs: int, cpu: Cpu) -> int:
+    """Cores that a nest is spread over."""
+    return max(1, min(cpu.cores, outputs))
 
 
 def find_product(stage: Stage, value: ir.Expr, lanes: tirx.Var) -> Product | None:
