@@ -101,7 +101,7 @@ KINDS = (
     ),
     Kind(
         "shared prefix",
-        _named("decode_prefix", batch=4, heads=8, kv_heads=2, keys=400, prefix=300),
+        _named("decode_prefix", batch=8, heads=64, kv_heads=8, keys=700, prefix=600),
         ("stream", "stream"),
     ),
 )
