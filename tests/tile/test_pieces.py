@@ -39,13 +39,13 @@ def stream_of(variant: str, **shape: int) -> Stream:
 def test_the_query_heads_of_a_group_are_rows() -> None:
     stream = stream_of("full", heads=64, kv_heads=8, queries=1)
     assert stream.few_rows == 8 and str(stream.right) == "k[h_group, j, v_d]"
-    assert str(stream.left) == "q[h_group * 8 + packed_row, i, v_d]"
+    assert str(stream.left) == "q[h_group, h_digit, i, v_d]"
 
 
 def test_queries_and_heads_are_digits_of_a_row() -> None:
     stream = stream_of("causal", heads=8, kv_heads=2, queries=3, batch=5)
     assert stream.few_rows == 12 and [var.name for var in stream.batch] == ["b", "h_group"]
-    assert str(stream.left) == "q[b, h_group * 4 + packed_row // 3, packed_row % 3, v_d]"
+    assert str(stream.left) == "q[b, h_group, h_digit, i_digit, v_d]"
 
 
 def test_a_query_a_head_is_a_row_by_itself() -> None:
