@@ -34,6 +34,13 @@ __device__ __forceinline__ void cluster_leave_four(void* own, int block, float a
   *reinterpret_cast<float4*>(__cluster_map_shared_rank(own, block)) = *reinterpret_cast<float4*>(four);
 }
 """
+_TAKE_FOUR = """
+__device__ __forceinline__ void take_four(const void* from, float* into) {
+  __align__(16) float four[4];
+  *reinterpret_cast<float4*>(four) = *reinterpret_cast<const float4*>(from);
+  into[0] = four[0], into[1] = four[1], into[2] = four[2], into[3] = four[3];
+}
+"""
 _C_TYPES = {
     "float32": "float", "float64": "double", "bool": "bool", "int8": "signed char", "uint8": "unsigned char",
     "int16": "short", "uint16": "unsigned short", "int32": "int", "uint32": "unsigned", "int64": "long long",
@@ -60,6 +67,11 @@ def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
 def leave_four_at_rank(own: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
     """As `leave_at_rank`, of four float32 that are neighbours."""
     _call("cluster_leave_four", _LEAVE_FOUR, own, rank, *four)
+
+
+def take_four(own: ir.Expr, into: ir.Expr) -> None:
+    """Loads four float32 that are neighbours in the block's own memory to an address of registers."""
+    _call("take_four", _TAKE_FOUR, own, into)
 
 
 class ClusterStates:

@@ -11,9 +11,9 @@ from typing import Any
 from tvm import ir
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, named, put, when
+from tvm_cascade.tile.emit import bind, named, when
 from tvm_cascade.tile.fragment import QUAD
-from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_at_rank, leave_four_at_rank
+from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_at_rank, leave_four_at_rank, take_four
 from tvm_cascade.tile.merge.pieces import FOUR
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Group, Meeting, Unit
@@ -84,8 +84,7 @@ class ClusterMeeting(Meeting):
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
         own = (span * QUAD + unit.lane) // self.blocks * FOUR
-        for e in range(FOUR):
-            put(into, first + e, self.places[part][number, unit.row, own + e])
+        take_four(self.places[part].ptr_to([number, unit.row, own]), T.address_of(into[first]))
 
 
 def own_elements(width: int, blocks: int) -> int:

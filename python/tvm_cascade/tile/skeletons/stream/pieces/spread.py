@@ -14,8 +14,9 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.tile.emit import named, ptx, put, when
+from tvm_cascade.tile.emit import named, ptx, when
 from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.merge.cluster import take_four
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.pieces import Piece
@@ -95,8 +96,8 @@ class SpreadFinish(Meeting):
         return self.places[part][unit.row, 0]
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
-        for e in range(FOUR):
-            put(into, first + e, self.places[part][unit.row, span * SPAN + unit.lane * FOUR + e])
+        own = self.places[part].ptr_to([unit.row, span * SPAN + unit.lane * FOUR])
+        take_four(own, T.address_of(into[first]))
 
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state as it is."""
