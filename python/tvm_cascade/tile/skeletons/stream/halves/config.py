@@ -14,9 +14,9 @@ from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
 
-_BARRIERS = 512
+_BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
 _MEETING = {1: 3.0, 2: 2.0, 4: 1.5}
@@ -39,7 +39,7 @@ class HalvesConfig(PiecesConfig):
 
     Attributes
     ----------
-    most_pieces : of the axis of a tile of rows.
+    most_pieces : of the axis of a tile of rows; 0 where lengths that the launch alone knows decide.
     spread : blocks over which the columns of the products are spread; each computes all scores.
     """
 
@@ -95,7 +95,8 @@ class HalvesConfig(PiecesConfig):
             return False
         if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
             return False
-        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
+        origins = 4 * ((sequences_of(program)[1] or 0) + 1)
+        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + origins + _BARRIERS
         return shared <= gpu.block_shared_bytes
 
 
@@ -128,6 +129,8 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
     places = product(stream.extent(var) for var in stream.batch)
     if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
         raise Unfit("the extents are symbolic")
+    if is_ragged(program):
+        return dataclasses.replace(config, most_pieces=0)
     row_tiles, tiles, most = -(-rows // config.rows) * places, -(-length // config.columns), config.blocks
     found: list[tuple[float, int, HalvesConfig]] = []
     for spread, share in _SPREAD_TILE.items():

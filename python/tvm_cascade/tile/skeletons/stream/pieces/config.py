@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tvm import ir
+from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
@@ -13,6 +13,7 @@ from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.ragged import MOST_SEQUENCES
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.quarters import has_quarters, quarter_bytes
@@ -204,6 +205,16 @@ def visited(program: TileProgram, columns: int) -> int | None:
 def is_ragged(program: TileProgram) -> bool:
     """Whether places visit different numbers of tiles."""
     return any(is_of_place(slack, program.stream) for slack in program.skip)
+
+
+def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
+    """The variables by which live tiles differ, and how many places they are; none where none do, or too many."""
+    stream = program.stream
+    if not is_ragged(program):
+        return [], None
+    found = [v for v in stream.batch if any(uses(slack, [v]) for slack in program.skip)]
+    count = product(stream.extent(var) for var in found)
+    return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
 
 def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:

@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.analysis.tir import uses
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
 from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece
-from tvm_cascade.tile.ragged import MOST_SEQUENCES, RaggedCut
-from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, is_ragged
+from tvm_cascade.tile.ragged import RaggedCut
+from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Work
 
@@ -45,7 +44,7 @@ class Places:
         self.row_tiles = kernel_extent((rows + (self.config.rows - 1)) // self.config.rows)
         places = kernel_extent(product(self.stream.extent(var) for var in self.stream.batch))
         items = self.row_tiles * places * spread
-        self.of_sequences, sequences = self._sequences() if counts else ([], None)
+        self.of_sequences, sequences = sequences_of(tiling.program) if counts else ([], None)
         self.differ = sequences is not None
         if sequences is not None:
             self.cut: Cut = RaggedCut(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
@@ -67,14 +66,6 @@ class Places:
             visited = in_register("first_visited", self._visited_at(batch).first) if alike is None else alike
             first = bind("first_tile", visited + piece.first)
             yield piece, Work(first_row, batch, TileRange(first, bind("end_tile", visited + piece.end)))
-
-    def _sequences(self) -> tuple[list[tirx.Var], int | None]:
-        """The variables by which live tiles differ, and how many places they are; none where none do, or too many."""
-        if not is_ragged(self.tiling.program):
-            return [], None
-        found = [v for v in self.stream.batch if any(uses(slack, [v]) for slack in self.tiling.program.skip)]
-        count = product(self.stream.extent(var) for var in found)
-        return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
 
     def _known_slacks(self) -> tuple[ir.Expr, ...]:
         """Those that are the same at every place."""
