@@ -53,9 +53,9 @@ def test_known_chunks_in_one_function(name: str) -> None:
 
 def test_many_chunks_are_merged_in_a_loop() -> None:
     func = PROGRAMS["softmax_times_values"]()
-    joined = tvm_cascade.split(func, chunks=18).joined
+    joined = tvm_cascade.split(func, chunks=10).joined
     assert joined is not None and "segment" in joined.script()
-    assert "segment" not in tvm_cascade.split(func, chunks=17).joined.script()
+    assert "segment" not in tvm_cascade.split(func, chunks=9).joined.script()
 
 
 def test_chunks_of_unknown_length_are_not_joined() -> None:

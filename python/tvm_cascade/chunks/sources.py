@@ -17,7 +17,7 @@ from tvm_cascade.transform.tiling import SEGMENT, Tiling
 _UNIT = tirx.Var("unit", "int32")
 """What indexes the one dimension, of extent 1, of a state that no row has: no block runs over it."""
 
-MOST_PIECES = 16
+MOST_PIECES = 8
 """Pieces of a chunk whose states are merged without a loop, at most: what a thread loads at once."""
 
 _WRITTEN_OUT = MOST_PIECES + 1

@@ -35,8 +35,8 @@ _LARGEST_SUM = 2.0**14
 """Of a lane's weights in a tile, or less where a narrow dtype would not hold each of them then."""
 
 
-_MOST_OPERATIONS = 150
-"""Of an output, whose formula is looked at: of the merge of nine states, which has more, simplifying takes seconds."""
+_MOST_LOADS = 64
+"""Of an output whose formula is looked at: that of the merge of nine states, which has more, takes seconds to write."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ def _read_by_shifts(extreme: sp.Symbol, steps: Sequence[Step], accumulations: Se
 
 def _same_at_any_reference(output: Output, stream: Stream, reference: Reference) -> bool:
     """Whether an output, computed from a state at c and from c in place of the extreme, does not depend on c."""
-    form = _in_components(output, stream)
-    if form is None or sp.count_ops(form) > _MOST_OPERATIONS:
+    form = _in_components(output, stream) if len(loads_of(output.value)) <= _MOST_LOADS else None
+    if form is None:
         return False
     here, there = reference.symbol, reference.moved
     place = {reference.step: there - here}

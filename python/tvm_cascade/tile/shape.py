@@ -132,7 +132,7 @@ class Stream:
         count, places = self.extent(self.row), product_of(self.extent(var) for var in self.batch)
         if not isinstance(count, int) or not isinstance(places, int) or not self.left.boxes_rows(TILE_ROWS):
             return False
-        return count // TILE_ROWS * places >= ENOUGH_TILES
+        return count // TILE_ROWS * places >= ENOUGH_TILES // 2
 
     @property
     def operands(self) -> tuple[Operand, ...]:
