@@ -22,7 +22,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of, uses
 from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, QUAD, ROWS
-from tvm_cascade.tile.merge.lanes import ALL_LANES
+from tvm_cascade.tile.merge.lanes import from_lane
 
 _BITS = 32
 _BYTES = 4
@@ -126,7 +126,7 @@ class LoadedBits:
             put(own, r, gathered)
             word: ir.Expr = T.uint32(0)
             for p in range(QUAD):
-                theirs = T.tvm_warp_shuffle(T.uint32(ALL_LANES), own[r], quad + p, 32, 32)
+                theirs = from_lane(quad + p, own[r])
                 part = tirx.bitwise_and(tirx.shift_right(theirs, byte), T.uint32(0xFF))
                 word = tirx.bitwise_or(word, tirx.shift_left(part, T.uint32(2 * self.eights * p)))
             put(self.words, r, word)

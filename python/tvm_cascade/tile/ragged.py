@@ -16,7 +16,7 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, in_register, put, registers, when
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.pieces import Cut
 from tvm_cascade.tile.work import Threads
 
@@ -104,12 +104,12 @@ class RaggedCut(Cut):
             sequence = bind("sequence", turn * WARP + lane)
             put(sums, 1, tirx.if_then_else(sequence < self.sequences, self._origin(sequence + 1), T.int32(0)))
             for distance in (1, 2, 4, 8, 16):
-                put(sums, 2, _from(tirx.max(lane - distance, 0), sums[1]))
+                put(sums, 2, from_lane(tirx.max(lane - distance, 0), sums[1]))
                 put(sums, 1, sums[1] + tirx.Select(lane >= distance, sums[2], T.int32(0)))
             put(sums, 1, sums[1] + sums[0])
             with when(sequence < self.sequences):
                 put(self.origins, sequence + 1, sums[1])
-            put(sums, 0, _from(WARP - 1, sums[1]))
+            put(sums, 0, from_lane(WARP - 1, sums[1]))
 
     def _of_sequence(self, sequence: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """Where a sequence's tiles begin, and how many each of its items has."""
@@ -118,7 +118,3 @@ class RaggedCut(Cut):
 
     def _origin(self, sequence: ir.Expr | int) -> ir.Expr:
         return self.origins[sequence]
-
-
-def _from(lane: ir.Expr | int, value: ir.Expr) -> ir.Expr:
-    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)

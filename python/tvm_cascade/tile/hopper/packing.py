@@ -20,7 +20,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, ptx, put, registers
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, NEIGHBOURS, QUAD, ROWS
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.merge.lanes import from_lane
 from tvm_cascade.tile.operand import MATRIX_DTYPES
 from tvm_cascade.tile.steps import Accumulate
 
@@ -94,11 +94,7 @@ class Packing:
                     ptx(f"cvt.rn.satfinite.{MATRIX_DTYPES[dtype].name}x2.f32", pairs[k], *pair)
                 for k in range(2):
                     put(words, k, T.cast(pairs[k], "uint32") | (T.cast(pairs[k + 2], "uint32") << T.uint32(16)))
-                put(words, 2, self._from(self.near, tirx.Select(self.odd, words[1], words[0])))
-                put(words, 3, self._from(self.far, tirx.Select(self.odd, words[0], words[1])))
+                put(words, 2, from_lane(self.near, tirx.Select(self.odd, words[1], words[0])))
+                put(words, 3, from_lane(self.far, tirx.Select(self.odd, words[0], words[1])))
                 for half, chosen in enumerate((self.lower, self.upper)):
                     ptx("prmt.b32", packed[step * 4 + half * 2 + r], words[2], words[3], chosen)
-
-    @staticmethod
-    def _from(lane: ir.Expr, value: ir.Expr) -> ir.Expr:
-        return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)

@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.pages import NOWHERE, Numbers
 
 ROW_WARPS = 2
@@ -80,7 +80,7 @@ class RowCopies:
         for turn, rows in enumerate(self._turns()):
             with T.serial(-(-rows // (self.warp_rows * ROW_WARPS)), unroll=_AT_ONCE) as step:
                 row = bind("tile_row", own + turn * self.found_rows + step * (self.warp_rows * ROW_WARPS))
-                number = bind("page_number", _from(row // self.box_rows % WARP, self.numbers[turn]))
+                number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
                 place = source.address(tirx.max(number, 0), tirx.floormod(first + row, self.pages.size), chunk)
                 unit = tirx.bitwise_xor(chunk % _CHUNKS, row % _CHUNKS) * (_CHUNK // copies.size)
                 given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
@@ -124,7 +124,3 @@ class _Rows:
 
     def _moved(self, dimension: int, at: ir.Expr) -> ir.Expr:
         return T.cast(at, "int64") * self.strides[dimension]
-
-
-def _from(lane: ir.Expr, value: ir.Expr) -> ir.Expr:
-    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)

@@ -21,6 +21,11 @@ WARP = 32
 _SHUFFLED = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 
 
+def from_lane(lane: ir.Expr | int, value: ir.Expr) -> ir.Expr:
+    """The value of another lane of the warp; called by all of them."""
+    return T.tvm_warp_shuffle(T.uint32(ALL_LANES), value, lane, WARP, WARP)
+
+
 @dataclass(frozen=True)
 class Lanes:
     """Neighbouring lanes of a warp.
