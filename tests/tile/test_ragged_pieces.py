@@ -8,11 +8,14 @@ import pytest
 from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.programs.caches import RAGGED
 from tvm_cascade.bench.workload import Workload
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.devices.cards import H200
+from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces, sequences_of
 
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, cuda_source
 from .paged_programs import Paged
+from .test_tile_program import tile_program
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -72,6 +75,17 @@ def test_tiles_are_counted_where_they_differ_alone() -> None:
     )
     assert "origin_sums" in cuda_source(differ)[1]
     assert "origin_sums" not in cuda_source(alike)[1]
+
+
+@pytest.mark.parametrize("sequences", [64, MOST_SEQUENCES, MOST_SEQUENCES + 1])
+def test_what_is_counted_fits_into_shared_memory(sequences: int) -> None:
+    """Of more sequences than are counted, shares are of the longest length."""
+    case = Paged(batch=sequences, heads=64, kv_heads=8, queries=1, keys=8000, depth=128, stored="float8_e5m2")
+    program = tile_program(case.func())
+    config = choose_pieces(program, H200, rows=8)
+    counted = sequences_of(program)[1]
+    assert counted == (sequences if sequences <= MOST_SEQUENCES else None)
+    assert config.shared_bytes(program.stream) + origin_bytes(counted or 0) <= H200.block_shared_bytes - 1024
 
 
 def test_context_of_a_tree_needs_no_mask() -> None:

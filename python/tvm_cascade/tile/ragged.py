@@ -20,8 +20,13 @@ from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.pieces import Cut
 from tvm_cascade.tile.work import Threads
 
-MOST_SEQUENCES = 2048
-"""Whose origins are kept in shared memory."""
+MOST_SEQUENCES = 8192
+"""Whose origins are kept in shared memory; of more, shares are of the longest length."""
+
+
+def origin_bytes(sequences: int) -> int:
+    """Bytes of shared memory for the origins of so many sequences."""
+    return (sequences + 1) * 4
 
 
 class RaggedCut(Cut):

@@ -13,7 +13,7 @@ from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.ragged import MOST_SEQUENCES
+from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
 from tvm_cascade.tile.skeletons.stream.pieces.quarters import has_quarters, quarter_bytes
@@ -209,9 +209,9 @@ def is_ragged(program: TileProgram) -> bool:
 
 def sequences_of(program: TileProgram) -> tuple[list[tirx.Var], int | None]:
     """The variables by which live tiles differ, and how many places they are; none where none do, or too many."""
-    stream = program.stream
     if not is_ragged(program):
         return [], None
+    stream = program.stream
     found = [v for v in stream.batch if any(uses(slack, [v]) for slack in program.skip)]
     count = product(stream.extent(var) for var in found)
     return (found, count) if isinstance(count, int) and count <= MOST_SEQUENCES else ([], None)
@@ -229,10 +229,12 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     check_widths(stream)
     consumers = 1 if rows <= GROUP_ROWS else 2
     widening = min(_widened_feeds(stream), _GROUPS - consumers)
+    sequences = sequences_of(program)[1]
+    counted = 0 if sequences is None else origin_bytes(sequences)
     found = []
     for columns in (128, 64, 32):
         one = PiecesConfig(columns, consumers, 0, 0, False, gpu.processors, False, False, widening=widening)
-        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - one.shared_bytes(stream))
+        room = min(_STAGED_BYTES, gpu.block_shared_bytes - 1024 - counted - one.shared_bytes(stream))
         config = replace(one, stages=room // one.stage_bytes(stream))
         if config.stages >= 2 and config.fits(stream, gpu):
             found.append(config)
