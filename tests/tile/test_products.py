@@ -240,7 +240,7 @@ def test_symbolic_rows_have_a_few_kernels_that_the_estimate_chooses_from() -> No
     """At any number of rows, what is chosen takes little more than the configuration for exactly so many."""
     kernel = kernel_of(Product(m=te.var("m", "int32"), n=4096, k=4096).build())
     variants, gpu, sizes = kernel.config, Setting().gpu, sizes_of(kernel.program)
-    assert 3 <= len(variants.configs) <= 6
+    assert 3 <= len(variants.configs) <= 10
     assert {config.rows for config in variants.configs} >= {64, 128}
     for rows in (1, 16, 100, 300, 1000, 3000, 20000):
         known = kernel_of(Product(m=rows, n=4096, k=4096).build())

@@ -24,11 +24,14 @@ from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
-_MOST_KERNELS = 6
+_MOST_KERNELS = 10
 """In one function: each takes seconds to compile."""
 
 _NEAR = 1.01
 """What the chosen kernels take of the least time at most, at any number of rows, where few enough do that."""
+
+_POWER = 0.7
+"""What a power of two counts for beside its part of the logarithmic axis: users often have so many rows."""
 
 _PASSES = 3
 """In which each of the chosen gives way to what is better in its place."""
@@ -70,7 +73,8 @@ def choose_variants(shape: MatrixProduct, gpu: Gpu) -> Variants:
     sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
     found = fitting(shape, sizes[-1], gpu)
     logs = np.log([[seconds(shape, size, config, gpu) for size in sizes] for config in found])
-    chosen = _few(logs - logs.min(axis=0), np.diff(np.log([1, *points])))
+    weights = np.diff(np.log([1, *points])) + [_POWER if rows & (rows - 1) == 0 else 0.0 for rows in points]
+    chosen = _few(logs - logs.min(axis=0), weights)
     best = [chosen[k] for k in logs[chosen].argmin(axis=0)]
     used = sorted(set(best), key=best.index)
     ends = [k for k in range(len(points)) if k + 1 == len(points) or best[k] != best[k + 1]]
