@@ -63,7 +63,7 @@ _GATHERED_PER_SECOND = 0.028e12
 _STEP = 0.166e-6
 """Seconds between the copies of two steps at least."""
 
-_FIRST_TILE = 1.43e-6
+_FIRST_TILE = 1.03e-6
 """Seconds from a block's start to its first product and from its last to its end."""
 
 _NEXT_TILE = 0.76e-6 / (GROUP_ROWS * 256)
