@@ -13,12 +13,16 @@ from tvm_cascade.tile.fragment import placed
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.product.lines import Line
-from tvm_cascade.tile.skeletons.product.gather import Gather
+from tvm_cascade.tile.skeletons.product.gather import Gather, Pieces
+from tvm_cascade.tile.skeletons.product.realign import Realigned
 from tvm_cascade.tile.skeletons.product.shape import Side
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _UNIT = 16
 """Bytes that descriptors count in."""
+
+_PIECE = 4
+"""Bytes of the smallest piece that copies bring by themselves."""
 
 
 class TileOperand:
@@ -82,7 +86,8 @@ class TileOperand:
         shape = (stages, boxes, rows, self.depth)
         element = self.side.operand.dtype if self.side.operand.size > 1 else "uint8"
         self.tiles = named(name, pool.alloc(shape, element, align=1024))
-        self.gather = None if self.side.bulk else Gather(self.side, self.inner, self.tiles, shape, self.buffers)
+        kind: type[Gather] = Pieces if self.side.piece >= _PIECE else Realigned
+        self.gather = None if self.side.bulk else kind(self.side, self.inner, self.tiles, shape, self.buffers)
 
     def copy(
         self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], rank: ir.Expr | int,
