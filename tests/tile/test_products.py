@@ -242,6 +242,7 @@ def test_symbolic_rows_have_a_few_kernels_that_the_estimate_chooses_from() -> No
     variants, gpu, sizes = kernel.config, Setting().gpu, sizes_of(kernel.program)
     assert 3 <= len(variants.configs) <= 10
     assert {config.rows for config in variants.configs} >= {64, 128}
+    assert str(variants).startswith("tiles of 64×64 in 2 parts of k, ")
     for rows in (1, 16, 100, 300, 1000, 3000, 20000):
         known = kernel_of(Product(m=rows, n=4096, k=4096).build())
         chosen = seconds(kernel.program, replace(sizes, rows=rows), variants.of(rows), gpu)

@@ -56,6 +56,10 @@ class Variants:
     configs: tuple[ProductConfig, ...]
     ranges: tuple[tuple[int, int], ...]
 
+    def __str__(self) -> str:
+        tiles = [f"{c.rows}×{c.columns}" + (f" in {c.splits} parts of k" if c.splits > 1 else "") for c in self.configs]
+        return f"tiles of {', '.join(tiles)}, chosen from by the number of rows"
+
     def of(self, rows: int) -> ProductConfig:
         """The configuration for so many rows."""
         return self.configs[next((k for most, k in self.ranges if rows <= most), self.ranges[-1][1])]
