@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import prim
 
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.tir import dtype_of
@@ -95,7 +97,7 @@ class Declined:
 
     def __str__(self) -> str:
         times = f"estimated {self.fused * 1e6:.1f} us fused, {self.apart * 1e6:.1f} us as {self.steps} steps"
-        return f"{', '.join(self.names)}: {times}, against {self.kernel}"
+        return f"{', '.join(self.names)}: {times}; fused it is {self.kernel}"
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,14 @@ class Plan:
     def temporaries(self) -> tuple[tirx.Var, ...]:
         """What passes between steps, in the order in which it is computed."""
         return temporaries(self.params, [step.func for step in self.steps])
+
+
+def bytes_of(buffers: Sequence[tirx.Var]) -> int | None:
+    """Bytes of buffers; None where an extent is symbolic."""
+    extents = [extent for buffer in buffers for extent in buffer.ty.shape]
+    if not all(isinstance(extent, prim.IntImm) for extent in extents):
+        return None
+    return sum(math.prod(map(int, b.ty.shape)) * tvm_ffi.dtype(dtype_of(b)).itemsize for b in buffers)
 
 
 def temporaries(params: Sequence[tirx.Var], funcs: Sequence[tirx.PrimFunc]) -> tuple[tirx.Var, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,8 +155,9 @@ class FunctionReport:
         if len(self.plan) == 1:
             lines.append(f"estimated   {self.plan[0].amounts}")
         else:
-            lines += [f"  {position}. {step}" for position, step in enumerate(self.plan, 1)]
-        lines += [f"not as one kernel: {self.whole}"] if self.whole else []
+            lines += [line for k, step in enumerate(self.plan, 1) for line in f"  {k}. {step}".splitlines()]
+        first, *others = re.split(r"; (?=no `)", self.whole)  # the reasons of one skeleton, or of several alike, a line
+        lines += [f"not as one kernel: {first}", *(f"  {other}" for other in others)] if self.whole else []
         return [f"  {line}" for line in [*lines, *self.tile_program.splitlines()]]
 
 

@@ -17,10 +17,10 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.order import among
 from tvm_cascade.errors import InputError
-from tvm_cascade.plan.plan import Plan, Step
+from tvm_cascade.plan.plan import Plan, Step, bytes_of
 from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
-from tvm_cascade.report.group import Formula, FunctionReport, GroupReport
+from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
 from tvm_cascade.steps.formulas import formulas
 from tvm_cascade.tile.skeleton import Kernel
@@ -76,7 +76,9 @@ def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> 
     if kernel is None:
         return "", "", (), ""
     if isinstance(kernel, Plan):
-        told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us"
+        size = bytes_of(kernel.temporaries)
+        between = "" if not size else f", {bytes_text(size)} of temporaries between them"
+        told = f"a plan of {len(kernel.steps)} steps, estimated {kernel.seconds * 1e6:.1f} us{between}"
         return told, "", tuple(map(_step, kernel.steps)), kernel.whole
     if isinstance(kernel, AsItIs):
         return str(kernel), "", (), ""

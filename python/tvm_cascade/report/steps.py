@@ -29,8 +29,9 @@ class StepReport:
 
     @property
     def amounts(self) -> str:
-        """Bytes, products and time in words."""
-        return f"{count_text(self.bytes)}B, {count_text(self.flops)}flop of products, {self.microseconds:.1f} us"
+        """Bytes, products where there are any, and time in words."""
+        products = f"{count_text(self.flops)}flop of products, " if self.flops else ""
+        return f"{count_text(self.bytes)}B, {products}{self.microseconds:.1f} us"
 
     @property
     def computes(self) -> str:
@@ -38,7 +39,7 @@ class StepReport:
         return f"{', '.join(self.writes)} from {', '.join(self.reads)}"
 
     def __str__(self) -> str:
-        return f"{self.computes}: {self.amounts}: {self.kernel}"
+        return f"{self.computes}: {self.amounts}\n     {self.kernel}"
 
 
 def count_text(count: float) -> str:
