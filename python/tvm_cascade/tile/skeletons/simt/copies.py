@@ -158,6 +158,10 @@ class Copies:
         offset = cast(part.first + self.own, INDEX) * as_index(factor.own, INDEX)
         self.origin = bind(f"{name}_origin", offset + cast(self.k, INDEX) * as_index(factor.depth, INDEX))
         self.target = bind(f"{name}_target", start + self.k * self.layout.row + self.own)
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """Registers on the way to shared memory: none, of copies that go there directly."""
 
     def at_step(self, base: ir.Expr, step: ir.Expr) -> ir.Expr:
         """The offset of the thread's first copy.

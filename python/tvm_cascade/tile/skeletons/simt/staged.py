@@ -8,13 +8,12 @@ A stage is copied piece by piece while another is multiplied, so that few regist
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tvm import ir, tirx
 
 from tvm_cascade.tile.emit import branches, put, registers
 from tvm_cascade.tile.row.copies import copy_vector
-from tvm_cascade.tile.skeletons.simt.copies import Copies, Range, Shares
+from tvm_cascade.tile.skeletons.simt.copies import Copies, Shares
 from tvm_cascade.tile.skeletons.simt.shape import Factor
 from tvm_cascade.transform.printer import cast
 
@@ -25,23 +24,12 @@ _PIECES = 4
 class StagedCopies(Copies):
     """The copies of one operand's tiles, through registers; see `Copies`."""
 
-    def __init__(
-        self,
-        name: str,
-        source: Any,
-        factor: Factor,
-        shares: Shares,
-        memory: Any,
-        start: int,
-        part: Range,
-        thread: ir.Expr,
-    ) -> None:
-        super().__init__(name, source, factor, shares, memory, start, part, thread)
-        unit, self.dtype = shares.unit, str(memory.dtype)
-        each = -(-len(shares.steps) // _PIECES)
-        self.pieces = [range(u, min(u + each, len(shares.steps))) for u in range(0, len(shares.steps), each)]
-        self.waiting = registers(f"{name}_waiting", each * unit, factor.dtype)
-        self.converted = registers(f"{name}_converted", unit, self.dtype)
+    def _allocate(self) -> None:
+        unit, copies, self.dtype = self.shares.unit, len(self.shares.steps), str(self.memory.dtype)
+        each = -(-copies // _PIECES)
+        self.pieces = [range(u, min(u + each, copies)) for u in range(0, copies, each)]
+        self.waiting = registers(f"{self.name}_waiting", each * unit, self.factor.dtype)
+        self.converted = registers(f"{self.name}_converted", unit, self.dtype)
 
     def places(self, count: int) -> Iterator[tuple[int, int, range]]:
         """(first, last, piece) of each piece: the products among `count` that it is read before, and stored after."""
