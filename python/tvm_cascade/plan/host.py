@@ -1,7 +1,8 @@
 """The host function of a plan: allocates its temporaries and calls its steps in order.
 
 TVM's runtime takes temporaries from a pool of the calling thread and device, so that a later call has them again: on
-one stream, after all kernels of the call before.
+one stream, after all kernels of the call before. Calls of one thread on several streams at once would have the same
+temporaries; calls of several threads have their own.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class _Search:
 
     def run(self) -> Plan:
         """The plan, with neighbours that no skeleton takes as one function."""
-        whole = self.step(self.outcome)
+        whole = self.step(self.outcome, alone=True)
         steps = self.joined(self.best(whole, RULES))
         if not any(isinstance(step.chosen, Kernel) for step in steps):
             return Plan(tuple(self.params), (whole,), self.launch)
@@ -83,8 +83,13 @@ class _Search:
         found = [self.declined[names] for names in _cascades(self.outcome) if names in self.declined]
         return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(found))
 
-    def step(self, outcome: Outcome) -> Step:
-        """A function as one step."""
+    def step(self, outcome: Outcome, alone: bool = False) -> Step:
+        """A function as one step.
+
+        Parameters
+        ----------
+        alone : it is all of the plan, and so none of its kernels is launched dependently.
+        """
         chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
         gpu = self.setting.gpu
@@ -97,6 +102,8 @@ class _Search:
         rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
         kernels = len(statements_of(outcome.readable.body.block))
         seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
+        if alone:
+            seconds += (kernels - 1) * self.launch
         return Step(program.func, outcome, chosen, work, seconds)
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:

@@ -1,8 +1,10 @@
 """The grid-level merge: states in global memory; the last block to arrive merges all, in a fixed order.
 
-States and counters are the module's own, one set for each of several launches in flight. Counters come back to zero
-with the last arrival, so that no launch has to clear them. Parameters would not do: TVM declares them __restrict__,
-which lets the compiler believe that no other block writes them.
+States and counters are the module's own, one set for each of several launches in flight, by the number of the launch;
+that of a graph's node is the same in each of its runs. Two launches that overlap and whose numbers differ by a multiple
+of the sets would mix their states. Counters come back to zero with the last arrival, so that no launch has to clear
+them; the error of one that is aborted takes the context with it, and its memory. Parameters would not do: TVM declares
+them __restrict__, which lets the compiler believe that no other block writes them.
 """
 
 from __future__ import annotations
