@@ -189,6 +189,8 @@ def test_a_kernel_compiles_without_spills(name: str, tmp_path: Path) -> None:
     kernel = kernel_of(latent_case(heads, keys, batch).build(), skeleton=SKELETON)
     found = instructions_of(text_of(kernel), tmp_path)
     assert {"HGMMA", "UTMALDG", "USETMAXREG"} <= {instruction.split(".")[0] for instruction in found}
+    of_scores = sum(count for instruction, count in found.items() if instruction.startswith("HGMMA.64x64x16"))
+    assert found["R2UR"] < of_scores, "descriptors of scores are made in uniform registers: four moves each if not"
 
 
 @emulated
