@@ -19,9 +19,12 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_rag
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
-_MEETING = {1: 3.0, 2: 2.0, 4: 1.5}
+_MEETING = {1: 3.2, 2: 1.7, 4: 1.7}
 """What a meeting takes, in tiles, by how many blocks the columns are spread over: each leaves and merges a state of its
-columns, however many pieces there are (measured)."""
+columns (measured, of L1 to L9)."""
+
+_PIECE = 0.12
+"""What each of the pieces adds to that: a thread scales and adds its elements of one after the other (measured)."""
 
 _SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (measured)."""
@@ -139,6 +142,6 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
         for blocks in range(1, most + 1):
             pieces = most_pieces(row_tiles * spread, tiles, blocks)
             cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            merged = _MEETING[spread] if pieces > 1 else 0
+            merged = _MEETING[spread] + _PIECE * pieces if pieces > 1 else 0
             found.append((-(-row_tiles * spread * tiles // blocks) * share + merged, blocks, cut))
     return min(found, key=lambda one: one[:2])[2]

@@ -14,14 +14,14 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
-from tvm_cascade.tile.merge.pieces import ALL, SHARE, PieceStates
+from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
 from tvm_cascade.tile.pieces import SLOTS, Piece
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Work
 
-_MOST_SPANS = 4
-"""Spans that a thread merges at once: with more of them, and twelve pieces, states do not stay in registers."""
+_HELD = 160
+"""Registers of a thread that hold elements of states while it merges."""
 
 
 class GridMeeting(Meeting):
@@ -38,8 +38,13 @@ class GridMeeting(Meeting):
         super().__init__(tiling, pieces)
         blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
-        each = -(-self.spans * self.most_rows * QUAD // (self.threads * (pieces or 1)))
-        self.at_a_time = max(n for n in (1, 2, _MOST_SPANS) if self.spans % n == 0 and n <= max(each, 1))
+        self.at_a_time = self._spans_of_a_unit(pieces or 1)
+
+    def _spans_of_a_unit(self, pieces: int) -> int:
+        """As many as registers hold, so that most loads are under way together, and all threads have some."""
+        each = -(-self.spans * self.most_rows * QUAD // (self.threads * pieces))
+        most = min(each, _HELD // (FOUR * (self.at_once + 1)))
+        return max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any) -> None:
         """Shared memory by which the thread that waits tells the others."""

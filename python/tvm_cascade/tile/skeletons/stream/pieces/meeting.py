@@ -266,9 +266,11 @@ class Meeting(ABC):
             for i, span in enumerate(unit.spans):
                 with self._when_less(span * SPAN, width, self.spans * SPAN):
                     self._get_four(unit, number, k, span, part.array, i * FOUR)
+        moved = {symbol for symbol, shift in program_of(self.stream.fold).shifts.items() if shift != symbol}
         for symbol, part in state.components.items():
             with part.each() as register:
-                part.put(tirx.Select(exists, part[register], state.identity(symbol)), register)
+                if symbol not in moved:  # of others, those of no positions count for nothing
+                    part.put(tirx.Select(exists, part[register], state.identity(symbol)), register)
         state.counter.put(tirx.Select(exists, state.count, tirx.const(0, COUNTER)))
 
     def _store(self, rows: MergedRow, unit: Unit, places: dict[tirx.Var, ir.Expr]) -> None:
