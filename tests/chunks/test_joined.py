@@ -118,7 +118,7 @@ def test_the_same_axis_as_one_loop_is_right_too() -> None:
 
 def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_what_they_own() -> None:
     report = str(tvm_cascade.explain(workloads.get("decode_prefix").build(), target={"kind": "cuda", "arch": "sm_90a"}))
-    first, second = re.findall(r"^ +[12]\. .*$", report, re.M)
+    first, second = re.findall(r"^ +[12]\. .*\n.*$", report, re.M)
     assert "from q, k_prefix, v_prefix: " in first and "the tensor-core kernel `stream`, StreamConfig" in first
     assert "fetching 10.5 MB of k, v into the cache" in first
     assert "out from q, k, v, row_max_state_0" in second and "the tensor-core kernel `stream`, PiecesConfig" in second
