@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -100,30 +99,15 @@ class GroupFold:
         """Which of a thread's two rows the program may have."""
         return ROWS
 
-    @property
-    def warp_rows(self) -> ir.Expr:
-        """The first of the warp's rows among the group's."""
-        return self.threads.warp * 16
-
-    @property
-    def fold_columns(self) -> int:
-        """Positions of a tile that a warp folds: all."""
-        return self.columns
-
-    @property
-    def folded_scores(self) -> Any:
-        """Registers of their scores."""
-        return self.scores
-
     def _place(self, work: Work) -> None:
         lane = self.threads.lane
         self.work = work
         self.first_row = bind("first_own_row", work.first_row + self.own_rows)
-        upper = bind("row", self.first_row + self.warp_rows + lane // 4)
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
-        self.rows = RowFold(self.program, place, self.folded_scores, self.fold_columns, self.config.polynomial)
+        self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
         self.rows.own = self.thread_rows
-        self.masking = Masking(passes_of(self.masks, self.stream.position, self.fold_columns), self.rows, lane)
+        self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():
             with T.unroll(int(array.ty.shape[0])) as k:
                 put(array, k, T.float32(0))
@@ -195,13 +179,13 @@ class GroupFold:
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
-        columns, tiles = self.fold_columns, self.tiling.tile_count(self.fold_columns)
+        tiles = self.tiling.tile_count()
         rows = self.tiling.rows_from(self.first_row, self.row_count)
         self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
         for mask in self.masks:
             slacks = sure_slacks(mask)
             placed = None if slacks is None else tuple(self.tiling.placed(s, self.work.batch) for s in slacks)
-            found = None if placed is None else whole_tiles(placed, self.stream.position, rows, columns, tiles)
+            found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
             self.whole = None if found is None or self.whole is None else self.whole.within(found)
         if self.whole is not None and self.masks:
             self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))

@@ -16,7 +16,6 @@ from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
-from tvm_cascade.tile.skeletons.stream.pieces.quarters import has_quarters, quarter_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -137,12 +136,7 @@ class PiecesConfig(StreamConfig):
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
         tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        quarters = quarter_bytes(stream) if self.has_quarters(stream) else 0
-        return tiles + self._met_bytes(stream) + spread_bytes(stream) + quarters + 1024
-
-    def has_quarters(self, stream: Stream) -> bool:
-        """See `quarters.has_quarters`."""
-        return has_quarters(stream, self.columns, self.consumers, self.converters)
+        return tiles + self._met_bytes(stream) + spread_bytes(stream) + 1024
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""

@@ -26,7 +26,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.places import Places
-from tvm_cascade.tile.skeletons.stream.pieces.quarters import Quarters
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish, is_spread
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
 from tvm_cascade.tile.work import Threads, Work
@@ -88,7 +87,6 @@ class PiecesKernel(StreamKernel):
         self.meeting.allocate(pool)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool)
-        self.quarters = Quarters(self.program, pool, config.columns) if self._has_quarters else None
         self.places.cut.allocate(pool)
         for pair in (self.right_feed, self.value_feed):
             pair.add_barriers(pool)
@@ -97,12 +95,6 @@ class PiecesKernel(StreamKernel):
         self.places.cut.count(self.threads, config.threads)
         T.evaluate(T.cuda.cta_sync())
         self.meeting.start()
-
-    @property
-    def _has_quarters(self) -> bool:
-        """Whether warps fold quarters of tiles; a quarter that no mask bounds has to have a position."""
-        bounded = bool(self.program.element.masks) or not self.tiling.ragged
-        return bounded and self.config.has_quarters(self.stream)
 
     def _initialise(self) -> None:
         """Barriers by one thread of each of some warps; descriptors by that of another, which waits for no fence."""
@@ -149,9 +141,7 @@ class PiecesKernel(StreamKernel):
         if self.config.has_register_shares:
             ptx("setmaxnreg.inc.sync.aligned.u32", self.config.register_shares(self.stream)[1])
         right, value = self.right_feed.wide, self.value_feed.wide
-        consumer = PiecesConsumer(
-            self.tiling, self.threads, right, value, self.meeting, self.spread_finish, self.quarters
-        )
+        consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_piece)
 
     @contextmanager
