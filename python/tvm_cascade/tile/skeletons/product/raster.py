@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, kernel_extent
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, Side
 
@@ -88,14 +88,20 @@ class Raster:
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(self.shape.batch):
             extent = kernel_extent(self.shape.extent(var))
-            batch[var] = bind(var.name, rest % extent)
+            batch[var] = self._held(var.name, rest % extent)
             rest = rest // extent
         left, right = self.shape.left, self.shape.right
         return Tile(
-            bind("first_row", _first(row * config.rows, left, config.rows)),
-            bind("first_column", _first(inside // height * config.columns, right, config.columns)),
+            self._held("first_row", _first(row * config.rows, left, config.rows)),
+            self._held("first_column", _first(inside // height * config.columns, right, config.columns)),
             batch,
         )
+
+    def _held(self, name: str, value: ir.Expr) -> ir.Expr:
+        """A place that is computed once for a tile: with divisors that the launch alone knows, and so in a register."""
+        counts = self.down, self.across, self.places
+        known = all(isinstance(sym.Analyzer().simplify(count), ir.prim.IntImm) for count in counts)
+        return bind(name, value) if known else in_register(name, value)
 
 
 def ends_with(side: Side, length: int) -> bool:
