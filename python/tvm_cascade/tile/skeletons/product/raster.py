@@ -88,16 +88,16 @@ class Raster:
         batch: dict[tirx.Var, ir.Expr] = {}
         for var in reversed(self.shape.batch):
             extent = kernel_extent(self.shape.extent(var))
-            batch[var] = self._held(var.name, rest % extent)
+            batch[var] = self._computed(var.name, rest % extent)
             rest = rest // extent
         left, right = self.shape.left, self.shape.right
         return Tile(
-            self._held("first_row", _first(row * config.rows, left, config.rows)),
-            self._held("first_column", _first(inside // height * config.columns, right, config.columns)),
+            self._computed("first_row", _first(row * config.rows, left, config.rows)),
+            self._computed("first_column", _first(inside // height * config.columns, right, config.columns)),
             batch,
         )
 
-    def _held(self, name: str, value: ir.Expr) -> ir.Expr:
+    def _computed(self, name: str, value: ir.Expr) -> ir.Expr:
         """A place that is computed once for a tile: with divisors that the launch alone knows, and so in a register."""
         counts = self.down, self.across, self.places
         known = all(isinstance(sym.Analyzer().simplify(count), ir.prim.IntImm) for count in counts)
