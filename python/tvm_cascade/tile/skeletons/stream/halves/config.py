@@ -12,6 +12,7 @@ from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product, Stream
+from tvm_cascade.tile.skeletons.stream.config import boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
@@ -79,6 +80,10 @@ class HalvesConfig(PiecesConfig):
 
     def _widest_half(self, product: Product) -> int:
         return max(len(half_of(product, group, self.spread)) for group in range(GROUPS))
+
+    def stage_bytes(self, stream: Stream) -> int:
+        """Bytes of a tile of the right operand, which is the values too."""
+        return self.columns * boxed(stream.depth, stream.right.stored_size)
 
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands; the values are the right one's."""
