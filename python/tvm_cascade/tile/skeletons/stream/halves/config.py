@@ -85,6 +85,10 @@ class HalvesConfig(PiecesConfig):
         """Bytes of a tile of the right operand, which is the values too."""
         return self.columns * boxed(stream.depth, stream.right.stored_size)
 
+    def state_bytes(self, stream: Stream) -> int:
+        """Bytes of the vectors of a row's state that a block leaves: of its columns."""
+        return super().state_bytes(stream) // self.spread
+
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the operands; the values are the right one's."""
         left, right = (-(-stream.depth * o.size // BOX_BYTES) * BOX_BYTES for o in (stream.left, stream.right))

@@ -143,6 +143,10 @@ class PiecesConfig(StreamConfig):
         tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
         return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
 
+    def state_bytes(self, stream: Stream) -> int:
+        """Bytes of the vectors of a row's state that a block leaves."""
+        return sum(p.width for p in stream.products) * 4
+
     def _met_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
         if self.cluster == 1:
@@ -300,7 +304,7 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     items, rows = _items(config, stream), stream.extent(stream.row)
     if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
         return 0.0
-    merging = 2 * min(rows, config.rows) * sum(p.width for p in stream.products) * 4 / _STATE_RATE
+    merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
     rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
     folding = longest * config.stage_bytes(stream) / rate
