@@ -46,13 +46,22 @@ class ProductKernel:
             for param in self.shape.program.params:
                 self.buffers[param] = parameter(param)
             self.feed = ProductFeed(self.shape, self.config, self.buffers)
-            self.epilogue = Epilogue(self.shape, self.config, self.buffers)
+            self.epilogue: Any = self._outputs()
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
                 self._places()
                 self._shared()
                 self._roles()
         return builder.get()
+
+    def _outputs(self) -> Any:
+        """What consumers do with the sums of a tile."""
+        return Epilogue(self.shape, self.config, self.buffers)
+
+    def _exchange(self, pool: Any) -> PartialSums | None:
+        """The exchange of partial sums before that."""
+        arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
+        return PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
 
     def _places(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
@@ -81,20 +90,23 @@ class ProductKernel:
         pool = T.SMEMPool()
         self.feed.allocate(pool)
         self.epilogue.allocate(pool)
-        arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
-        self.partial = PartialSums(self.config, arrays, pool) if self.config.splits > 1 else None
+        self.partial = self._exchange(pool)
         pool.commit()
         with when(self.threads.thread == 0):
-            self.feed.full.initialise()
-            self.feed.empty.initialise()
-            if self.partial is not None:
-                self.partial.initialise()
+            self._initialise()
         ptx("fence.proxy.async.shared::cta")
         if self.config.blocks_together > 1:
             fence_barriers()
             cluster_sync()
         else:
             T.evaluate(T.cuda.cta_sync())
+
+    def _initialise(self) -> None:
+        """Initialises all barriers; called by one thread."""
+        self.feed.full.initialise()
+        self.feed.empty.initialise()
+        if self.partial is not None:
+            self.partial.initialise()
 
     def _roles(self) -> None:
         few, many = self.config.registers(bool(self.feed.gathers))

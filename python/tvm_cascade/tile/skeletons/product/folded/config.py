@@ -1,0 +1,125 @@
+"""The configuration of a kernel that folds the rows of a product: tiles of the product, and threads of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.skeletons.product.config import SUM_BYTES, ProductConfig, steps_of
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
+
+_SKEW = 8
+"""Sums beyond a multiple of 16 from one row to the next, so that pairs of eight rows lie in different banks."""
+
+_KEPT = 32
+"""Positions that a thread folds together."""
+
+
+@dataclass(frozen=True)
+class FoldedConfig:
+    """The cut of a product and of its rows.
+
+    Attributes
+    ----------
+    tile : of the product; as wide as its rows are long.
+    sharing : threads of a row.
+    vector : neighbouring sums that a thread reads at once.
+    length : positions of a row.
+    """
+
+    tile: ProductConfig
+    sharing: int
+    vector: int
+    length: int
+
+    @property
+    def threads(self) -> int:
+        """That fold: those of the consumers."""
+        return self.tile.consumers * WARP_GROUP
+
+    @property
+    def positions(self) -> int:
+        """Of a vector."""
+        return self.vector
+
+    @property
+    def vectors(self) -> int:
+        """That a thread has in flight."""
+        return max(1, min(self.length // (self.sharing * self.vector), _KEPT // self.vector))
+
+    @property
+    def chunk(self) -> int:
+        """Positions that the threads of a row fold together."""
+        return self.sharing * self.vector * self.vectors
+
+    @property
+    def segments(self) -> int:
+        """A row is one block's."""
+        return 1
+
+    @property
+    def resident(self) -> int:
+        """Blocks of a multiprocessor."""
+        return 1
+
+    @property
+    def kept(self) -> bool:
+        """Sums are read again for outputs that have an element a position."""
+        return False
+
+    @property
+    def ahead(self) -> bool:
+        """Nothing is read ahead."""
+        return False
+
+    @property
+    def rows(self) -> int:
+        """Rows that a block folds."""
+        return self.tile.rows // self.tile.splits
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that it folds at the same time."""
+        return self.threads // self.sharing
+
+    @property
+    def pitch(self) -> int:
+        """Sums from one row to the next in shared memory."""
+        return self.tile.columns + (_SKEW - self.tile.columns) % (2 * _SKEW)
+
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a block."""
+        return self.tile.stages * self.tile.stage_bytes + self.tile.rows * self.pitch * SUM_BYTES + 1024
+
+    def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
+        """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
+        tile = self.tile
+        if tile.cluster > 1 or tile.fewer is not None or tile.most_rows is not None:
+            return "blocks of a cluster share parts of k, and all rows have one configuration"
+        if tile.columns < shape.columns:
+            return f"{shape.columns} columns are more than the {tile.columns} of a tile"
+        if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
+            return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
+        if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
+            return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
+        return self._lacks_of_splits(shape, gpu) or self._lacks_memory(gpu)
+
+    def _lacks_of_splits(self, shape: FoldedProduct, gpu: Gpu) -> str:
+        tile = self.tile
+        if tile.splits == 1:
+            return ""
+        if tile.splits > gpu.largest_cluster or tile.rows % tile.splits:
+            return (
+                f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster}, for whole rows each"
+            )
+        if tile.rows * self.pitch * SUM_BYTES > tile.stages * tile.columns * 128:
+            return f"{tile.stages} stages leave no room for the partial sums of {tile.rows} rows"
+        steps = steps_of(shape.product)
+        enough = isinstance(steps, int) and steps >= tile.splits
+        return "" if enough else f"{steps} steps along k in {tile.splits} parts"
+
+    def _lacks_memory(self, gpu: Gpu) -> str:
+        needed, there = self.shared_bytes(), gpu.block_shared_bytes
+        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""

@@ -1,0 +1,116 @@
+"""The epilogue of a folded product: the rows of a tile are folded from shared memory, as the row skeleton folds rows.
+
+leave the sums in shared memory        over a cluster, each block has some rows of them
+for row of the block: fold its positions; merge over the threads of the row; finish; store
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.tile.emit import bind, kernel_extent, when
+from tvm_cascade.tile.merge.combine import merge
+from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.linear import Access
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.segment import Segment
+from tvm_cascade.tile.row.store import Store
+from tvm_cascade.tile.row.sweep import Point, Sweep, length_of
+from tvm_cascade.tile.row.written import PositionOutputs
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
+from tvm_cascade.tile.skeletons.product.folded.exchange import RowSums
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.state import State
+from tvm_cascade.tile.work import Threads
+
+
+class _RowAtHand:
+    """Where the sums of a row are, as a sweep of the row reads them."""
+
+    def __init__(self, tensor: tirx.Var, sums: Any, start: ir.Expr) -> None:
+        self.tensor, self.sums, self.start = tensor, sums, start
+
+    def wait(self, start: ir.Expr) -> None:
+        """All of them are there."""
+
+    def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
+        """Where the elements of a stream from a position on are in shared memory; None for one that is not there."""
+        return (self.sums, self.start + start) if stream.buffer.same_as(self.tensor) else None
+
+
+class RowEpilogue:
+    """Emits what consumers do with the sums of a tile.
+
+    Attributes
+    ----------
+    copies : bulk copies of outputs; there are none.
+    """
+
+    def __init__(
+        self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, tensors: Tensors, feed: ProductFeed
+    ) -> None:
+        self.shape, self.program, self.config, self.tensors, self.feed = shape, program, config, tensors, feed
+        self.copies: dict[tirx.Var, Any] = {}
+        self.rank: ir.Expr | int = 0
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory of the sums."""
+        self.sums = RowSums(self.config, pool)
+
+    def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+        """Folds and stores all rows of a tile.
+
+        Parameters
+        ----------
+        sums : registers of 64 rows each.
+        index : of the consumer.
+        """
+        (own,) = sums
+        self.sums.fill(own, index, self.rank, self.feed.memory, threads)
+        config = self.config
+        thread = bind("thread_of_all", index * 128 + threads.warp * 32 + threads.lane)
+        first = bind("first_of_block", tile.first_row + self.rank * config.rows)
+        member = bind("member", thread % config.sharing)
+        with T.serial(-(-config.rows // config.rows_at_once)) as turn:
+            own_row = bind("row_of_block", turn * config.rows_at_once + thread // config.sharing)
+            # Threads without a row go along with the last one: all lanes of a warp take part in its shuffles.
+            own_row = bind("row_at_hand", tirx.min(own_row, config.rows - 1))
+            self._fold(own_row, first, tile.batch, member, thread, threads)
+
+    def _fold(
+        self, own_row: ir.Expr, first: ir.Expr, batch: Mapping[tirx.Var, ir.Expr], member: ir.Expr, thread: ir.Expr,
+        threads: Threads,
+    ) -> None:  # fmt: skip
+        config, product, program = self.config, self.shape.product, self.program
+        last = kernel_extent(product.left.line.extent) - 1
+        row = bind("row", tirx.min(first + own_row, last))
+        point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
+        length = self.shape.columns
+        segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
+        at_hand = _RowAtHand(self.shape.tensor, self.sums.rows, bind("row_start", own_row * config.pitch))
+        sweep = Sweep(program, config, self.tensors, point, segment, member, at_hand)  # type: ignore[arg-type]
+        state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
+        state.clear()
+        sweep.fold(state)
+        inputs = {**point.values, LENGTH: length_of(program)}
+        merge(program.body, state, Lanes(threads.lane, config.sharing), inputs, program.offsets)
+        exists = first + own_row <= last
+        if config.rows < config.rows_at_once:
+            exists = tirx.And(exists, thread < config.rows * config.sharing)
+        with when(exists):
+            store = Store(program, self.tensors, point, config.sharing)
+            store.emit(state, member)
+            if program.row.position_outputs:
+                PositionOutputs(sweep, store.results).emit()
+
+    def drain(self, threads: Threads) -> None:
+        """Waits for what other blocks still read."""
+        self.sums.leave()

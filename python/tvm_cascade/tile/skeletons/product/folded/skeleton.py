@@ -1,0 +1,75 @@
+"""The folded skeleton's table row: folds along the rows of a matrix product, on tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
+from tvm_cascade.tile.row.program import RowProgram, build_row_program
+from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.product.folded.choice import choose_config, seconds
+from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
+from tvm_cascade.tile.skeletons.product.folded.kernel import FoldedKernel
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
+
+
+@dataclass(frozen=True)
+class FoldedProgram:
+    """What a tile does: the products of a shape, and the program of a row of them."""
+
+    shape: FoldedProduct
+    row: RowProgram
+
+    def __str__(self) -> str:
+        return str(self.row)
+
+
+class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, FoldedConfig]):
+    """Folds along the rows of a matrix product, on tensor cores."""
+
+    name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
+
+    instructions = Instructions.WGMMA
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for tensor cores."""
+        return "" if options.tensor_cores else "the option tensor_cores is off"
+
+    def read(self, program: Program, group: Group) -> FoldedProduct:
+        """See `read_folded`."""
+        return read_folded(program, group)
+
+    def plan(self, shape: FoldedProduct) -> FoldedProgram:
+        """The program of a row, as the row skeletons have it."""
+        return FoldedProgram(shape, build_row_program(shape.row))
+
+    def configure(self, program: FoldedProgram, setting: Setting) -> FoldedConfig:
+        """See `choose_config`."""
+        return choose_config(program.shape, setting.gpu)
+
+    def check(self, program: FoldedProgram, config: FoldedConfig, setting: Setting) -> None:
+        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
+        if lacking := config.lacks(program.shape, setting.gpu):
+            raise Unfit(lacking)
+        for side in program.shape.product.sides:
+            check_allowed(side.operand, setting.options)
+
+    def seconds(self, program: FoldedProgram, config: FoldedConfig, work: Work, setting: Setting) -> float:
+        """See `choice.seconds`."""
+        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
+        return max(seconds(program.shape, config, setting.gpu), moved)
+
+    def emit(self, program: FoldedProgram, config: FoldedConfig, name: str) -> tirx.PrimFunc:
+        """See `FoldedKernel`."""
+        return FoldedKernel(program.shape, program.row, config).build(name)
+
+    def fast_math(self, program: FoldedProgram) -> bool:
+        """Whether both operands are of half width or less."""
+        return all(dtype in PACKED_DTYPES for dtype in program.shape.product.dtypes)
