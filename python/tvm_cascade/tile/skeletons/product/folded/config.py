@@ -111,9 +111,7 @@ class FoldedConfig:
         if tile.splits == 1:
             return ""
         if tile.splits > gpu.largest_cluster or tile.rows % tile.splits:
-            return (
-                f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster}, for whole rows each"
-            )
+            return f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster}, for whole rows each"
         if tile.rows * self.pitch * SUM_BYTES > tile.stages * tile.columns * 128:
             return f"{tile.stages} stages leave no room for the partial sums of {tile.rows} rows"
         steps = steps_of(shape.product)

