@@ -102,8 +102,8 @@ class _Search:
         rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
         kernels = len(statements_of(outcome.readable.body.block))
         seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
-        if alone:
-            seconds += (kernels - 1) * self.launch
+        if alone or work.flops:  # threads that walk k by themselves take about a launch as well
+            seconds += kernels * self.launch
         return Step(program.func, outcome, chosen, work, seconds)
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
