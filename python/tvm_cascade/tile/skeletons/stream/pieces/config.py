@@ -57,7 +57,7 @@ _NEIGHBOURS = 2
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
-_CONVERTED = {1: (32, 240, 112), 2: (40, 184, 96)}
+_CONVERTED = {1: (32, 240, 112), 2: (32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
 consumers: one that two convert for, or two that share one."""
 
