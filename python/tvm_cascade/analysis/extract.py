@@ -106,16 +106,23 @@ def lone_reductions(
 
 
 def joint_reductions(
-    program: Program, rescalable_casts: Sequence[str] = RESCALABLE_CASTS, reference: str = "exact"
+    program: Program,
+    rescalable_casts: Sequence[str] = RESCALABLE_CASTS,
+    reference: str = "exact",
+    but: Sequence[Stage] = (),
 ) -> Group | None:
     """All reductions of a program as one cascade, those that read each other and those that share their loops alone.
 
     None where they have no common axis, or no fold. A minimum beside a maximum is two passes as two reductions, and
     one as a joint cascade.
+
+    Parameters
+    ----------
+    but : reductions that are left out.
     """
     search = _Search(program, rescalable_casts, None, reference)
-    indices = tuple(range(len(search.reductions)))
-    if len(indices) < 2 or search._cycle(indices) or not search.share_axis():
+    indices = tuple(k for k, r in enumerate(search.reductions) if not any(r.stage is stage for stage in but))
+    if len(indices) < 2 or search._cycle(indices) or not search.share_axis(indices):
         return None
     found = search.group(indices, beside=True)
     return found if isinstance(found, Group) else None
@@ -269,9 +276,10 @@ class _Search:
                 pending += (*self.reads[k], *self.behind[k], *self.group_of[k])
         return found
 
-    def share_axis(self) -> bool:
-        """Whether all reductions run over loops of the same extents."""
-        first, *others = ([r.stage.extents[v] for v in r.stage.reduce] for r in self.reductions)
+    def share_axis(self, indices: tuple[int, ...]) -> bool:
+        """Whether some reductions run over loops of the same extents."""
+        some = [self.reductions[k].stage for k in indices]
+        first, *others = ([stage.extents[v] for v in stage.reduce] for stage in some)
         return all(_same_extents(first, other) for other in others)
 
     def group(self, indices: tuple[int, ...], beside: bool = False) -> Group | Reason:

@@ -11,6 +11,7 @@ from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reduction
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
@@ -43,10 +44,11 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
 
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
-    """All reductions of the function as one, where there is none that has no fold."""
+    """All reductions of the function but matrix products as one, where there is none that has no fold."""
     if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
         return None
-    return joint_reductions(program, options.rescalable_casts, options.reference)
+    products = [stage for stage in program.stages if find_factors(stage) is not None]
+    return joint_reductions(program, options.rescalable_casts, options.reference, products)
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:

@@ -95,12 +95,8 @@ class Row:
         return any(uses(index, self.axis.variables) for index in output.indices)
 
 
-def read_row(program: Program, group: Group, produced: tirx.Var | None = None) -> Row:
+def read_row(program: Program, group: Group) -> Row:
     """The row shape of a group.
-
-    Parameters
-    ----------
-    produced : a tensor of another reduction, which stands for an input.
 
     Raises
     ------
@@ -119,8 +115,7 @@ def read_row(program: Program, group: Group, produced: tirx.Var | None = None) -
             raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
     atoms = used_atoms(group)
     elements = [load for a in atoms for load in loads_of(a.expression)]
-    given = [load for load in elements if produced is None or not load.source.same_as(produced)]
-    _check_loads(program, group, given, [load for o in outputs for load in loads_of(o.value)])
+    _check_loads(program, group, elements, [load for o in outputs for load in loads_of(o.value)])
     _check_reuse(elements, [v for v in rows if more_than_one(lookup(frame.extents, v))], axis)
     whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]

@@ -45,6 +45,7 @@ class Consumer:
 
     def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
         """Emits the loop over the block's tiles."""
+        self.epilogue.start(self.index, self.threads)
         with each_tile() as tile:
             self._sum()
             if self.partial is not None:

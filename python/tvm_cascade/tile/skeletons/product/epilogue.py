@@ -56,6 +56,9 @@ class Epilogue:
         across = sum(-(-self.config.share // copies.per_box) for copies in self.copies.values())
         return across * self.config.own_rows // GROUP_ROWS
 
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """Emits what a consumer does before its first tile: nothing."""
+
     def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         """Stores every output.
 

@@ -58,6 +58,10 @@ class ProductKernel:
         """What consumers do with the sums of a tile."""
         return Epilogue(self.shape, self.config, self.buffers)
 
+    def _raster(self) -> Raster:
+        """The order of the tiles."""
+        return Raster(self.shape, self.config)
+
     def _exchange(self, pool: Any) -> PartialSums | None:
         """The exchange of partial sums before that."""
         arrays = self.config.own_rows // GROUP_ROWS * len(self.feed.rights)
@@ -66,7 +70,7 @@ class ProductKernel:
     def _places(self) -> None:
         """Blocks, one a multiprocessor, and their threads."""
         config = self.config
-        self.raster = Raster(self.shape, config)
+        self.raster = self._raster()
         block = named("block", T.cta_id([self.raster.grid]))
         self.rank: ir.Expr | int = 0
         if config.blocks_together > 1:

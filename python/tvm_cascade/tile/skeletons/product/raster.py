@@ -79,6 +79,15 @@ class Raster:
             yield self._tile(share, rank)
 
     def _tile(self, share: ir.Expr, rank: ir.Expr | int) -> Tile:
+        row, column, batch = self._place(share, rank)
+        return Tile(
+            self._computed("first_row", _first(row * self.config.rows, self.shape.left, self.config.rows)),
+            self._computed("first_column", _first(column * self.config.columns, self.shape.right, self.config.columns)),
+            batch,
+        )
+
+    def _place(self, share: ir.Expr, rank: ir.Expr | int) -> tuple[ir.Expr, ir.Expr, dict[tirx.Var, ir.Expr]]:
+        """The number of a share's tile of rows, its number across, and where it is in the batch."""
         config, per_place = self.config, self.down * self.across
         index, rest = bind("index", share % per_place), share // per_place
         band = bind("band", index // (self.across * config.band))
@@ -90,12 +99,7 @@ class Raster:
             extent = kernel_extent(self.shape.extent(var))
             batch[var] = self._computed(var.name, rest % extent)
             rest = rest // extent
-        left, right = self.shape.left, self.shape.right
-        return Tile(
-            self._computed("first_row", _first(row * config.rows, left, config.rows)),
-            self._computed("first_column", _first(inside // height * config.columns, right, config.columns)),
-            batch,
-        )
+        return row, inside // height, batch
 
     def _computed(self, name: str, value: ir.Expr) -> ir.Expr:
         """A place that is computed once for a tile: with divisors that the launch alone knows, and so in a register."""

@@ -121,3 +121,43 @@ class FoldedConfig:
     def _lacks_memory(self, gpu: Gpu) -> str:
         needed, there = self.shared_bytes(), gpu.block_shared_bytes
         return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+
+
+@dataclass(frozen=True)
+class LongConfig:
+    """The cut of a product and of its long rows.
+
+    Attributes
+    ----------
+    tile : of the product.
+    stretches : of neighbouring tiles of the same rows, that a block folds one after the other.
+    rows : that there are in a tile, at most.
+    """
+
+    tile: ProductConfig
+    stretches: int
+    rows: int
+
+    @property
+    def parts(self) -> int:
+        """Accumulators of 64 rows that a consumer has."""
+        return self.tile.own_rows // GROUP_ROWS
+
+    @property
+    def threads(self) -> int:
+        """That fold: those of the consumers."""
+        return self.tile.consumers * WARP_GROUP
+
+    @property
+    def sharing(self) -> int:
+        """Threads that merge the stretches of a row."""
+        most = min(WARP, max(1, self.threads // self.rows))
+        return 1 << most.bit_length() - 1
+
+    def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
+        """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
+        if shape.row.position_outputs:
+            return f"{shape.row.position_outputs[0].buffer.name} has an element for every column, which is gone by then"
+        if self.tile.splits > 1:
+            return "parts of k are added up before rows are folded, in shorter rows"
+        return self.tile.lacks(shape.product, gpu)

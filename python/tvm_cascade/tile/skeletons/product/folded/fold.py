@@ -65,6 +65,9 @@ class RowEpilogue:
         """Shared memory of the sums."""
         self.sums = RowSums(self.config, pool)
 
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """Emits what a consumer does before its first tile: nothing."""
+
     def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
         """Folds and stores all rows of a tile.
 

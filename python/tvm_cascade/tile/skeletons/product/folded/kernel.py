@@ -1,19 +1,24 @@
-"""Emits the kernel of a product whose rows are folded: the product kernel's loop, and the row kernel's fold of sums."""
+"""Emits kernels of products whose rows are folded: the product kernel's loop, and a fold of the sums in each block."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tvm import tirx
+
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
+from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import RowEpilogue
+from tvm_cascade.tile.skeletons.product.folded.long import LongEpilogue
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.folded.walk import Walk
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 
 
-class FoldedKernel(ProductKernel):
-    """Emits the kernel of a folded product."""
+class RowsKernel(ProductKernel):
+    """Emits the kernel of a folded product, of which a block has whole rows."""
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> None:
         super().__init__(shape.product, config.tile)
@@ -31,6 +36,35 @@ class FoldedKernel(ProductKernel):
     def _initialise(self) -> None:
         super()._initialise()
         self.epilogue.sums.initialise()
+
+    def _places(self) -> None:
+        self.tensors.declare()
+        super()._places()
+
+
+class LongKernel(ProductKernel):
+    """Emits the kernel of a folded product, of which a block has stretches of rows."""
+
+    def __init__(self, shape: FoldedProduct, program: RowProgram, config: LongConfig) -> None:
+        super().__init__(shape.product, config.tile)
+        self.folded, self.row_program, self.cut = shape, program, config
+
+    def build(self, name: str) -> tirx.PrimFunc:
+        """The kernel with its launch, over the parameters of the unfused function."""
+        self.name = "".join(c if c.isalnum() else "_" for c in name)
+        return super().build(name)
+
+    def _outputs(self) -> LongEpilogue:
+        shape, tile = self.shape, self.cut.tile
+        self.tensors = Tensors(self.folded.row, self.buffers, {})
+        places, rows = product(shape.extent(var) for var in shape.batch), shape.left.line.extent
+        assert isinstance(places, int) and isinstance(rows, int)
+        down = tile.rows * tile.cluster
+        items = places * -(-rows // down) * tile.cluster
+        return LongEpilogue(self.folded, self.row_program, self.cut, self.tensors, self.name, items)
+
+    def _raster(self) -> Walk:
+        return Walk(self.shape, self.config, self.cut.stretches)
 
     def _places(self) -> None:
         self.tensors.declare()

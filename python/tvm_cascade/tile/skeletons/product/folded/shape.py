@@ -10,7 +10,7 @@ input. Either is read as it is where it has a kernel to itself.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
@@ -22,7 +22,7 @@ from tvm_cascade.analysis.tir import loads_of
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.shape import Row, read_row
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
-from tvm_cascade.transform.producers import Producer, find_producers
+from tvm_cascade.transform.producers import find_producers
 
 
 @dataclass(frozen=True)
@@ -71,25 +71,40 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     (producer,) = producers
     if program.is_param(producer.stage.buffer):
         raise Unfit(f"{producer.stage.buffer.name} is an output as well")
-    product, own = _product_of(program, producer)
-    row = read_row(program, group, produced=producer.stage.buffer)
-    variables = {lookup: producer.variables[var] for var, lookup in own.items() if var in producer.variables}
+    maps = _behind(program, producer.stage)
+    product, own = _product_of(program, producer.stage, maps)
+    row = read_row(_with_tensor(program, producer.stage, _others(program, producer.stage, maps)), group)
+    variables = {var: producer.variables[old] for old, var in own.items() if old in producer.variables}
     shape = FoldedProduct(dataclasses.replace(product, program=program), row, variables)
     _check_lines(shape)
     return shape
 
 
-def _product_of(program: Program, producer: Producer) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
-    """The product shape of what feeds the fold, and the variables of its stage -> its own."""
-    stage = producer.stage
-    maps = _behind(program, stage)
+def _with_tensor(program: Program, producer: Stage, stages: tuple[Stage, ...]) -> Program:
+    """Some stages of a program, with the tensor of a stage among the parameters."""
     func = program.func
-    alone = tirx.PrimFunc([*func.params, stage.buffer], func.body, func.ret_type, func.attrs)
-    part = Program(alone, program.root, (*maps, stage))
-    groups = [g for g in lone_reductions(part) if g.members[0].stage is stage]
+    alone = tirx.PrimFunc([*func.params, producer.buffer], func.body, func.ret_type, func.attrs)
+    return Program(alone, program.root, stages)
+
+
+def _product_of(
+    program: Program, stage: Stage, maps: tuple[Stage, ...]
+) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
+    """The product shape of what feeds the fold, and the variables of its stage -> its own."""
+    part = _with_tensor(program, stage, (*maps, stage))
+    groups = [group for group in lone_reductions(part) if group.members[0].stage is stage]
     if not groups:
         raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
     return read_product(part, groups[0]), groups[0].frame.variables[0]
+
+
+def _others(program: Program, producer: Stage, maps: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages of a program but one, and but maps that nothing else needs."""
+    return tuple(s for s in program.stages if s is not producer and (not _holds(maps, s) or program.is_param(s.buffer)))
+
+
+def _holds(stages: Sequence[Stage], stage: Stage) -> bool:
+    return any(other is stage for other in stages)
 
 
 def _behind(program: Program, stage: Stage) -> tuple[Stage, ...]:
@@ -99,13 +114,13 @@ def _behind(program: Program, stage: Stage) -> tuple[Stage, ...]:
     while pending:
         for load in loads_of(pending.pop().value):
             writer = program.writer(load.source)
-            if writer is None or writer is stage or any(writer is other for other in found):
+            if writer is None or writer is stage or _holds(found, writer):
                 continue
             if writer.reducer is not None:
                 raise Unfit(f"{stage.buffer.name} reads {writer.buffer.name}, which another reduction computes")
             found.append(writer)
             pending.append(writer)
-    return tuple(other for other in program.stages if any(other is one for one in found))
+    return tuple(other for other in program.stages if _holds(found, other))
 
 
 def _check_lines(shape: FoldedProduct) -> None:

@@ -15,8 +15,8 @@ from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.folded.choice import choose_config, seconds
-from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
-from tvm_cascade.tile.skeletons.product.folded.kernel import FoldedKernel
+from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 
 
@@ -36,7 +36,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, FoldedConfig]):
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
 
-    instructions = Instructions.WGMMA
+    instructions, joint = Instructions.WGMMA, True
 
     def switched_off(self, options: FuseOptions) -> str:
         """The option for tensor cores."""
@@ -68,7 +68,9 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, FoldedConfig]):
 
     def emit(self, program: FoldedProgram, config: FoldedConfig, name: str) -> tirx.PrimFunc:
         """See `FoldedKernel`."""
-        return FoldedKernel(program.shape, program.row, config).build(name)
+        return (LongKernel if isinstance(config, LongConfig) else RowsKernel)(program.shape, program.row, config).build(
+            name
+        )
 
     def fast_math(self, program: FoldedProgram) -> bool:
         """Whether both operands are of half width or less."""

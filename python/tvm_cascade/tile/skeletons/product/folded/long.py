@@ -1,0 +1,200 @@
+"""The epilogue of a product with long rows: sums are folded where they are, in registers, tile by tile of a stretch.
+
+    first tile of a stretch     states of rows are empty
+    every tile                  a thread folds the sums that it has of its rows
+    last tile                   merge over the lanes of a row; leave the states; the last block to arrive at some rows
+                                merges those of all their stretches, finishes and stores
+
+Nothing of the rows' length goes to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import sympy as sp
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
+from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
+from tvm_cascade.tile.merge.combine import Alone, merge
+from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.merge.pieces import PieceStates
+from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
+from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.store import Store
+from tvm_cascade.tile.row.sweep import Point, length_of
+from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.folded.walk import WalkedTile
+from tvm_cascade.tile.state import State
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.transform.printer import cast
+
+_ALL = 7
+"""The named barrier of all consumers."""
+
+
+class LongEpilogue:
+    """Emits what consumers do with the sums of a tile.
+
+    Attributes
+    ----------
+    copies : bulk copies of outputs; there are none.
+    """
+
+    def __init__(
+        self, shape: FoldedProduct, program: RowProgram, config: LongConfig, tensors: Tensors, name: str, items: int
+    ) -> None:
+        self.shape, self.program, self.config, self.tensors = shape, program, config, tensors
+        self.copies: dict[tirx.Var, Any] = {}
+        self.name, self.items = name, items
+        self.rank: ir.Expr | int = 0
+
+    def allocate(self, pool: Any) -> None:
+        """Shared memory by which one thread tells all others whether the block is the last."""
+        self.flag = named("is_last_block", pool.alloc((1,), "int32", align=16))
+
+    def start(self, index: ir.Expr, threads: Threads) -> None:
+        """States for the rows that a thread has sums of."""
+        self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
+
+    def _state(self, suffix: str = "") -> State:
+        return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
+
+    def emit(self, tile: WalkedTile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+        """Folds a tile.
+
+        Parameters
+        ----------
+        sums : registers of 64 rows each.
+        index : of the consumer.
+        """
+        lane = threads.lane
+        own = bind("own_row", index * self.config.tile.own_rows + threads.warp * 16 + lane // QUAD)
+        self.first = bind("lane_column", tile.first_column + lane % QUAD * 2)
+        with when(tile.is_first):
+            for state in self.states:
+                state.clear()
+        for number, state in enumerate(self.states):
+            part, row = divmod(number, len(ROWS))
+            point = self._point(tile, own + part * GROUP_ROWS + row * 8)
+            fold = ChunkFold(self.program, state, point.values, length_of(self.program))
+            fold.fold(self._chunk(sums[part], row, point))
+        with when(tile.is_last):
+            for number, state in enumerate(self.states):
+                part, row = divmod(number, len(ROWS))
+                self._merge(state, Lanes(lane, QUAD), self._point(tile, own + part * GROUP_ROWS + row * 8))
+            self._meet(tile, own, index, threads)
+
+    def _point(self, tile: WalkedTile, own: ir.Expr) -> Point:
+        """A row of the tile, or the last one in place of those past the end."""
+        line = self.shape.product.left.line
+        row = bind("row", tirx.min(tile.first_row + own, kernel_extent(line.extent) - 1))
+        return Point(self.program, self.tensors, self.shape.at({**line.places(row), **tile.batch}))
+
+    def _merge(self, state: State, exchange: Any, point: Point, others: Sequence[State] = ()) -> None:
+        inputs = {**point.values, LENGTH: length_of(self.program)}
+        merge(self.program.body, state, exchange, inputs, self.program.offsets, others)
+
+    def _chunk(self, sums: Any, row: int, point: Point) -> Chunk:
+        """The sums of a row that a thread has."""
+        program, steps = self.program, self.config.tile.columns // 8
+        inside = self.shape.columns % self.config.tile.columns == 0
+        end = kernel_extent(self.shape.columns)
+
+        def each(emit: Callable[[Any], None]) -> None:
+            with T.unroll(steps) as j, T.unroll(2) as e:
+                emit(j * 2 + e)
+
+        def column(k: Any) -> ir.Expr:
+            return self.first + k // 2 * 8 + k % 2
+
+        def read(expression: ir.Expr, k: Any) -> ir.Expr:
+            def replace(load: ir.TensorLoad) -> ir.Expr:
+                if not load.source.same_as(self.shape.tensor):
+                    return load
+                return cast(sums[register_index(k // 2, row, k % 2)], dtype_of(load))
+
+            held = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+            position = column(k) if inside else tirx.min(column(k), end - 1)
+            return self.tensors.place(held, {**point.at, **program.row.axis.at(position)})
+
+        def some(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
+            return lambda k, of: {s: read(e, k) for s, e in table.items() if s in of}
+
+        count = tirx.const(steps * 2, "int32")
+        if not inside:
+            left = [tirx.max(tirx.min((end - self.first - e + 7) // 8, steps), 0) for e in (0, 1)]
+            count = bind("existing", left[0] + left[1])
+        return Chunk(
+            steps * 2, each, some(program.position_inputs), some(program.conditions),
+            None if inside else (lambda k: column(k) < end), count, None,
+        )  # fmt: skip
+
+    def _meet(self, tile: WalkedTile, own: ir.Expr, index: ir.Expr, threads: Threads) -> None:
+        """Leaves the states of a stretch; the last block to arrive merges those of all."""
+        config, lane = self.config, threads.lane
+        last = kernel_extent(self.shape.product.left.line.extent) - 1
+        if config.stretches == 1:
+            for number, state in enumerate(self.states):
+                part, row = divmod(number, len(ROWS))
+                place = own + part * GROUP_ROWS + row * 8
+                self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
+            return
+        states = PieceStates(
+            self.name, self.items * config.stretches, self.items, config.tile.rows, self.states[0].form
+        )
+        states.start()
+        slot = bind("slot", tile.row_tile * config.stretches + tile.stretch)
+        with when(tirx.EQ(lane % QUAD, 0)):
+            for number, state in enumerate(self.states):
+                part, row = divmod(number, len(ROWS))
+                for k, one in enumerate(state.parts):
+                    states.put(slot, k, own + part * GROUP_ROWS + row * 8, one[0])
+        self._sync()
+        with when(tirx.And(index == 0, threads.leads)):
+            put(self.flag, 0, states.arrive(tile.row_tile, tirx.const(config.stretches, "int32")))
+        self._sync()
+        with when(self.flag[0] != 0):
+            self._merge_all(states, tile, index, threads, last)
+
+    def _merge_all(
+        self, states: PieceStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr
+    ) -> None:
+        """Several threads a row merge some stretches each, and then what they have."""
+        config = self.config
+        sharing, thread = config.sharing, bind("thread_of_all", index * WARP_GROUP + threads.warp * 32 + threads.lane)
+        member = bind("member", thread % sharing)
+        at_once = config.threads // sharing
+        with T.serial(-(-config.rows // at_once)) as turn:
+            place = bind("merged_row", turn * at_once + thread // sharing)
+            point = self._point(tile, place)
+            state, other = self._state("_merged"), self._state("_other")
+            state.clear()
+            with T.serial(-(-config.stretches // sharing)) as step:
+                number = bind("number", step * sharing + member)
+                slot = tile.row_tile * config.stretches + tirx.min(number, config.stretches - 1)
+                for k, part in enumerate(other.parts):
+                    part.put(states.get(slot, k, place))
+                with when(number >= config.stretches):
+                    other.clear()
+                self._merge(state, Alone(), point, [other])
+            self._merge(state, Lanes(threads.lane, sharing), point)
+            self._store(state, point, sharing, member, tile.first_row + place <= last)
+
+    def _store(self, state: State, point: Point, sharing: int, member: ir.Expr, exists: ir.Expr) -> None:
+        with when(exists):
+            Store(self.program, self.tensors, point, sharing).emit(state, member)
+
+    def _sync(self) -> None:
+        ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
+
+    def drain(self, threads: Threads) -> None:
+        """Nothing is under way."""
