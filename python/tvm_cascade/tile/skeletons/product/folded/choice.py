@@ -11,7 +11,7 @@ from tvm_cascade.tile.row.config import widest_vector
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
-from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
+from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
 _TILES = ((64, 1), (128, 2))
@@ -45,7 +45,7 @@ def choose_config(shape: FoldedProduct, gpu: Gpu) -> FoldedConfig:
     return min(fitting, key=lambda config: seconds(shape, config, gpu))
 
 
-def seconds(shape: FoldedProduct, config: FoldedConfig, gpu: Gpu) -> float:
+def seconds(shape: FoldedProduct, config: Config, gpu: Gpu) -> float:
     """The estimated time of a kernel, without its launch."""
     return product_seconds(shape.product, sizes_of(shape.product), config.tile, gpu) + _FOLDED
 

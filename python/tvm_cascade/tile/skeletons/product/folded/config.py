@@ -161,3 +161,7 @@ class LongConfig:
         if self.tile.splits > 1:
             return "parts of k are added up before rows are folded, in shorter rows"
         return self.tile.lacks(shape.product, gpu)
+
+
+Config = FoldedConfig | LongConfig
+"""Of either: rows of a block, or stretches of rows."""

@@ -122,9 +122,9 @@ class LongEpilogue:
                     return load
                 return cast(sums[register_index(k // 2, row, k % 2)], dtype_of(load))
 
-            held = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
+            found = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
             position = column(k) if inside else tirx.min(column(k), end - 1)
-            return self.tensors.place(held, {**point.at, **program.row.axis.at(position)})
+            return self.tensors.place(found, {**point.at, **program.row.axis.at(position)})
 
         def some(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
             return lambda k, of: {s: read(e, k) for s, e in table.items() if s in of}

@@ -15,7 +15,7 @@ from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.folded.choice import choose_config, seconds
-from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 
@@ -31,7 +31,7 @@ class FoldedProgram:
         return str(self.row)
 
 
-class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, FoldedConfig]):
+class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
     """Folds along the rows of a matrix product, on tensor cores."""
 
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
@@ -50,27 +50,27 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, FoldedConfig]):
         """The program of a row, as the row skeletons have it."""
         return FoldedProgram(shape, build_row_program(shape.row))
 
-    def configure(self, program: FoldedProgram, setting: Setting) -> FoldedConfig:
+    def configure(self, program: FoldedProgram, setting: Setting) -> Config:
         """See `choose_config`."""
         return choose_config(program.shape, setting.gpu)
 
-    def check(self, program: FoldedProgram, config: FoldedConfig, setting: Setting) -> None:
+    def check(self, program: FoldedProgram, config: Config, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
         if lacking := config.lacks(program.shape, setting.gpu):
             raise Unfit(lacking)
         for side in program.shape.product.sides:
             check_allowed(side.operand, setting.options)
 
-    def seconds(self, program: FoldedProgram, config: FoldedConfig, work: Work, setting: Setting) -> float:
+    def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
         """See `choice.seconds`."""
         moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
         return max(seconds(program.shape, config, setting.gpu), moved)
 
-    def emit(self, program: FoldedProgram, config: FoldedConfig, name: str) -> tirx.PrimFunc:
-        """See `FoldedKernel`."""
-        return (LongKernel if isinstance(config, LongConfig) else RowsKernel)(program.shape, program.row, config).build(
-            name
-        )
+    def emit(self, program: FoldedProgram, config: Config, name: str) -> tirx.PrimFunc:
+        """See `RowsKernel`, and `LongKernel` for stretches of rows."""
+        if isinstance(config, LongConfig):
+            return LongKernel(program.shape, program.row, config).build(name)
+        return RowsKernel(program.shape, program.row, config).build(name)
 
     def fast_math(self, program: FoldedProgram) -> bool:
         """Whether both operands are of half width or less."""
