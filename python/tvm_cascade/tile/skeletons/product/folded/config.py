@@ -160,6 +160,8 @@ class LongConfig:
             return f"{shape.row.position_outputs[0].buffer.name} has an element for every column, which is gone by then"
         if self.tile.splits > 1:
             return "parts of k are added up before rows are folded, in shorter rows"
+        if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):
+            return f"{self.stretches} stretches of {tiles} tiles"
         return self.tile.lacks(shape.product, gpu)
 
 

@@ -1,0 +1,126 @@
+"""Products whose rows are folded: routers, losses from logits, norms of a product's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from tvm_cascade.te import topk
+
+WIDE = "float32"
+
+
+def _number(value: float) -> Expr:
+    return tirx.const(value, WIDE)
+
+
+class Logits:
+    """x[m, k]·w[n, k] as the element of folds along n.
+
+    Attributes
+    ----------
+    inputs : of the function.
+    """
+
+    def __init__(self, m: int, n: int, k: int, dtype: str = "float16", biased: bool = False) -> None:
+        self.m, self.n = m, n
+        x, w = te.placeholder((m, k), dtype, name="x"), te.placeholder((n, k), dtype, name="w")
+        self.inputs = [x, w]
+        d = te.reduce_axis((0, k), "d")
+        self.at = te.compute(
+            (m, n), lambda i, j: te.sum(x[i, d].astype(WIDE) * w[j, d].astype(WIDE), axis=d), name="logits"
+        )
+        if biased:
+            bias = te.placeholder((n,), dtype, name="bias")
+            self.inputs.append(bias)
+            plain = self.at
+            self.at = te.compute((m, n), lambda i, j: plain[i, j] + bias[j].astype(WIDE), name="biased")
+
+    def fold(self, name: str, reducer: Callable[..., Expr], element: Callable[[Expr, Expr], Expr]) -> te.Tensor:
+        """A reduction along a row."""
+        j = te.reduce_axis((0, self.n), "j")
+        return te.compute((self.m,), lambda i: reducer(element(i, j), axis=j), name=name)
+
+    def largest(self) -> te.Tensor:
+        """Of a row."""
+        return self.fold("row_max", te.max, lambda i, j: self.at[i, j])
+
+    def total(self, largest: te.Tensor) -> te.Tensor:
+        """Of the exponentials of a row, over that of its largest."""
+        return self.fold("row_sum", te.sum, lambda i, j: te.exp(self.at[i, j] - largest[i]))
+
+    def build(self, outputs: Sequence[te.Tensor]) -> tirx.PrimFunc:
+        """The function of some outputs."""
+        return te.create_prim_func([*self.inputs, *outputs])
+
+
+def router(m: int, n: int, k: int, best: int = 2, biased: bool = False, dtype: str = "float16") -> tirx.PrimFunc:
+    """The best of the softmax of a row, renormalised, and where they are."""
+    logits = Logits(m, n, k, dtype, biased)
+    largest = logits.largest()
+    total = logits.total(largest)
+    shares = te.compute((m, n), lambda i, j: te.exp(logits.at[i, j] - largest[i]) / total[i], name="shares")
+    values, indices = topk(shares, best, name="top")
+    first = te.compute((m, best), lambda i, r: values[i, r] / values[i, 0], name="over_the_best")
+    ids = te.compute((m, best), lambda i, r: indices[i, r], name="ids")
+    return logits.build([first, ids])
+
+
+def sigmoid_router(m: int, n: int, k: int, best: int = 2) -> tirx.PrimFunc:
+    """The best of the sigmoids of a row."""
+    logits = Logits(m, n, k)
+    scores = te.compute((m, n), lambda i, j: te.sigmoid(logits.at[i, j]), name="scores")
+    values, indices = topk(scores, best, name="top")
+    kept = te.compute((m, best), lambda i, r: values[i, r], name="kept")
+    ids = te.compute((m, best), lambda i, r: indices[i, r], name="ids")
+    return logits.build([kept, ids])
+
+
+def absmax(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """The largest magnitude of a row."""
+    logits = Logits(m, n, k)
+    return logits.build([logits.fold("largest", te.max, lambda i, j: te.abs(logits.at[i, j]))])
+
+
+def log_sum_exp(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """Of a row."""
+    logits = Logits(m, n, k)
+    largest = logits.largest()
+    total = logits.total(largest)
+    return logits.build([te.compute((m,), lambda i: te.log(total[i]) + largest[i], name="lse")])
+
+
+def softmax(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """Of a row, whole."""
+    logits = Logits(m, n, k)
+    largest = logits.largest()
+    total = logits.total(largest)
+    return logits.build(
+        [te.compute((m, n), lambda i, j: (te.exp(logits.at[i, j] - largest[i]) / total[i]).astype("float16"), name="p")]
+    )
+
+
+def cross_entropy(m: int, n: int, k: int, dtype: str = "bfloat16") -> tirx.PrimFunc:
+    """log Σ exp(logits) − logits[label], and the entropy's Σ p·logits."""
+    logits = Logits(m, n, k, dtype)
+    label = te.placeholder((m,), "int32", name="label")
+    logits.inputs.append(label)
+    largest = logits.largest()
+    total = logits.total(largest)
+    picked = logits.fold(
+        "picked", te.sum, lambda i, j: te.if_then_else(label[i].equal(j), logits.at[i, j], _number(0.0))
+    )
+    return logits.build([te.compute((m,), lambda i: te.log(total[i]) + largest[i] - picked[i], name="loss")])
+
+
+def entropy(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """−Σ p·log p of the softmax of a row."""
+    logits = Logits(m, n, k)
+    largest = logits.largest()
+    total = logits.total(largest)
+    weighed = logits.fold(
+        "weighed", te.sum, lambda i, j: te.exp(logits.at[i, j] - largest[i]) * (logits.at[i, j] - largest[i])
+    )
+    return logits.build([te.compute((m,), lambda i: te.log(total[i]) - weighed[i] / total[i], name="entropy")])

@@ -1,0 +1,141 @@
+"""Products whose rows are folded on chip, whole or in stretches, against the float64 oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group, find_cascades, joint_reductions, lone_reductions
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.evaluate.oracle import evaluate
+from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.proof.derive import RESCALABLE_CASTS
+from tvm_cascade.tile.factors import find_factors
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.skeleton import FoldedSkeleton
+
+from . import folded_programs as programs
+from .emulator.run import Array, compiler, emulate
+
+emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+
+
+def group_of(program: Program) -> Group:
+    """All reductions of a program but its product, or the last one."""
+    products = [stage for stage in program.stages if find_factors(stage) is not None]
+    joint = joint_reductions(program, but=products)
+    if joint is not None:
+        return joint
+    found = [one.group for one in find_cascades(program, RESCALABLE_CASTS) if one.group]
+    return found[-1] if found else [g for g in lone_reductions(program) if g.members[0].stage not in products][-1]
+
+
+def kernel_of(func: tirx.PrimFunc, config: Config | None = None) -> Kernel:
+    """The kernel of a function that is a folded product."""
+    program = read_program(func)
+    assert isinstance(program, Program)
+    return build_kernel(FoldedSkeleton(), program, group_of(program), "main", Setting(), config)
+
+
+def inputs_of(func: tirx.PrimFunc, outputs: int, kind: str = "normal") -> list[Array]:
+    """Data for every parameter but the last ones."""
+    rng, found = np.random.default_rng(0), []
+    for param in list(func.params)[:-outputs]:
+        shape = [int(n) for n in param.ty.shape]
+        if str(param.ty.dtype) == "int32":
+            found.append(rng.integers(0, 40, shape).astype("int32"))
+            continue
+        values = rng.integers(-1, 2, shape) if kind == "ties" else rng.standard_normal(shape) * 0.5
+        found.append(values.astype(_dtype(str(param.ty.dtype))))
+    return found
+
+
+def _dtype(name: str) -> np.dtype:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def assert_right(func: tirx.PrimFunc, config: Config, length: int, outputs: int = 1, kind: str = "normal") -> None:
+    """The kernel's outputs are as near to the oracle's as tolerance.py asks; indices are the same."""
+    given = inputs_of(func, outputs, kind)
+    found = emulate(kernel_of(func, config).func, given)
+    exact, usual = evaluate(func, given), evaluate(func, given, rounding=True)
+    for got, (name, expected) in zip(found, exact.items(), strict=True):
+        told = check(got, expected, usual[name], length=length, dtype=str(got.dtype))
+        assert told.ok, f"{name}: {told.message}"
+
+
+def rows(columns: int, length: int, splits: int = 1, tile_rows: int = 64, sharing: int = 8) -> FoldedConfig:
+    """Whole rows of a block."""
+    tile = ProductConfig(tile_rows, columns, tile_rows // 64, stages=6, splits=splits, blocks=2)
+    return FoldedConfig(tile, sharing, 4, length)
+
+
+def stretches(columns: int, count: int, rows_of: int = 64, tile_rows: int = 64, consumers: int = 1) -> LongConfig:
+    """Stretches of rows."""
+    return LongConfig(ProductConfig(tile_rows, columns, consumers, stages=2, blocks=3), count, rows_of)
+
+
+@emulated
+@pytest.mark.parametrize("config", [rows(48, 40), rows(48, 40, 2), rows(48, 40, 4, sharing=16)], ids=["1", "2", "4"])
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+def test_router(config: FoldedConfig, kind: str) -> None:
+    """Of equal shares, that of the lower index comes first."""
+    assert_right(programs.router(70, 40, 256), config, 256, outputs=2, kind=kind)
+
+
+FOLDS: dict[str, tuple[Callable[[int, int, int], tirx.PrimFunc], int]] = {
+    "sigmoid": (programs.sigmoid_router, 2),
+    "biased": (lambda m, n, k: programs.router(m, n, k, biased=True, dtype="bfloat16"), 2),
+    "absmax": (programs.absmax, 1),
+    "lse": (programs.log_sum_exp, 1),
+    "entropy": (programs.entropy, 1),
+    "cross_entropy": (programs.cross_entropy, 1),
+}
+"""Folds of a product with one value a row, or ranks, and how many outputs each has."""
+
+
+@emulated
+@pytest.mark.parametrize("name", FOLDS)
+def test_rows_on_chip(name: str) -> None:
+    build, outputs = FOLDS[name]
+    assert_right(build(130, 44, 128), rows(48, 44, 2, tile_rows=128, sharing=4), 128, outputs)
+
+
+@emulated
+@pytest.mark.parametrize("name", FOLDS)
+def test_stretches_of_long_rows(name: str) -> None:
+    """The last tile of a row is not full, nor is the last tile of rows."""
+    build, outputs = FOLDS[name]
+    assert_right(build(70, 150, 64), stretches(32, 2), 64, outputs)
+
+
+@emulated
+def test_outputs_along_rows_on_chip() -> None:
+    assert_right(programs.softmax(70, 40, 128), rows(48, 40, 2), 128)
+
+
+@emulated
+@pytest.mark.parametrize("config", [stretches(48, 1), stretches(64, 3, 128, 128, 2), stretches(32, 2, 128, 128)])
+def test_cuts_of_long_rows(config: LongConfig) -> None:
+    """One stretch of which nothing is merged; several consumers; several accumulators of a consumer."""
+    assert_right(programs.cross_entropy(130, 150, 64), config, 64)
+
+
+@emulated
+def test_few_rows() -> None:
+    """Several threads a row merge its stretches."""
+    assert_right(programs.log_sum_exp(5, 300, 64), stretches(32, 7, rows_of=5), 64)
+
+
+def test_outputs_along_long_rows_are_refused() -> None:
+    with pytest.raises(Unfit, match="p has an element for every column, which is gone by then"):
+        kernel_of(programs.softmax(70, 40, 128), stretches(48, 1))
