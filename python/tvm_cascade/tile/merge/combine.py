@@ -27,6 +27,7 @@ from tvm_cascade.steps.move import destination, displacement, may_stay
 from tvm_cascade.steps.program import Combine, Move, Scale, Step, StepProgram, Tuple
 from tvm_cascade.tile.emit import bind, in_register
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
+from tvm_cascade.tile.merge.ranks import ranks_of
 from tvm_cascade.tile.state import COUNTER, Number, State
 from tvm_cascade.transform.values import TirValues
 
@@ -41,8 +42,13 @@ class Exchange(Protocol):
     def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of all threads' values, in every thread, with the same bits."""
 
-    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
-        """As `all_reduce`, for tuples; the first argument of `combine` comes from the lower thread."""
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
+        """As `all_reduce`, for tuples.
+
+        Parameters
+        ----------
+        ordered : the first argument of `combine` comes from the lower thread; otherwise it may be either.
+        """
 
 
 class Alone:
@@ -52,7 +58,7 @@ class Alone:
         """The value."""
         return value
 
-    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
         """The values."""
         return values
 
@@ -79,6 +85,8 @@ def merge(
 
 def combined(step: Tuple, left: Parts, right: Parts, dtypes: Mapping[sp.Symbol, str]) -> Parts:
     """left ∘ right, part by part."""
+    if (ranks := ranks_of(step, dtypes)) is not None:
+        return ranks.merge(left, right)
     parts = dict(zip(step.components, step.parts, strict=True))
     bindings = {first(k): left[s] for s, k in parts.items()} | {second(k): right[s] for s, k in parts.items()}
     return {s: TilePrinter(bindings, dtypes[s], {})(step.reducer.combined[k]) for s, k in parts.items()}
@@ -185,12 +193,15 @@ class _Merge:
 
         def combine(left: Parts, right: Parts) -> Parts:
             both = combined(step, left, right, dtypes)
+            if step.reducer.selection is not None:  # the identity is below every element
+                return {**both, COUNT: left[COUNT] + right[COUNT]}
             no_left, no_right = tirx.EQ(left[COUNT], zero), tirx.EQ(right[COUNT], zero)
             chosen = {s: tirx.Select(no_left, right[s], tirx.Select(no_right, left[s], both[s])) for s in both}
             return {**chosen, COUNT: left[COUNT] + right[COUNT]}
 
         own = [{s: state.components[s][0] for s in step.components} for state in self.states]
         sides = [{**values, COUNT: state.count} for values, state in zip(own, self.states, strict=True)]
-        whole = self.exchange.all_reduce_tuple(reduce(combine, sides), combine)
+        ordered = step.reducer.selection is None
+        whole = self.exchange.all_reduce_tuple(reduce(combine, sides), combine, ordered)
         for symbol in step.components:
             self.merged.components[symbol].put(whole[symbol])

@@ -43,11 +43,14 @@ class Lanes:
         """⊕ of the lanes' values."""
         return exchanged(value, combine, self.width)
 
-    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts]) -> Parts:
+    def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
         """∘ of the lanes' tuples, in the order of the lanes."""
         for distance in _distances(self.width):
             own = {symbol: in_register("own", value) for symbol, value in values.items()}
             other = {symbol: in_register("other", _from(value, distance)) for symbol, value in own.items()}
+            if not ordered:
+                values = combine(own, other)
+                continue
             upper = tirx.NE(tirx.bitwise_and(self.lane, tirx.const(distance, "int32")), tirx.const(0, "int32"))
             lower = {s: in_register("lower", tirx.Select(upper, other[s], own[s])) for s in own}
             higher = {s: in_register("higher", tirx.Select(upper, own[s], other[s])) for s in own}

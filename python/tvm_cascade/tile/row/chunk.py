@@ -16,6 +16,7 @@ from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Red
 from tvm_cascade.tile.emit import bind, in_register, put, registers
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import combined
+from tvm_cascade.tile.merge.ranks import has_one_element, ranks_of
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import COUNTER, State
 from tvm_cascade.transform.values import TirValues
@@ -123,6 +124,9 @@ class ChunkFold:
                     put(parts[step.component], k, identity_of(step.reducer, dtype))
 
         read = _read_by(steps)
+        selections = {
+            step: found for step in steps if isinstance(step, Tuple) and (found := self._elements_of(step)) is not None
+        }
 
         def one(k: Any) -> None:
             here = {s: bind(str(s), value) for s, value in self.chunk.inputs(k, read).items()}
@@ -142,10 +146,14 @@ class ChunkFold:
                         lift = tirx.Select(self.chunk.exists(k), lift, identity_of(step.reducer, dtype))
                     part = parts[step.component]
                     put(part, k % chains, combiner_of(step.reducer)(part[k % chains], lift))
+                elif isinstance(step, Tuple) and step in selections:
+                    self._put_element(step, selections[step], symbols, conditions, k)
                 elif isinstance(step, Tuple):
                     self._fold_tuple(step, symbols, conditions, k)
 
         self.chunk.each(one)
+        for step, elements in selections.items():
+            self._select(step, elements)
         for step in steps:
             if isinstance(step, Reduce):
                 part, share = parts[step.component], _share(step.component)
@@ -164,6 +172,38 @@ class ChunkFold:
                 again.insert(0, value)
         self.computed += [step for step in steps if isinstance(step, Element)]
         return again
+
+    def _elements_of(self, step: Tuple) -> dict[int, Any] | None:
+        """Registers for what positions lift to, by role, where a step selects among them; None where it does not."""
+        ranks = ranks_of(step, self.state.dtypes) if has_one_element(step) else None
+        if ranks is None:
+            return None
+        return {
+            role: registers(f"{symbol}_elements", self.chunk.count, self.state.dtypes[symbol])
+            for role, symbol in ranks.symbols[0].items()
+        }
+
+    def _put_element(
+        self, step: Tuple, elements: dict[int, Any], symbols: Symbols, conditions: dict[sp.Symbol, ir.Expr], k: Any
+    ) -> None:
+        """What a position lifts to; the bottom of the order where there is none."""
+        for role, array in elements.items():
+            at = step.parts.index(role)
+            component, dtype = step.components[at], self.state.dtypes[step.components[at]]
+            lift = self._write(step.lifts[at], symbols, dtype, conditions)
+            if self.chunk.exists is not None:
+                lift = tirx.Select(self.chunk.exists(k), lift, self.state.identity(component))
+            put(array, k, lift)
+
+    def _select(self, step: Tuple, elements: dict[int, Any]) -> None:
+        """The best of the state and of the chunk."""
+        dtypes = self.state.dtypes
+        ranks = ranks_of(step, dtypes)
+        assert ranks is not None
+        own = None if self.chunk.first else {s: self.state.components[s][0] for s in step.components}
+        found = [{role: array[k] for role, array in elements.items()} for k in range(self.chunk.count)]
+        for symbol, value in ranks.merge_with(own, found).items():
+            self.state.components[symbol].put(value)
 
     def _fold_tuple(self, step: Tuple, symbols: Symbols, conditions: dict[sp.Symbol, ir.Expr], k: Any) -> None:
         dtypes = self.state.dtypes

@@ -32,7 +32,14 @@ from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 
 class ProductKernel:
-    """Emits the kernel of a product."""
+    """Emits the kernel of a product.
+
+    Attributes
+    ----------
+    resident : blocks of a multiprocessor.
+    """
+
+    resident = 1
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
         self.shape, self.config = shape, config
@@ -48,7 +55,7 @@ class ProductKernel:
             self.feed = ProductFeed(self.shape, self.config, self.buffers)
             self.epilogue: Any = self._outputs()
             T.device_entry()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.resident}):
                 self._places()
                 self._shared()
                 self._roles()
@@ -57,6 +64,10 @@ class ProductKernel:
     def _outputs(self) -> Any:
         """What consumers do with the sums of a tile."""
         return Epilogue(self.shape, self.config, self.buffers)
+
+    def _registers(self) -> tuple[int, int]:
+        """Of a thread of the producer's warp group and of a consumer's."""
+        return self.config.registers(bool(self.feed.gathers))
 
     def _raster(self) -> Raster:
         """The order of the tiles."""
@@ -113,7 +124,7 @@ class ProductKernel:
             self.partial.initialise()
 
     def _roles(self) -> None:
-        few, many = self.config.registers(bool(self.feed.gathers))
+        few, many = self._registers()
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
                 ptx("setmaxnreg.dec.sync.aligned.u32", few)

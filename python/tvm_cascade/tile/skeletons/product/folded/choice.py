@@ -1,18 +1,20 @@
-"""The choice of a configuration of a folded product, and the estimate of its time."""
+"""The choice of a configuration of a folded product: rows of a block, or stretches of rows, by the estimated time."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import widest_vector
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
-from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
-from tvm_cascade.tile.skeletons.product.cost import sizes_of
-from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig
+from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.cost import seconds
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.work import GROUP_ROWS
 
 _TILES = ((64, 1), (128, 2))
 """Rows of a tile, and its consumers."""
@@ -20,18 +22,25 @@ _TILES = ((64, 1), (128, 2))
 _SPLITS = (1, 2, 4, 8)
 """Parts of k."""
 
-_SHARING = 8
+_SHARING = (4, 8, 16)
 """Threads of a row."""
 
 _MOST_STAGES = 8
 
-_COLUMNS = 16
+_WIDEST = 256
+"""Columns of a tile."""
 
-_FOLDED = 1.5e-6
-"""Seconds that the rows of a tile take."""
+_UNIT = 8
+"""What columns of a tile are multiples of."""
+
+_FEWEST_COLUMNS = 96
+"""Of a tile of a long row."""
+
+_WIDEST_LOAD = 4
+"""Sums that a thread reads at once."""
 
 
-def choose_config(shape: FoldedProduct, gpu: Gpu) -> FoldedConfig:
+def choose_config(shape: FoldedProduct, gpu: Gpu) -> Config:
     """The fitting configuration of the least estimated time.
 
     Raises
@@ -39,26 +48,47 @@ def choose_config(shape: FoldedProduct, gpu: Gpu) -> FoldedConfig:
     Unfit
         Where none fits.
     """
-    fitting = [config for config in _candidates(shape, gpu) if not config.lacks(shape, gpu)]
-    if not fitting:
-        raise Unfit(f"rows of {shape.columns} sums do not fit on a multiprocessor")
-    return min(fitting, key=lambda config: seconds(shape, config, gpu))
+    candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
+    if not candidates:
+        raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
+    return min(candidates, key=lambda config: seconds(shape, config, gpu))
 
 
-def seconds(shape: FoldedProduct, config: Config, gpu: Gpu) -> float:
-    """The estimated time of a kernel, without its launch."""
-    return product_seconds(shape.product, sizes_of(shape.product), config.tile, gpu) + _FOLDED
-
-
-def _candidates(shape: FoldedProduct, gpu: Gpu) -> Iterator[FoldedConfig]:
-    unit = BOX_COLUMNS if shape.product.right.across else _COLUMNS
+def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    """Rows of a block: a tile is as wide as they are long."""
+    unit = BOX_COLUMNS if shape.product.right.across else 2 * _UNIT
     columns = -(-shape.columns // unit) * unit
-    vector = min(widest_vector(shape.row), 4)
+    vector = min(widest_vector(shape.row), _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
-            tile = ProductConfig(rows, columns, consumers, 1, splits=splits, blocks=gpu.processors)
-            for stages in range(_MOST_STAGES, 0, -1):
-                config = FoldedConfig(replace(tile, stages=stages), _SHARING, vector, shape.columns)
-                if not config.lacks(shape, gpu):
-                    yield config
-                    break
+            for sharing in _SHARING:
+                tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
+                yield from _deepest(FoldedConfig(tile, sharing, vector, shape.columns), shape, gpu)
+
+
+def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    """Rows of many tiles: each tile of rows is cut into stretches so that all blocks have about as many tiles."""
+    rows_of, places = shape.product.left.line.extent, product(shape.product.extent(v) for v in shape.product.batch)
+    if not isinstance(rows_of, int) or not isinstance(places, int):
+        return
+    unit = BOX_COLUMNS if shape.product.right.across else _UNIT
+    widest = min(_WIDEST, -(-shape.columns // unit) * unit)
+    for rows, consumers in _TILES:
+        if rows > GROUP_ROWS and rows >= 2 * rows_of:
+            continue
+        items = places * -(-rows_of // rows)
+        for columns in range(widest, min(widest, _FEWEST_COLUMNS) - 1, -unit):
+            tiles = -(-shape.columns // columns)
+            even = gpu.processors // math.gcd(items, gpu.processors)
+            for stretches in sorted({1, even, min(tiles, -(-gpu.processors // items))}):
+                tile = ProductConfig(rows, columns, consumers, blocks=gpu.processors)
+                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of)), shape, gpu)
+
+
+def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
+    """The configuration with as many stages as fit, if any do."""
+    for stages in range(_MOST_STAGES, 0, -1):
+        deep = replace(config, tile=replace(config.tile, stages=stages))
+        if not deep.lacks(shape, gpu):
+            yield deep
+            return

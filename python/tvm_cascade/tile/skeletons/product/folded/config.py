@@ -13,6 +13,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 _SKEW = 8
 """Sums beyond a multiple of 16 from one row to the next, so that pairs of eight rows lie in different banks."""
 
+_OF_TWO_BLOCKS = (40, 208)
+"""Registers of a thread of the producer's warp group and of the consumer's, of two blocks of a multiprocessor."""
+
 _KEPT = 32
 """Positions that a thread folds together."""
 
@@ -27,12 +30,14 @@ class FoldedConfig:
     sharing : threads of a row.
     vector : neighbouring sums that a thread reads at once.
     length : positions of a row.
+    resident : blocks of a multiprocessor.
     """
 
     tile: ProductConfig
     sharing: int
     vector: int
     length: int
+    resident: int = 1
 
     @property
     def threads(self) -> int:
@@ -57,11 +62,6 @@ class FoldedConfig:
     @property
     def segments(self) -> int:
         """A row is one block's."""
-        return 1
-
-    @property
-    def resident(self) -> int:
-        """Blocks of a multiprocessor."""
         return 1
 
     @property
@@ -102,6 +102,8 @@ class FoldedConfig:
             return f"{shape.columns} columns are more than the {tile.columns} of a tile"
         if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
             return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
+        if self.resident > 1 and (self.resident > 2 or tile.consumers > 1 or not shape.product.left.bulk):
+            return f"{self.resident} blocks of {tile.consumers} consumers on a multiprocessor: expected two of one"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
         return self._lacks_of_splits(shape, gpu) or self._lacks_memory(gpu)
@@ -118,8 +120,14 @@ class FoldedConfig:
         enough = isinstance(steps, int) and steps >= tile.splits
         return "" if enough else f"{steps} steps along k in {tile.splits} parts"
 
+    def registers(self, gathers: bool) -> tuple[int, int]:
+        """Registers of a thread of the producer's warp group and of a consumer's; see `ProductConfig.registers`."""
+        return self.tile.registers(gathers) if self.resident == 1 else _OF_TWO_BLOCKS
+
     def _lacks_memory(self, gpu: Gpu) -> str:
         needed, there = self.shared_bytes(), gpu.block_shared_bytes
+        if self.resident > 1:
+            there = gpu.shared_bytes // self.resident - gpu.reserved_shared_bytes
         return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
 
 

@@ -8,21 +8,24 @@ So the result does not depend on who comes first, and a block has whole rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, named, ptx, put, when
+from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import ROWS, register_index
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, in_block
+from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.work import Threads
 
 _ALL = 7
 """The named barrier of all consumers."""
+
+_VECTOR = 4
+"""Sums that a thread adds up at once."""
 
 _COPY = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 
@@ -117,16 +120,17 @@ class RowSums:
     def _add_up(self, consumer: ir.Expr, threads: Threads) -> None:
         """The parts of the block's rows, in their order, into the first."""
         member = bind("member_of_all", consumer * 128 + threads.warp * 32 + threads.lane)
-        with T.serial((self.share + self.config.threads - 1) // self.config.threads) as step:
-            place = bind("sum_place", step * self.config.threads + member)
-            with when(place < self.share):
-                total = self.rows[place]
-                for split in range(1, self.config.tile.splits):
-                    total = total + self.rows[split * self.share + place]
-                put(self.rows, place, total)
-
-
-def staged_rows(sums: Sequence[Any]) -> Any:
-    """The only array of sums of a consumer of 64 rows."""
-    (found,) = sums
-    return found
+        vectors, splits = self.share // _VECTOR, self.config.tile.splits
+        parts = registers("parts", splits * _VECTOR)
+        with T.unroll(-(-vectors // self.config.threads)) as step:
+            vector = bind("sum_vector", step * self.config.threads + member)
+            with when(vector < vectors):
+                for split in range(splits):
+                    place = vector * _VECTOR + split * self.share
+                    copy_vector(parts, tirx.const(split * _VECTOR, "int32"), self.rows, place, _VECTOR)
+                for e in range(_VECTOR):
+                    total = parts[e]
+                    for split in range(1, splits):
+                        total = total + parts[split * _VECTOR + e]
+                    put(parts, e, total)
+                copy_vector(self.rows, vector * _VECTOR, parts, 0, _VECTOR)

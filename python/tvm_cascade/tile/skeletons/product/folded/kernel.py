@@ -22,7 +22,10 @@ class RowsKernel(ProductKernel):
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> None:
         super().__init__(shape.product, config.tile)
-        self.folded, self.row_program, self.cut = shape, program, config
+        self.folded, self.row_program, self.cut, self.resident = shape, program, config, config.resident
+
+    def _registers(self) -> tuple[int, int]:
+        return self.cut.registers(bool(self.feed.gathers))
 
     def _outputs(self) -> RowEpilogue:
         self.tensors = Tensors(self.folded.row, self.buffers, {})

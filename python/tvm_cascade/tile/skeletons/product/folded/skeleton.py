@@ -14,8 +14,9 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import choose_config, seconds
+from tvm_cascade.tile.skeletons.product.folded.choice import choose_config
 from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.cost import seconds
 from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
 
@@ -62,7 +63,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
             check_allowed(side.operand, setting.options)
 
     def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
-        """See `choice.seconds`."""
+        """See `cost`."""
         moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
         return max(seconds(program.shape, config, setting.gpu), moved)
 

@@ -1,0 +1,140 @@
+"""Sorted tuples of the best elements, by few comparisons and no branches.
+
+    merge       the better of a_i and b_{k−1−i}, for every i, are the k best; a bitonic network sorts them
+    elements    are sorted by merging halves, of which no more is kept than there are ranks
+
+What a comparison is comes from the selection's order (`algebra.selection`). Source of the network: Batcher, "Sorting
+networks and their applications" (1968).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.algebra.reducer import Selection
+from tvm_cascade.algebra.selection import better, bottom
+from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.emit import in_register
+from tvm_cascade.tile.fragment import TilePrinter
+
+Values = dict[sp.Symbol, ir.Expr]
+"""Of a tuple, by component."""
+
+Rank = dict[int, ir.Expr]
+"""An element's key, index and payloads, by role; those that the fold keeps."""
+
+_KEYS, _INDICES = sp.symbols("key other_key", real=True), sp.symbols("index other_index", real=True)
+
+
+class Ranks:
+    """The ranks of a step's tuples.
+
+    Attributes
+    ----------
+    symbols : of the components, rank by rank, by role.
+    """
+
+    def __init__(self, selection: Selection, symbols: list[dict[int, sp.Symbol]], dtypes: Mapping[sp.Symbol, str]):
+        self.selection, self.symbols, self.dtypes = selection, symbols, dtypes
+
+    def merge(self, left: Values, right: Values) -> Values:
+        """The best elements of two sorted tuples, in order."""
+        return self._values(self._merged(self._ranks(left), self._ranks(right)))
+
+    def merge_with(self, own: Values | None, elements: Sequence[Rank]) -> Values:
+        """The best of a sorted tuple, or of none, and of elements in any order."""
+        found = self._sorted(list(elements))
+        none = [self._bottom(k) for k in range(len(found), len(self.symbols))]
+        return self._values(self._merged(self._ranks(own), found) if own else [*found, *none])
+
+    def _sorted(self, elements: list[Rank]) -> list[Rank]:
+        """As many of the elements as there are ranks, in order."""
+        if len(elements) == 1:
+            return elements
+        middle = len(elements) // 2
+        return self._merged(self._sorted(elements[:middle]), self._sorted(elements[middle:]))
+
+    def _merged(self, left: list[Rank], right: list[Rank]) -> list[Rank]:
+        count = min(len(left) + len(right), len(self.symbols))
+        width = 1 << (count - 1).bit_length()
+        ours, theirs = ([*side[:width], *[None] * (width - len(side))] for side in (left, right))
+        ranks = [self._best(one, other) for one, other in zip(ours, reversed(theirs), strict=True)]
+        distance = width // 2
+        while distance:
+            for k in range(width):
+                if not k & distance:
+                    self._exchange(ranks, k, k + distance)
+            distance //= 2
+        return [rank for rank in ranks[:count] if rank is not None]
+
+    def _best(self, one: Rank | None, other: Rank | None) -> Rank | None:
+        if one is None or other is None:
+            return other if one is None else one
+        wins = in_register("wins", self._precedes(other, one))
+        return self._kept({role: tirx.Select(wins, other[role], one[role]) for role in one})
+
+    def _exchange(self, ranks: list[Rank | None], k: int, other: int) -> None:
+        """Puts the better of two elements first."""
+        one, two = ranks[k], ranks[other]
+        if one is None or two is None:
+            ranks[k], ranks[other] = (two, None) if one is None else (one, None)
+            return
+        swap = in_register("swap", self._precedes(two, one))
+        ranks[k] = self._kept({role: tirx.Select(swap, two[role], one[role]) for role in one})
+        ranks[other] = self._kept({role: tirx.Select(swap, one[role], two[role]) for role in one})
+
+    def _bottom(self, rank: int) -> Rank:
+        """No element."""
+        empty = bottom(self.selection)
+        return {
+            role: TilePrinter({}, self.dtypes[symbol], {})(empty[role]) for role, symbol in self.symbols[rank].items()
+        }
+
+    def _kept(self, rank: Rank) -> Rank:
+        return {role: in_register("rank", value) for role, value in rank.items()}
+
+    def _precedes(self, one: Rank, other: Rank) -> ir.Expr:
+        """Whether an element is better than another one; by keys alone where indices are not kept."""
+        indices = (one[1], other[1]) if 1 in one else (tirx.const(0, "int32"), tirx.const(0, "int32"))
+        bindings = dict(zip((*_KEYS, *_INDICES), (one[0], other[0], *indices), strict=True))
+        return TilePrinter(bindings, str(one[0].ty.dtype), {}).condition(_order(self.selection, 1 in one))
+
+    def _ranks(self, values: Values) -> list[Rank]:
+        return [{role: values[symbol] for role, symbol in rank.items()} for rank in self.symbols]
+
+    def _values(self, ranks: list[Rank]) -> Values:
+        pairs = zip(self.symbols, ranks, strict=True)
+        return {symbol: rank[role] for symbols, rank in pairs for role, symbol in symbols.items()}
+
+
+@cache
+def _order(selection: Selection, indexed: bool) -> sp.Basic:
+    index, other = _INDICES if indexed else (sp.S.Zero, sp.S.Zero)
+    return better(selection, _KEYS[0], index, _KEYS[1], other, or_same=False)
+
+
+def ranks_of(step: Tuple, dtypes: Mapping[sp.Symbol, str]) -> Ranks | None:
+    """The ranks of a step's tuples; None where it does not select, or keeps no whole ranks."""
+    selection = step.reducer.selection
+    if selection is None:
+        return None
+    ranks: dict[int, dict[int, sp.Symbol]] = {}
+    for symbol, part in zip(step.components, step.parts, strict=True):
+        ranks.setdefault(part // selection.per_rank, {})[part % selection.per_rank] = symbol
+    symbols = [ranks[k] for k in sorted(ranks)]
+    whole = sorted(ranks) == list(range(len(ranks))) and all(rank.keys() == symbols[0].keys() for rank in symbols)
+    return Ranks(selection, symbols, dtypes) if whole and 0 in symbols[0] else None
+
+
+def has_one_element(step: Tuple) -> bool:
+    """Whether what a position lifts to has an element in its first rank alone."""
+    selection = step.reducer.selection
+    if selection is None:
+        return False
+    empty = bottom(selection)
+    lifts = zip(step.parts, step.lifts, strict=True)
+    return all(lift == empty[part] for part, lift in lifts if part >= selection.per_rank)
