@@ -44,11 +44,13 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
 
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
-    """All reductions of the function but matrix products as one, where there is none that has no fold."""
+    """All reductions of the function as one, without products that others fold, where none has no fold."""
     if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
         return None
-    products = [stage for stage in program.stages if find_factors(stage) is not None]
-    return joint_reductions(program, options.rescalable_casts, options.reference, products)
+    reductions = [stage for stage in program.stages if stage.reducer is not None]
+    products = [stage for stage in reductions if find_factors(stage) is not None]
+    folded = products if len(products) < len(reductions) else []
+    return joint_reductions(program, options.rescalable_casts, options.reference, folded)
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:

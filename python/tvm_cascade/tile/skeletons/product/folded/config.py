@@ -89,15 +89,17 @@ class FoldedConfig:
         """Sums from one row to the next in shared memory."""
         return self.tile.columns + (_SKEW - self.tile.columns) % (2 * _SKEW)
 
-    def shared_bytes(self) -> int:
+    def shared_bytes(self, shape: FoldedProduct) -> int:
         """Bytes of shared memory of a block."""
-        return self.tile.stages * self.tile.stage_bytes + self.tile.rows * self.pitch * SUM_BYTES + 1024
+        return self.tile.stages * self.tile.stage_bytes(shape.product) + self.tile.rows * self.pitch * SUM_BYTES + 1024
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
         tile = self.tile
-        if tile.cluster > 1 or tile.fewer is not None or tile.most_rows is not None:
-            return "blocks of a cluster share parts of k, and all rows have one configuration"
+        if tile.cluster > 1:
+            return "blocks of a cluster share parts of k, no operand"
+        if tile.stages < 2:
+            return f"{tile.stages} stages: products release one when those of the next are under way"
         if tile.columns < shape.columns:
             return f"{shape.columns} columns are more than the {tile.columns} of a tile"
         if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
@@ -106,7 +108,7 @@ class FoldedConfig:
             return f"{self.resident} blocks of {tile.consumers} consumers on a multiprocessor: expected two of one"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
-        return self._lacks_of_splits(shape, gpu) or self._lacks_memory(gpu)
+        return self._lacks_of_splits(shape, gpu) or self._lacks_memory(shape, gpu)
 
     def _lacks_of_splits(self, shape: FoldedProduct, gpu: Gpu) -> str:
         tile = self.tile
@@ -124,8 +126,8 @@ class FoldedConfig:
         """Registers of a thread of the producer's warp group and of a consumer's; see `ProductConfig.registers`."""
         return self.tile.registers(gathers) if self.resident == 1 else _OF_TWO_BLOCKS
 
-    def _lacks_memory(self, gpu: Gpu) -> str:
-        needed, there = self.shared_bytes(), gpu.block_shared_bytes
+    def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
+        needed, there = self.shared_bytes(shape), gpu.block_shared_bytes
         if self.resident > 1:
             there = gpu.shared_bytes // self.resident - gpu.reserved_shared_bytes
         return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""

@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES
-from tvm_cascade.tile.skeletons.product.cost import Sizes, sizes_of
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
+from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
@@ -27,7 +26,7 @@ _MEETING, _PER_STRETCH = 2.0e-6, 1.0e-6
 
 def seconds(shape: FoldedProduct, config: Config, gpu: Gpu) -> float:
     """The estimated time, without the launch."""
-    sizes = _without_result(sizes_of(shape.product))
+    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
     tile = config.tile
     alone = product_seconds(shape.product, sizes, tile, gpu)
     if isinstance(config, FoldedConfig):
@@ -40,9 +39,3 @@ def seconds(shape: FoldedProduct, config: Config, gpu: Gpu) -> float:
     folded = busiest * tile.rows * tile.columns * _FOLDED_TILE
     meeting = 0.0 if config.stretches == 1 else _MEETING + _PER_STRETCH * config.stretches / config.sharing
     return alone * busiest / even + folded + meeting
-
-
-def _without_result(sizes: Sizes) -> Sizes:
-    """The sizes of a product whose result stays on chip."""
-    read = sizes.places * sizes.steps * DEPTH_BYTES * (sizes.rows + sizes.columns)
-    return dataclasses.replace(sizes, bytes=float(read))

@@ -68,7 +68,7 @@ class RowEpilogue:
     def start(self, index: ir.Expr, threads: Threads) -> None:
         """Emits what a consumer does before its first tile: nothing."""
 
-    def emit(self, tile: Tile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+    def emit(self, tile: Tile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         """Folds and stores all rows of a tile.
 
         Parameters
@@ -76,7 +76,7 @@ class RowEpilogue:
         sums : registers of 64 rows each.
         index : of the consumer.
         """
-        (own,) = sums
+        ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
         config = self.config
         thread = bind("thread_of_all", index * 128 + threads.warp * 32 + threads.lane)

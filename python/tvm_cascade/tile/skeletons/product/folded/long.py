@@ -68,7 +68,7 @@ class LongEpilogue:
     def _state(self, suffix: str = "") -> State:
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
 
-    def emit(self, tile: WalkedTile, sums: Sequence[Any], index: ir.Expr, threads: Threads) -> None:
+    def emit(self, tile: WalkedTile, sums: Sequence[Sequence[Any]], index: ir.Expr, threads: Threads) -> None:
         """Folds a tile.
 
         Parameters
@@ -86,7 +86,7 @@ class LongEpilogue:
             part, row = divmod(number, len(ROWS))
             point = self._point(tile, own + part * GROUP_ROWS + row * 8)
             fold = ChunkFold(self.program, state, point.values, length_of(self.program))
-            fold.fold(self._chunk(sums[part], row, point))
+            fold.fold(self._chunk(sums[part][0], row, point))
         with when(tile.is_last):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))

@@ -95,7 +95,9 @@ def _product_of(
     groups = [group for group in lone_reductions(part) if group.members[0].stage is stage]
     if not groups:
         raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
-    return read_product(part, groups[0]), groups[0].frame.variables[0]
+    found = read_product(part, groups[0])
+    assert len(found.rights) == 1
+    return found, groups[0].frame.variables[0]
 
 
 def _others(program: Program, producer: Stage, maps: tuple[Stage, ...]) -> tuple[Stage, ...]:
