@@ -124,3 +124,12 @@ def entropy(m: int, n: int, k: int) -> tirx.PrimFunc:
         "weighed", te.sum, lambda i, j: te.exp(logits.at[i, j] - largest[i]) * (logits.at[i, j] - largest[i])
     )
     return logits.build([te.compute((m,), lambda i: te.log(total[i]) - weighed[i] / total[i], name="entropy")])
+
+
+def gathered(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """The logit of a label, over the largest of its row."""
+    logits = Logits(m, n, k)
+    label = te.placeholder((m,), "int32", name="label")
+    logits.inputs.append(label)
+    largest = logits.largest()
+    return logits.build([te.compute((m,), lambda i: logits.at[i, label[i]] - largest[i], name="margin")])

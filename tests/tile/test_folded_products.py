@@ -139,3 +139,8 @@ def test_few_rows() -> None:
 def test_outputs_along_long_rows_are_refused() -> None:
     with pytest.raises(Unfit, match="p has an element for every column, which is gone by then"):
         kernel_of(programs.softmax(70, 40, 128), stretches(48, 1))
+
+
+def test_products_read_elsewhere_are_refused() -> None:
+    with pytest.raises(Unfit, match="margin reads .*logits.*, which is not stored"):
+        kernel_of(programs.gathered(70, 40, 128))

@@ -40,6 +40,9 @@ from tvm_cascade.transform.printer import cast
 _ALL = 7
 """The named barrier of all consumers."""
 
+_AT_ONCE = 6
+"""Stretches whose states a thread reads at once: as many loads are under way together."""
+
 
 class LongEpilogue:
     """Emits what consumers do with the sums of a tile.
@@ -176,16 +179,20 @@ class LongEpilogue:
         with T.serial(-(-config.rows // at_once)) as turn:
             place = bind("merged_row", turn * at_once + thread // sharing)
             point = self._point(tile, place)
-            state, other = self._state("_merged"), self._state("_other")
+            state = self._state("_merged")
             state.clear()
-            with T.serial(-(-config.stretches // sharing)) as step:
-                number = bind("number", step * sharing + member)
-                slot = tile.row_tile * config.stretches + tirx.min(number, config.stretches - 1)
-                for k, part in enumerate(other.parts):
-                    part.put(states.get(slot, k, place))
-                with when(number >= config.stretches):
-                    other.clear()
-                self._merge(state, Alone(), point, [other])
+            batch = min(_AT_ONCE, -(-config.stretches // sharing))
+            others = [self._state(f"_other_{k}") for k in range(batch)]
+            with T.serial(-(-config.stretches // (sharing * batch))) as step:
+                numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]
+                for other, number in zip(others, numbers, strict=True):
+                    slot = tile.row_tile * config.stretches + tirx.min(number, config.stretches - 1)
+                    for k, part in enumerate(other.parts):
+                        part.put(states.get(slot, k, place))
+                for other, number in zip(others, numbers, strict=True):
+                    with when(number >= config.stretches):
+                        other.clear()
+                self._merge(state, Alone(), point, others)
             self._merge(state, Lanes(threads.lane, sharing), point)
             self._store(state, point, sharing, member, tile.first_row + place <= last)
 

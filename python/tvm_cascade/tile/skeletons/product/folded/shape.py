@@ -18,9 +18,9 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extract import Group, lone_reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
-from tvm_cascade.analysis.tir import loads_of
+from tvm_cascade.analysis.tir import loads_of, same
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
 from tvm_cascade.transform.producers import find_producers
 
@@ -140,3 +140,19 @@ def _check_lines(shape: FoldedProduct) -> None:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
     if row.is_columns:
         raise Unfit("neighbours in memory are rows of the fold")
+    _check_outputs(shape)
+
+
+def _check_outputs(shape: FoldedProduct) -> None:
+    """Outputs read the product at their own places alone: elsewhere it has never been, or is no more."""
+    row, tensor = shape.row, shape.tensor
+    own = [load for atom in used_atoms(row.group) for load in loads_of(atom.expression) if load.source.same_as(tensor)]
+    for output in row.outputs:
+        for load in loads_of(output.value):
+            if load.source.same_as(tensor) and not (row.has_positions(output) and _same_load(load, own[0])):
+                raise Unfit(f"{output.buffer.name} reads {load}, which is not stored")
+
+
+def _same_load(one: ir.TensorLoad, other: ir.TensorLoad) -> bool:
+    """Whether two loads of a tensor have the same indices."""
+    return all(same(a, b) for a, b in zip(one.indices, other.indices, strict=True))
