@@ -57,9 +57,8 @@ def test_products_are_on_tensor_cores_and_parts_compute_the_function(name: str) 
     func = functions.FUNCTIONS[name]()
     plan = plan_of(func)
     assert skeletons(plan) == PATHS[name]
-    assert all(
-        skeleton in ("product", "stream", "folded") for s, skeleton in zip(plan.steps, PATHS[name], strict=True) if s.work.flops
-    )
+    multiplying = [k for s, k in zip(plan.steps, PATHS[name], strict=True) if s.work.flops]
+    assert set(multiplying) <= {"product", "stream", "folded"}
     assert_plan_right(func, plan, as_written, length=128)
 
 

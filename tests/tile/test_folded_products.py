@@ -142,5 +142,5 @@ def test_outputs_along_long_rows_are_refused() -> None:
 
 
 def test_products_read_elsewhere_are_refused() -> None:
-    with pytest.raises(Unfit, match="margin reads .*logits.*, which is not stored"):
+    with pytest.raises(Unfit, match=r"margin reads .*logits.*, which is not stored"):
         kernel_of(programs.gathered(70, 40, 128))
