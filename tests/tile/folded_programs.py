@@ -133,3 +133,10 @@ def gathered(m: int, n: int, k: int) -> tirx.PrimFunc:
     logits.inputs.append(label)
     largest = logits.largest()
     return logits.build([te.compute((m,), lambda i: logits.at[i, label[i]] - largest[i], name="margin")])
+
+
+def reversed_rows(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """The differences of a row's largest logit and its logits, last one first."""
+    logits = Logits(m, n, k)
+    largest = logits.largest()
+    return logits.build([te.compute((m, n), lambda i, j: largest[i] - logits.at[i, n - 1 - j], name="backwards")])

@@ -141,6 +141,12 @@ def test_outputs_along_long_rows_are_refused() -> None:
         kernel_of(programs.softmax(70, 40, 128), stretches(48, 1))
 
 
+@emulated
+@pytest.mark.parametrize("config", [rows(48, 40), stretches(32, 2)], ids=["rows", "stretches"])
+def test_elements_picked_by_an_index(config: Config) -> None:
+    assert_right(programs.gathered(70, 40, 64), config, 64)
+
+
 def test_products_read_elsewhere_are_refused() -> None:
-    with pytest.raises(Unfit, match=r"margin reads .*logits.*, which is not stored"):
-        kernel_of(programs.gathered(70, 40, 128))
+    with pytest.raises(Unfit, match=r"backwards reads .*logits.*, which is not stored"):
+        kernel_of(programs.reversed_rows(70, 40, 128))

@@ -15,12 +15,14 @@ from dataclasses import dataclass
 
 from tvm import ir, tirx
 
-from tvm_cascade.analysis.extract import Group, lone_reductions
+from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, same
+from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
+from tvm_cascade.tile.skeletons.product.folded.picks import with_picks_as_sums
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
 from tvm_cascade.transform.producers import find_producers
 
@@ -65,6 +67,9 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
+    picking, program = program, with_picks_as_sums(program)
+    if program is not picking:
+        group = _all_but_products(program)
     producers = find_producers(program, group, set())
     if len(producers) != 1:
         raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
@@ -78,6 +83,15 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     shape = FoldedProduct(dataclasses.replace(product, program=program), row, variables)
     _check_lines(shape)
     return shape
+
+
+def _all_but_products(program: Program) -> Group:
+    """The reductions of a program that fold its products, as one cascade."""
+    products = [stage for stage in program.stages if find_factors(stage) is not None]
+    group = joint_reductions(program, but=products)
+    if group is None:
+        raise Unfit(f"what is picked of {products[0].buffer.name} has no fold together with what else is reduced")
+    return group
 
 
 def _with_tensor(program: Program, producer: Stage, stages: tuple[Stage, ...]) -> Program:
