@@ -134,6 +134,15 @@ def product(job: Workload, arrays: list[Array], turned: str = "", bias: float = 
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def of_logits(job: Workload, arrays: list[Array], shifted: int = 0, entropy: bool = False) -> Array:
+    logits = arrays[0] @ arrays[1].T
+    log_shares = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    if entropy:
+        return -(np.exp(log_shares) * (log_shares + shifted)).sum(1)
+    target = (arrays[2].astype(int) + shifted) % logits.shape[1]
+    return -log_shares[np.arange(len(logits)), target]
+
+
 def without_last(definition: Answer) -> Answer:
     return lambda job, arrays: definition(job, [arrays[0][..., :-1], arrays[1][..., :-1, :], *arrays[2:]])
 
@@ -153,6 +162,8 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     "decode_prefix": (prefixed, partial(prefixed, keep=False)),
     "mla_paged": (paged_latent, partial(paged_latent, shorter=1)),
     "mla_prefill": (plain, unmasked),
+    "head_cross_entropy": (of_logits, partial(of_logits, shifted=1)),
+    "head_entropy": (partial(of_logits, entropy=True), partial(of_logits, entropy=True, shifted=1)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

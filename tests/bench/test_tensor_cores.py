@@ -10,7 +10,7 @@ from tvm_cascade import explain
 from tvm_cascade.bench import workloads
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
-FAMILIES = ("attention", "mla", "routing", "quantised", "decode", "product")
+FAMILIES = ("attention", "mla", "routing", "quantised", "decode", "head", "product")
 NAMES = [
     next(names)
     for family in FAMILIES

@@ -35,6 +35,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "hidden": 192,
     "columns": 48,
     "experts": 32,
+    "classes": 80,
     "rows": 4,
     "length": 4096,
     "m": 40,

@@ -20,6 +20,7 @@ from functools import cache
 from tvm_cascade.bench.programs import (
     attention,
     caches,
+    head,
     latent,
     moments,
     normalisation,
@@ -225,6 +226,7 @@ _MLA = {"batch": 32, "heads": 128, "keys": 4096, "latent_dim": 512, "rope_dim": 
 _EXPANDED = {"batch": 1, "heads": 128, "queries": 4096, "keys": 4096, "head_dim": 192, "value_dim": 128}
 _FLOAT8 = product.Product(b_transposed=True, operands="float8_e4m3fn")
 _CUBE = {"m": 4096, "n": 4096, "k": 4096}
+_HEAD = {"tokens": 4096, "hidden": 4096, "classes": 128256}
 _SERVED = (
     _served("decode", "decode", _decode("full"), "keys", "bfloat16", **_CACHED),
     _served("decode", "decode_draft", _decode("causal"), "keys", "bfloat16", **_DRAFTED),
@@ -239,6 +241,8 @@ _SERVED = (
     _served("decode", "decode_prefix", _decode("full", caches.PREFIXED), "keys", "bfloat16", **_PREFIX),
     _served("mla", "mla_paged", latent.paged_latent_attention, "keys", "bfloat16", **_MLA, shortest=100, page=64),
     _served("mla", "mla_prefill", _decode("causal"), "keys", "bfloat16", **_EXPANDED),
+    _served("head", "head_cross_entropy", head.head(head.CROSS_ENTROPY), "classes", "bfloat16", **_HEAD),
+    _served("head", "head_entropy", head.head(head.ENTROPY), "classes", "bfloat16", **_HEAD),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
     _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
     _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),

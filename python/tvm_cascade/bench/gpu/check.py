@@ -31,6 +31,9 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "window": 70,
     "rows": 5,
     "length": 1000,  # a multiple of the widest vector, and of no chunk
+    "tokens": 333,
+    "hidden": 264,
+    "classes": 1000,
     "m": 333,
     "n": 328,  # multiples of a vector, and of no tile
     "k": 264,

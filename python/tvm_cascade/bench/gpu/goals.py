@@ -196,6 +196,9 @@ GOALS: tuple[Goal, ...] = (
     RatioGoal("gemm", served.HALF, CUBLAS, 0.95),
     RatioGoal("gemm", served.HALF, CUBLAS, 0.85, each=True),
     RatioGoal("gemm", served.FLOAT32, CUBLAS, 0.85, each=True),
+    *(RateGoal("loss", served.head_label(tokens), 740) for tokens in (4096, 8192)),
+    RatioGoal("loss", served.MANY_TOKENS, "inductor", 1.2, each=True),
+    ShareGoal("loss", served.FEW_TOKENS, 0.9),
 )
 
 

@@ -60,6 +60,9 @@ LATENT_PEERS: Mapping[str, Prepare] = {
 PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
 """The same of plain matrix products."""
 
+HEAD_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
+"""The same of statistics of logits."""
+
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
 
@@ -69,6 +72,7 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     **dict.fromkeys(("decode", "paged", "prefix"), SERVED_PEERS),
     "mla": LATENT_PEERS,
     "gemm": PRODUCT_PEERS,
+    "loss": HEAD_PEERS,
 }
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
-from tvm_cascade.bench.programs import attention, latent, product
+from tvm_cascade.bench.programs import attention, head, latent, product
 from tvm_cascade.bench.workload import Workload
 
 Named = Mapping[str, Any]
@@ -102,6 +102,16 @@ def multiply(torch: Any, form: product.Product, dtype: Any, named: Named) -> Any
     return _ACTIVATIONS[form.activation](torch, out) if form.activation else out
 
 
+def of_logits(torch: Any, asked: str, named: Named) -> Any:
+    """A statistic of the logits of a head, as torch's users compute it."""
+    logits = named["x"] @ named["w"].transpose(0, 1)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if asked == head.CROSS_ENTROPY:
+        return torch.nn.functional.cross_entropy(wide, named["target"], reduction="none")
+    log_shares = wide.log_softmax(-1)
+    return -(log_shares.exp() * log_shares).sum(-1)
+
+
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda torch, x: torch.nn.functional.relu(x),
     "silu": lambda torch, x: torch.nn.functional.silu(x),
@@ -123,6 +133,9 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (form,) = builder.args
         cut = {"a": 0, "b": 0} if "batch" in workload.shape else {"a": int(form.a_transposed)}
         return Served(lambda torch, named: multiply(torch, form, dtype, named), 0, cut)
+    if builder.func is head.head_of:
+        (asked,) = builder.args
+        return Served(lambda torch, named: of_logits(torch, asked, named), 0, {"x": 0, "target": 0})
     if builder.func is latent.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))

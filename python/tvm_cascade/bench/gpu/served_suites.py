@@ -149,6 +149,23 @@ def _float8() -> Workload:
     return replace(workloads.get("product_float8"), allowances=("narrow_sums",))
 
 
+MANY_TOKENS, FEW_TOKENS = "thousands of tokens", "16 tokens"
+"""The groups of the suite `loss`: those that compute, and those that read the weights."""
+
+
+def head_label(tokens: int) -> str:
+    """What the table of a cross-entropy is called."""
+    return f"cross entropy {tokens}"
+
+
+def loss() -> list[GpuEntry]:
+    """Losses and entropies of tokens from logits that nobody asks for; vocabulary and width are Llama 3's."""
+    job = workloads.get("head_cross_entropy")
+    many = [_entry(head_label(n), job.with_shape(tokens=n), MANY_TOKENS) for n in (4096, 8192)]
+    few = _entry(head_label(16), job.with_shape(tokens=16), FEW_TOKENS)
+    return [*many, few, _entry("entropy 4096", workloads.get("head_entropy"), MANY_TOKENS)]
+
+
 _LARGEST_SLOW = {"product": 5 * 10**9}
 _LARGEST_SLOW_ATTENTION = 3 * 10**8
 """Operations of a program up to which programs on CUDA cores are measured too; by family, and of the others."""

@@ -182,6 +182,7 @@ _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "paged": served_suites.paged,
     "prefix": served_suites.prefix,
     "gemm": served_suites.gemm,
+    "loss": served_suites.loss,
 }
 
 SUITES = tuple(_SUITES)
@@ -189,10 +190,10 @@ SUITES = tuple(_SUITES)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm")
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss")
 """The suites of what a server runs between prefills, and of plain products."""
 
-MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix")
+MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")
 """The suites whose times are compared with that of the compulsory traffic."""
 
 
