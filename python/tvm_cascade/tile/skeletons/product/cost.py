@@ -27,7 +27,7 @@ from tvm_cascade.tile.work import GROUP_ROWS
 NOMINAL = 1024
 """What a symbolic extent counts for."""
 
-_IN_CLUSTERS = {1: 1.0, 2: 1.0, 4: 120 / 132, 8: 120 / 132}
+_IN_CLUSTERS = {1: 1.0, 2: 1.0, 3: 126 / 132, 4: 120 / 132, 8: 120 / 132}
 """The part of the multiprocessors that clusters of so many blocks fit on (measured)."""
 
 _CLOCK = 1.59e9
@@ -113,8 +113,13 @@ def sizes_of(shape: MatrixProduct) -> Sizes:
     return Sizes(rows, columns, steps, places, len(shape.rights), stored)
 
 
-def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu) -> float:
-    """The estimated time of a kernel, without its launch."""
+def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu, exchanges: bool = True) -> float:
+    """The estimated time of a kernel, without its launch.
+
+    Parameters
+    ----------
+    exchanges : blocks of a cluster exchange partial sums by columns.
+    """
     tiles = sizes.places * -(-sizes.rows // config.rows) * -(-sizes.columns // config.columns)
     resident = min(config.blocks, math.floor(gpu.processors * _IN_CLUSTERS[config.blocks_together]))
     clusters = max(1, resident // config.blocks_together)
@@ -125,7 +130,7 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu)
     added += last * config.rows * config.columns * sizes.stored / (_STORED * gpu.memory_bytes_per_second)
     if config.cluster > 1:
         added += _TOGETHER
-    if config.splits > 1:
+    if config.splits > 1 and exchanges:
         sent = last * config.splits * config.rows * sums * SUM_BYTES
         added += waves * (_EXCHANGE[config.consumers] + sent / _EXCHANGED_PER_SECOND)
     whole = waves * sizes.steps / config.splits * _step(shape, sizes, config)

@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import GROUP_ROWS, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 
 class ProductKernel:
@@ -61,6 +61,11 @@ class ProductKernel:
                 self._roles()
         return builder.get()
 
+    @property
+    def groups(self) -> int:
+        """Warp groups of a block: the producer's and the consumers."""
+        return self.config.consumers + 1
+
     def _outputs(self) -> Any:
         """What consumers do with the sums of a tile."""
         return Epilogue(self.shape, self.config, self.buffers)
@@ -88,10 +93,10 @@ class ProductKernel:
             self.rank = named("rank", T.cta_id_in_cluster([config.blocks_together]))
         self.threads = Threads(
             block,
-            named("group", T.warpgroup_id([config.consumers + 1])),
+            named("group", T.warpgroup_id([self.groups])),
             named("warp", T.warp_id_in_wg([4])),
             named("lane", T.lane_id([32])),
-            named("thread", T.thread_id([config.threads])),
+            named("thread", T.thread_id([self.groups * WARP_GROUP])),
         )
 
     @contextmanager
@@ -131,9 +136,12 @@ class ProductKernel:
                 self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", many)
-                Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
+                self._consume()
         if self.config.cluster > 1:
             cluster_sync()
+
+    def _consume(self) -> None:
+        Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
 
     def _produce(self) -> None:
         """By one thread, or by the whole warp group where threads copy an operand."""

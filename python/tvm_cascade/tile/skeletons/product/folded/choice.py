@@ -13,17 +13,21 @@ from tvm_cascade.tile.row.config import widest_vector
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.cost import seconds
+from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _TILES = ((64, 1), (128, 2))
 """Rows of a tile, and its consumers."""
 
-_SPLITS = (1, 2, 4, 8)
+_SPLITS = (1, 2, 3, 4, 8)
 """Parts of k."""
 
-_SHARING = (4, 8, 16)
+_SHARING = (4, 8, 16, 32)
 """Threads of a row."""
+
+_LENGTHS = (2, 3, 4)
+"""Tiles of a short stretch: more stretches than blocks even out."""
 
 _MOST_STAGES = 8
 
@@ -40,7 +44,7 @@ _WIDEST_LOAD = 4
 """Sums that a thread reads at once."""
 
 
-def choose_config(shape: FoldedProduct, gpu: Gpu) -> Config:
+def choose_config(program: FoldedProgram, gpu: Gpu) -> Config:
     """The fitting configuration of the least estimated time.
 
     Raises
@@ -48,10 +52,11 @@ def choose_config(shape: FoldedProduct, gpu: Gpu) -> Config:
     Unfit
         Where none fits.
     """
+    shape = program.shape
     candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
     if not candidates:
         raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
-    return min(candidates, key=lambda config: seconds(shape, config, gpu))
+    return min(candidates, key=lambda config: seconds(program, config, gpu))
 
 
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -61,9 +66,11 @@ def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
     vector = min(widest_vector(shape.row), _WIDEST_LOAD)
     for rows, consumers in _TILES:
         for splits in _SPLITS:
+            tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
             for sharing in _SHARING:
-                tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
-                yield from _deepest(FoldedConfig(tile, sharing, vector, shape.columns), shape, gpu)
+                for helpers in range(3 - consumers):
+                    config = FoldedConfig(tile, sharing, vector, shape.columns, helpers=helpers)
+                    yield from _deepest(config, shape, gpu)
 
 
 def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
@@ -80,7 +87,8 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
         for columns in range(widest, min(widest, _FEWEST_COLUMNS) - 1, -unit):
             tiles = -(-shape.columns // columns)
             even = gpu.processors // math.gcd(items, gpu.processors)
-            for stretches in sorted({1, even, min(tiles, -(-gpu.processors // items))}):
+            counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
+            for stretches in sorted({min(tiles, count) for count in counts}):
                 tile = ProductConfig(rows, columns, consumers, blocks=gpu.processors)
                 yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of)), shape, gpu)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from tvm_cascade.devices.device import Gpu
@@ -31,6 +32,7 @@ class FoldedConfig:
     vector : neighbouring sums that a thread reads at once.
     length : positions of a row.
     resident : blocks of a multiprocessor.
+    helpers : further warp groups that fold.
     """
 
     tile: ProductConfig
@@ -38,11 +40,12 @@ class FoldedConfig:
     vector: int
     length: int
     resident: int = 1
+    helpers: int = 0
 
     @property
     def threads(self) -> int:
-        """That fold: those of the consumers."""
-        return self.tile.consumers * WARP_GROUP
+        """That fold: those of the consumers and of their helpers."""
+        return (self.tile.consumers + self.helpers) * WARP_GROUP
 
     @property
     def positions(self) -> int:
@@ -76,8 +79,8 @@ class FoldedConfig:
 
     @property
     def rows(self) -> int:
-        """Rows that a block folds."""
-        return self.tile.rows // self.tile.splits
+        """Rows that a block folds; the last of a cluster has the rest."""
+        return -(-self.tile.rows // self.tile.splits)
 
     @property
     def rows_at_once(self) -> int:
@@ -89,9 +92,14 @@ class FoldedConfig:
         """Sums from one row to the next in shared memory."""
         return self.tile.columns + (_SKEW - self.tile.columns) % (2 * _SKEW)
 
+    @property
+    def sums_bytes(self) -> int:
+        """Of the sums of a tile, those of each block's rows next to each other."""
+        return self.rows * self.tile.splits * self.pitch * SUM_BYTES
+
     def shared_bytes(self, shape: FoldedProduct) -> int:
         """Bytes of shared memory of a block."""
-        return self.tile.stages * self.tile.stage_bytes(shape.product) + self.tile.rows * self.pitch * SUM_BYTES + 1024
+        return self.tile.stages * self.tile.stage_bytes(shape.product) + self.sums_bytes + 1024
 
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
@@ -104,7 +112,11 @@ class FoldedConfig:
             return f"{shape.columns} columns are more than the {tile.columns} of a tile"
         if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
             return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
-        if self.resident > 1 and (self.resident > 2 or tile.consumers > 1 or not shape.product.left.bulk):
+        if tile.consumers + self.helpers > 2:
+            return f"{tile.consumers} consumers and {self.helpers} helpers: a block has registers for two"
+        if self.resident > 1 and (
+            self.resident > 2 or tile.consumers + self.helpers > 1 or not shape.product.left.bulk
+        ):
             return f"{self.resident} blocks of {tile.consumers} consumers on a multiprocessor: expected two of one"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
@@ -114,9 +126,9 @@ class FoldedConfig:
         tile = self.tile
         if tile.splits == 1:
             return ""
-        if tile.splits > gpu.largest_cluster or tile.rows % tile.splits:
-            return f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster}, for whole rows each"
-        if tile.rows * self.pitch * SUM_BYTES > tile.stages * tile.columns * 128:
+        if tile.splits > gpu.largest_cluster:
+            return f"{tile.splits} blocks in a cluster; {gpu.name} has {gpu.largest_cluster} at most"
+        if self.sums_bytes > tile.stages * tile.columns * 128:
             return f"{tile.stages} stages leave no room for the partial sums of {tile.rows} rows"
         steps = steps_of(shape.product)
         enough = isinstance(steps, int) and steps >= tile.splits
@@ -124,7 +136,9 @@ class FoldedConfig:
 
     def registers(self, gathers: bool) -> tuple[int, int]:
         """Registers of a thread of the producer's warp group and of a consumer's; see `ProductConfig.registers`."""
-        return self.tile.registers(gathers) if self.resident == 1 else _OF_TWO_BLOCKS
+        if self.resident > 1:
+            return _OF_TWO_BLOCKS
+        return dataclasses.replace(self.tile, consumers=self.tile.consumers + self.helpers).registers(gathers)
 
     def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
         needed, there = self.shared_bytes(shape), gpu.block_shared_bytes

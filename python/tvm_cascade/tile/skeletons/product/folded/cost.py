@@ -1,41 +1,83 @@
 """The estimated time of a kernel that folds the rows of a product: that of the product, and what folding adds.
 
-rows of a block     product kernel + sums through shared memory and the fold of the block's rows
-stretches of rows   product kernel of as many tiles as the busiest block has + the fold of each + their meeting
+    rows of a block     product + exchange of parts of k + what a thread does with its part of each row
+    stretches of rows   product of as many tiles as the busiest block has + the fold of each + their meeting
+
+Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
+Coefficients were fitted on one H200 to 60 kernels: routers of 2048 tokens, 64 and 128 experts, the 1, 6 and 8 best,
+in 1 to 8 parts of k.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
-from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig
-from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
+from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 
-_PER_SUM = 1.5e-6 / (16 * 128)
-"""Seconds that a sum of a row takes a block, through shared memory and the fold."""
+_EXCHANGE = {1: 0.0, 2: 1.7e-6, 3: 1.7e-6, 4: 3.5e-6, 8: 3.5e-6}
+"""Seconds until a block has all parts of its rows, by parts of k."""
 
-_FOLDED_TILE = 1.5e-6 / (128 * 256)
-"""Seconds that a sum of a tile takes where it is."""
+_OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 5.0e-8
+"""Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
 
-_MEETING, _PER_STRETCH = 2.0e-6, 1.0e-6
-"""Seconds of a meeting, and for each of the stretches that a thread merges."""
+_OF_END = 3.0e-9
+"""Seconds of a thread for a sum that may be behind the end of its row."""
+
+_OVERLAPPED = 0.4
+"""The part of the fold of a long row's tile that is not hidden, where two consumers take turns at the tensor cores."""
+
+_MEETING, _OF_STRETCHES = 2.0e-6, 1.0e-6
+"""Seconds of a meeting, and of each of the reads of several stretches at once."""
+
+_AT_ONCE = 6
+"""Stretches that a thread reads at once."""
 
 
-def seconds(shape: FoldedProduct, config: Config, gpu: Gpu) -> float:
+def seconds(program: FoldedProgram, config: Config, gpu: Gpu) -> float:
     """The estimated time, without the launch."""
-    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
-    tile = config.tile
-    alone = product_seconds(shape.product, sizes, tile, gpu)
     if isinstance(config, FoldedConfig):
-        return alone + config.rows * shape.columns * _PER_SUM
-    items = sizes.places * -(-sizes.rows // tile.rows)
-    tiles = -(-sizes.columns // tile.columns)
+        return _whole_rows(program, config, gpu)
+    return _stretches(program, config, gpu)
+
+
+def _whole_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float:
+    shape, tile = program.shape, config.tile
+    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
+    alone = product_seconds(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
+    rows = min(config.rows, sizes.rows)
+    turns = -(-rows // config.rows_at_once)
+    folded = turns * _fold(program, -(-shape.columns // config.sharing), config.sharing)
+    return alone + _EXCHANGE[tile.splits] + folded
+
+
+def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
+    shape, tile = program.shape, config.tile
+    sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
+    alone = product_seconds(shape.product, sizes, tile, gpu)
+    items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
-    shares = -(-items * config.stretches // tile.blocks)
-    busiest = shares * -(-tiles // config.stretches)
-    folded = busiest * tile.rows * tile.columns * _FOLDED_TILE
-    meeting = 0.0 if config.stretches == 1 else _MEETING + _PER_STRETCH * config.stretches / config.sharing
-    return alone * busiest / even + folded + meeting
+    busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
+    each = 2 * config.parts * _fold(program, tile.columns // 4, 4)
+    if shape.columns % tile.columns:
+        each += 2 * config.parts * tile.columns // 4 * _OF_END
+    folded = busiest * each * (1.0 if busiest == 1 else _OVERLAPPED)
+    if config.stretches == 1:
+        return alone * busiest / even + folded
+    reads = -(-config.stretches // (config.sharing * _AT_ONCE))
+    return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
+
+
+def _fold(program: FoldedProgram, sums: int, sharing: int) -> float:
+    """What a thread takes for its sums of a row, and for those of the other threads."""
+    kept = 1 << (max(program.ranks, 1) - 1).bit_length()
+    depth = math.log2(kept)
+    merged = 1 + depth / 2
+    exchanges = (depth * (depth + 1) / 4 + merged) if program.ranks else 0.0
+    rounds = math.log2(sharing)
+    told = _OF_SHUFFLE + (_OF_EXCHANGE * kept * merged if program.ranks else 0.0)
+    return sums * (_OF_SUM + _OF_EXCHANGE * exchanges) + rounds * told

@@ -19,10 +19,10 @@ from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wa
 from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
-from tvm_cascade.tile.work import Threads
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 _ALL = 7
-"""The named barrier of all consumers."""
+"""The named barrier of all that fold."""
 
 _VECTOR = 4
 """Sums that a thread adds up at once."""
@@ -47,7 +47,7 @@ class RowSums:
 
     def __init__(self, config: FoldedConfig, pool: Any) -> None:
         self.config, tile = config, config.tile
-        self.rows = named("sums_of_rows", pool.alloc((tile.rows * config.pitch,), "float32", align=128))
+        self.rows = named("sums_of_rows", pool.alloc((tile.splits * self.share,), "float32", align=128))
         self.arrived = Barriers(pool, 1, 1) if tile.splits > 1 else None
 
     @property
@@ -66,20 +66,23 @@ class RowSums:
 
         Parameters
         ----------
-        sums : of the thread, of 64 rows.
+        sums : of the thread, of 64 rows; None in a warp group that has none.
+        consumer : the number of the warp group among those that take part.
         rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         self.sync()
         target = self.rows.ptr_to([0]) if self.arrived is None else memory
-        self._leave(sums, consumer, target, threads)
+        if sums is not None:
+            self._leave(sums, consumer, target, threads)
         if self.arrived is None:
             self.sync()
             return
         ptx("fence.proxy.async.shared::cta")
         self.sync()
-        with when(threads.thread == 128):
-            self._send(rank, memory)
+        if sums is not None:
+            with when(threads.thread == WARP_GROUP):
+                self._send(rank, memory)
         self.arrived.wait(0, 0)
         cluster_arrive(relaxed=True)
         self._add_up(consumer, threads)
@@ -91,12 +94,12 @@ class RowSums:
             cluster_wait()
 
     def sync(self) -> None:
-        """Waits for all consumers."""
+        """Waits for all that fold."""
         ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
     def _leave(self, sums: Any, consumer: ir.Expr, memory: ir.Expr, threads: Threads) -> None:
         pitch = self.config.pitch
-        first = bind("own_row", consumer * 64 + threads.warp * 16 + threads.lane // 4)
+        first = bind("own_row", consumer * GROUP_ROWS + threads.warp * 16 + threads.lane // 4)
         for row in ROWS:
             start = bind("row_pairs", ((first + 8 * row) * pitch + threads.lane % 4 * 2) // 2)
             with T.unroll(self.config.tile.columns // 8) as j:
@@ -119,7 +122,7 @@ class RowSums:
 
     def _add_up(self, consumer: ir.Expr, threads: Threads) -> None:
         """The parts of the block's rows, in their order, into the first."""
-        member = bind("member_of_all", consumer * 128 + threads.warp * 32 + threads.lane)
+        member = bind("member_of_all", consumer * WARP_GROUP + threads.warp * 32 + threads.lane)
         vectors, splits = self.share // _VECTOR, self.config.tile.splits
         parts = registers("parts", splits * _VECTOR)
         with T.unroll(-(-vectors // self.config.threads)) as step:

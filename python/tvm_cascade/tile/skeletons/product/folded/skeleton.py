@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
@@ -12,24 +10,14 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
-from tvm_cascade.tile.row.program import RowProgram, build_row_program
+from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.folded.choice import choose_config
 from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.cost import seconds
 from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
+from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct, read_folded
-
-
-@dataclass(frozen=True)
-class FoldedProgram:
-    """What a tile does: the products of a shape, and the program of a row of them."""
-
-    shape: FoldedProduct
-    row: RowProgram
-
-    def __str__(self) -> str:
-        return str(self.row)
 
 
 class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
@@ -53,7 +41,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     def configure(self, program: FoldedProgram, setting: Setting) -> Config:
         """See `choose_config`."""
-        return choose_config(program.shape, setting.gpu)
+        return choose_config(program, setting.gpu)
 
     def check(self, program: FoldedProgram, config: Config, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
@@ -65,7 +53,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
     def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
         """See `cost`."""
         moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
-        return max(seconds(program.shape, config, setting.gpu), moved)
+        return max(seconds(program, config, setting.gpu), moved)
 
     def emit(self, program: FoldedProgram, config: Config, name: str) -> tirx.PrimFunc:
         """See `RowsKernel`, and `LongKernel` for stretches of rows."""

@@ -1,0 +1,26 @@
+"""The program of a folded product: its products, and what is done to a row of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
+
+
+@dataclass(frozen=True)
+class FoldedProgram:
+    """What a tile does: the products of a shape, and the program of a row of them."""
+
+    shape: FoldedProduct
+    row: RowProgram
+
+    def __str__(self) -> str:
+        return str(self.row)
+
+    @property
+    def ranks(self) -> int:
+        """Elements of a row that are selected, best first; 0 where none are."""
+        selections = [step.reducer.selection for step in self.row.body.steps if isinstance(step, Tuple)]
+        return max((selection.count for selection in selections if selection is not None), default=0)
