@@ -32,14 +32,7 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 
 class ProductKernel:
-    """Emits the kernel of a product.
-
-    Attributes
-    ----------
-    resident : blocks of a multiprocessor.
-    """
-
-    resident = 1
+    """Emits the kernel of a product."""
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig) -> None:
         self.shape, self.config = shape, config
@@ -55,7 +48,7 @@ class ProductKernel:
             self.feed = ProductFeed(self.shape, self.config, self.buffers)
             self.epilogue: Any = self._outputs()
             T.device_entry()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.resident}):
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
                 self._places()
                 self._shared()
                 self._roles()

@@ -14,9 +14,6 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 _SKEW = 8
 """Sums beyond a multiple of 16 from one row to the next, so that pairs of eight rows lie in different banks."""
 
-_OF_TWO_BLOCKS = (40, 208)
-"""Registers of a thread of the producer's warp group and of the consumer's, of two blocks of a multiprocessor."""
-
 _KEPT = 32
 """Positions that a thread folds together."""
 
@@ -31,7 +28,6 @@ class FoldedConfig:
     sharing : threads of a row.
     vector : neighbouring sums that a thread reads at once.
     length : positions of a row.
-    resident : blocks of a multiprocessor.
     helpers : further warp groups that fold.
     """
 
@@ -39,7 +35,6 @@ class FoldedConfig:
     sharing: int
     vector: int
     length: int
-    resident: int = 1
     helpers: int = 0
 
     @property
@@ -65,6 +60,11 @@ class FoldedConfig:
     @property
     def segments(self) -> int:
         """A row is one block's."""
+        return 1
+
+    @property
+    def resident(self) -> int:
+        """Blocks of a multiprocessor."""
         return 1
 
     @property
@@ -114,10 +114,6 @@ class FoldedConfig:
             return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
         if tile.consumers + self.helpers > 2:
             return f"{tile.consumers} consumers and {self.helpers} helpers: a block has registers for two"
-        if self.resident > 1 and (
-            self.resident > 2 or tile.consumers + self.helpers > 1 or not shape.product.left.bulk
-        ):
-            return f"{self.resident} blocks of {tile.consumers} consumers on a multiprocessor: expected two of one"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
         return self._lacks_of_splits(shape, gpu) or self._lacks_memory(shape, gpu)
@@ -136,14 +132,10 @@ class FoldedConfig:
 
     def registers(self, gathers: bool) -> tuple[int, int]:
         """Registers of a thread of the producer's warp group and of a consumer's; see `ProductConfig.registers`."""
-        if self.resident > 1:
-            return _OF_TWO_BLOCKS
         return dataclasses.replace(self.tile, consumers=self.tile.consumers + self.helpers).registers(gathers)
 
     def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
         needed, there = self.shared_bytes(shape), gpu.block_shared_bytes
-        if self.resident > 1:
-            there = gpu.shared_bytes // self.resident - gpu.reserved_shared_bytes
         return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
 
 

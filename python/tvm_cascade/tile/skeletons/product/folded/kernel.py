@@ -23,7 +23,7 @@ class RowsKernel(ProductKernel):
 
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> None:
         super().__init__(shape.product, config.tile)
-        self.folded, self.row_program, self.cut, self.resident = shape, program, config, config.resident
+        self.folded, self.row_program, self.cut = shape, program, config
 
     @property
     def groups(self) -> int:
