@@ -134,13 +134,13 @@ def product(job: Workload, arrays: list[Array], turned: str = "", bias: float = 
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def of_logits(job: Workload, arrays: list[Array], shifted: int = 0, entropy: bool = False) -> Array:
-    logits = arrays[0] @ arrays[1].T
-    log_shares = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    if entropy:
-        return -(np.exp(log_shares) * (log_shares + shifted)).sum(1)
+def of_logits(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    logits = arrays[0] @ arrays[1].T / np.sqrt(job.shape["hidden"])
+    sums = np.log(np.exp(logits[:, shifted if len(arrays) == 2 else 0 :]).sum(1))
+    if len(arrays) == 2:
+        return sums
     target = (arrays[2].astype(int) + shifted) % logits.shape[1]
-    return -log_shares[np.arange(len(logits)), target]
+    return sums - logits[np.arange(len(logits)), target]
 
 
 def without_last(definition: Answer) -> Answer:
@@ -163,7 +163,7 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     "mla_paged": (paged_latent, partial(paged_latent, shorter=1)),
     "mla_prefill": (plain, unmasked),
     "head_cross_entropy": (of_logits, partial(of_logits, shifted=1)),
-    "head_entropy": (partial(of_logits, entropy=True), partial(of_logits, entropy=True, shifted=1)),
+    "head_log_sum_exp": (of_logits, partial(of_logits, shifted=1)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

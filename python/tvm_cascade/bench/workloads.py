@@ -242,7 +242,7 @@ _SERVED = (
     _served("mla", "mla_paged", latent.paged_latent_attention, "keys", "bfloat16", **_MLA, shortest=100, page=64),
     _served("mla", "mla_prefill", _decode("causal"), "keys", "bfloat16", **_EXPANDED),
     _served("head", "head_cross_entropy", head.head(head.CROSS_ENTROPY), "classes", "bfloat16", **_HEAD),
-    _served("head", "head_entropy", head.head(head.ENTROPY), "classes", "bfloat16", **_HEAD),
+    _served("head", "head_log_sum_exp", head.head(head.LOG_SUM_EXP), "classes", "bfloat16", **_HEAD),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
     _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
     _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),

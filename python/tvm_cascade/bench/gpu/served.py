@@ -104,12 +104,11 @@ def multiply(torch: Any, form: product.Product, dtype: Any, named: Named) -> Any
 
 def of_logits(torch: Any, asked: str, named: Named) -> Any:
     """A statistic of the logits of a head, as torch's users compute it."""
-    logits = named["x"] @ named["w"].transpose(0, 1)
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    x = named["x"]
+    wide = (x @ named["w"].transpose(0, 1)).to(torch.promote_types(x.dtype, torch.float32)) * x.shape[1] ** -0.5
     if asked == head.CROSS_ENTROPY:
         return torch.nn.functional.cross_entropy(wide, named["target"], reduction="none")
-    log_shares = wide.log_softmax(-1)
-    return -(log_shares.exp() * log_shares).sum(-1)
+    return wide.logsumexp(-1)
 
 
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {

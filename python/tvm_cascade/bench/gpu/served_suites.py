@@ -159,11 +159,11 @@ def head_label(tokens: int) -> str:
 
 
 def loss() -> list[GpuEntry]:
-    """Losses and entropies of tokens from logits that nobody asks for; vocabulary and width are Llama 3's."""
+    """Losses of tokens from logits that nobody asks for; vocabulary and width are those of Llama 3."""
     job = workloads.get("head_cross_entropy")
     many = [_entry(head_label(n), job.with_shape(tokens=n), MANY_TOKENS) for n in (4096, 8192)]
     few = _entry(head_label(16), job.with_shape(tokens=16), FEW_TOKENS)
-    return [*many, few, _entry("entropy 4096", workloads.get("head_entropy"), MANY_TOKENS)]
+    return [*many, few, _entry("log sum exp 4096", workloads.get("head_log_sum_exp"), MANY_TOKENS)]
 
 
 _LARGEST_SLOW = {"product": 5 * 10**9}

@@ -18,12 +18,12 @@ from tvm_cascade.bench.programs.program import (
 )
 from tvm_cascade.bench.programs.softmax import softmax_stages
 
-CROSS_ENTROPY, ENTROPY = "cross_entropy", "entropy"
-"""What is computed of the logits of a token: −log p[target], and −Σ p·log p."""
+CROSS_ENTROPY, LOG_SUM_EXP = "cross_entropy", "log_sum_exp"
+"""What is computed of the logits of a token: −log p[target], and log Σ exp, of which z-losses and p are made."""
 
 
 def head_of(asked: str, shape: Shape, precision: Precision) -> Program:
-    """Statistics of logits, of which none is an output.
+    """Statistics of logits, of which none is an output; of normal data, a temperature of √hidden makes them normal.
 
     x[token, hidden], w[class, hidden] and, for a loss, target[token] -> out[token], in the accumulation dtype.
     """
@@ -32,7 +32,8 @@ def head_of(asked: str, shape: Shape, precision: Precision) -> Program:
     w = placeholder({"class": classes, "k": hidden}, precision.storage, "w")
     axes, rows = {"token": tokens, "class": classes}, {"token": tokens}
     k = te.reduce_axis((0, hidden), "k")
-    logits = stage(axes, lambda i, c: te.sum(precision.widen(x(i, k)) * precision.widen(w(c, k)), axis=k), "logits")
+    sums = stage(axes, lambda i, c: te.sum(precision.widen(x(i, k)) * precision.widen(w(c, k)), axis=k), "sums")
+    logits = stage(axes, lambda i, c: sums(i, c) * precision.constant(hidden**-0.5), "logits")
     stages = softmax_stages(precision, logits, axes)
     arguments = [Argument(x, steady), Argument(w, folded(0))]
     if asked == CROSS_ENTROPY:
@@ -40,11 +41,7 @@ def head_of(asked: str, shape: Shape, precision: Precision) -> Program:
         arguments.append(Argument(target, class_indices(classes)))
         out = stage(rows, lambda i: stages.row_max(i) + te.log(stages.row_sum(i)) - logits(i, target(i)), "out")
     else:
-        j = te.reduce_axis((0, classes), "class")
-        weighed = stage(
-            rows, lambda i: te.sum(stages.weights(i, j) * (logits(i, j) - stages.row_max(i)), axis=j), "weighed"
-        )
-        out = stage(rows, lambda i: te.log(stages.row_sum(i)) - weighed(i) / stages.row_sum(i), "out")
+        out = stage(rows, lambda i: stages.row_max(i) + te.log(stages.row_sum(i)), "out")
     return Program(tuple(arguments), (out,), flops=2 * tokens * hidden * classes)
 
 
