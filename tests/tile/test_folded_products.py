@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -111,6 +112,14 @@ def test_rows_on_chip(name: str) -> None:
 
 
 @emulated
+@pytest.mark.parametrize("splits", [1, 2, 3])
+def test_helpers_fold_rows_too(splits: int) -> None:
+    """Three parts of 64 rows: the last block has two fewer."""
+    config = dataclasses.replace(rows(48, 40, splits), helpers=1)
+    assert_right(programs.router(70, 40, 256), config, 256, outputs=2, kind="ties")
+
+
+@emulated
 @pytest.mark.parametrize("name", FOLDS)
 def test_stretches_of_long_rows(name: str) -> None:
     """The last tile of a row is not full, nor is the last tile of rows."""
@@ -150,3 +159,34 @@ def test_elements_picked_by_an_index(config: Config) -> None:
 def test_products_read_elsewhere_are_refused() -> None:
     with pytest.raises(Unfit, match=r"backwards reads .*logits.*, which is not stored"):
         kernel_of(programs.reversed_rows(70, 40, 128))
+
+
+@pytest.mark.parametrize(
+    ("func", "kind", "cut"),
+    [
+        (lambda: programs.router(2048, 128, 2048, 8), FoldedConfig, {"rows": 64, "columns": 128, "splits": 3}),
+        (lambda: programs.router(16, 256, 4096, 8), FoldedConfig, {"rows": 64, "columns": 256, "splits": 8}),
+        (lambda: programs.router(2048, 512, 4096, 2), LongConfig, {"splits": 1}),
+        (lambda: programs.cross_entropy(4096, 128256, 4096), LongConfig, {"rows": 128, "columns": 256, "consumers": 2}),
+    ],
+    ids=["router", "few_tokens", "wide", "vocabulary"],
+)
+def test_choices(func: Callable[[], tirx.PrimFunc], kind: type, cut: dict[str, int]) -> None:
+    config = kernel_of(func()).config
+    assert isinstance(config, kind)
+    assert {name: getattr(config.tile, name) for name in cut} == cut
+
+
+@pytest.mark.parametrize(
+    ("columns", "config", "reason"),
+    [
+        (300, rows(256, 300), "300 columns are more than the 256 of a tile"),
+        (300, rows(304, 300), "expected 64 rows, and columns in 8s up to 256"),
+        (300, stretches(64, 9), "9 stretches of 5 tiles"),
+        (40, dataclasses.replace(rows(48, 40), helpers=2), "1 consumers and 2 helpers: a block has registers for two"),
+        (40, rows(48, 40, 8), "1 steps along k in 8 parts"),
+    ],
+)
+def test_configurations_that_do_not_fit_are_refused(columns: int, config: Config, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        kernel_of(programs.log_sum_exp(70, columns, 64), config)
