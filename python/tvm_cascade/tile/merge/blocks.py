@@ -64,12 +64,14 @@ class GridStates:
     name : of the kernel.
     segments, rows : how many there are.
     form : of the states.
+    launches : of the kernel that may be in flight at once.
     """
 
     name: str
     segments: int
     rows: int
     form: Sequence[PartForm]
+    launches: int = LAUNCHES
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """One thread stores its state."""
@@ -109,8 +111,9 @@ class GridStates:
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
         per_launch = self.segments * self.rows * self.words
         fields = {
-            "name": self.name, "launches": LAUNCHES, "words": LAUNCHES * per_launch, "words_per_launch": per_launch,
-            "counters": LAUNCHES * self.rows, "rows": self.rows, "segments": self.segments,
+            "name": self.name, "launches": self.launches, "words": self.launches * per_launch,
+            "words_per_launch": per_launch, "counters": self.launches * self.rows, "rows": self.rows,
+            "segments": self.segments,
         }  # fmt: skip
         text = _SOURCE + source
         call = T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text.format(**fields),

@@ -10,7 +10,7 @@ networks and their applications" (1968).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 
 import sympy as sp
 from tvm import ir, tirx
@@ -50,6 +50,12 @@ class Ranks:
         found = self._sorted(list(elements))
         none = [self._bottom(k) for k in range(len(found), len(self.symbols))]
         return self._values(self._merged(self._ranks(own), found) if own else [*found, *none])
+
+    def may_enter(self, own: Values, elements: Sequence[Rank]) -> ir.Expr:
+        """Whether some element has a key like that of the last rank or a better one."""
+        most, last = tirx.max if self.selection.largest else tirx.min, own[self.symbols[-1][0]]
+        best = in_register("best", reduce(most, [element[0] for element in elements]))
+        return best >= last if self.selection.largest else best <= last
 
     def _sorted(self, elements: list[Rank]) -> list[Rank]:
         """As many of the elements as there are ranks, in order."""

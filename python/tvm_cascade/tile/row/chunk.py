@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Reduce, Scale, Shift, Step, Tuple
-from tvm_cascade.tile.emit import bind, in_register, put, registers
+from tvm_cascade.tile.emit import bind, in_register, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import combined
 from tvm_cascade.tile.merge.ranks import has_one_element, ranks_of
@@ -196,14 +197,16 @@ class ChunkFold:
             put(array, k, lift)
 
     def _select(self, step: Tuple, elements: dict[int, Any]) -> None:
-        """The best of the state and of the chunk."""
+        """The best of the state and of the chunk; nothing is done where the chunk has none that is among the best."""
         dtypes = self.state.dtypes
         ranks = ranks_of(step, dtypes)
         assert ranks is not None
-        own = None if self.chunk.first else {s: self.state.components[s][0] for s in step.components}
         found = [{role: array[k] for role, array in elements.items()} for k in range(self.chunk.count)]
-        for symbol, value in ranks.merge_with(own, found).items():
-            self.state.components[symbol].put(value)
+        own = {s: self.state.components[s][0] for s in step.components}
+        known = None if self.chunk.first else own
+        with nullcontext() if known is None else when(ranks.may_enter(own, found)):
+            for symbol, value in ranks.merge_with(known, found).items():
+                self.state.components[symbol].put(value)
 
     def _fold_tuple(self, step: Tuple, symbols: Symbols, conditions: dict[sp.Symbol, ir.Expr], k: Any) -> None:
         dtypes = self.state.dtypes

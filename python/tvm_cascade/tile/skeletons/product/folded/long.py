@@ -10,6 +10,7 @@ Nothing of the rows' length goes to memory.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,9 +23,9 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, named, ptx, put, when
 from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
+from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import Lanes
-from tvm_cascade.tile.merge.pieces import PieceStates
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
@@ -39,6 +40,9 @@ from tvm_cascade.transform.printer import cast
 
 _ALL = 7
 """The named barrier of all consumers."""
+
+_MOST_BYTES, _WORD_BYTES = 1 << 26, 8
+"""Of global memory for the states of all launches in flight, where one takes less; and of a word of a state."""
 
 _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
@@ -151,26 +155,27 @@ class LongEpilogue:
                 place = own + part * GROUP_ROWS + row * 8
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
-        states = PieceStates(
-            self.name, self.items * config.stretches, self.items, config.tile.rows, self.states[0].form
-        )
-        states.start()
-        slot = bind("slot", tile.row_tile * config.stretches + tile.stretch)
+        states = self._grid()
+        first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
-                for k, one in enumerate(state.parts):
-                    states.put(slot, k, own + part * GROUP_ROWS + row * 8, one[0])
+                states.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
         self._sync()
         with when(tirx.And(index == 0, threads.leads)):
-            put(self.flag, 0, states.arrive(tile.row_tile, tirx.const(config.stretches, "int32")))
+            put(self.flag, 0, states.arrive(tile.row_tile))
         self._sync()
         with when(self.flag[0] != 0):
             self._merge_all(states, tile, index, threads, last)
 
-    def _merge_all(
-        self, states: PieceStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr
-    ) -> None:
+    def _grid(self) -> GridStates:
+        """Global memory for the states of all stretches, for as many launches at once as it has room for."""
+        rows, form = self.items * self.config.tile.rows, self.states[0].form
+        one = GridStates(self.name, self.config.stretches, rows, form)
+        room = _MOST_BYTES // (_WORD_BYTES * self.config.stretches * rows * one.words)
+        return dataclasses.replace(one, launches=max(1, min(one.launches, room)))
+
+    def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
         """Several threads a row merge some stretches each, and then what they have."""
         config = self.config
         sharing, thread = config.sharing, bind("thread_of_all", index * WARP_GROUP + threads.warp * 32 + threads.lane)
@@ -186,12 +191,7 @@ class LongEpilogue:
             with T.serial(-(-config.stretches // (sharing * batch))) as step:
                 numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]
                 for other, number in zip(others, numbers, strict=True):
-                    slot = tile.row_tile * config.stretches + tirx.min(number, config.stretches - 1)
-                    for k, part in enumerate(other.parts):
-                        part.put(states.get(slot, k, place))
-                for other, number in zip(others, numbers, strict=True):
-                    with when(number >= config.stretches):
-                        other.clear()
+                    states.get(other, number, tile.row_tile * config.tile.rows + place)
                 self._merge(state, Alone(), point, others)
             self._merge(state, Lanes(threads.lane, sharing), point)
             self._store(state, point, sharing, member, tile.first_row + place <= last)
