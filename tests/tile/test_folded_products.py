@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -112,11 +111,9 @@ def test_rows_on_chip(name: str) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("splits", [1, 2, 3])
-def test_helpers_fold_rows_too(splits: int) -> None:
+def test_rows_that_blocks_share_unevenly() -> None:
     """Three parts of 64 rows: the last block has two fewer."""
-    config = dataclasses.replace(rows(48, 40, splits), helpers=1)
-    assert_right(programs.router(70, 40, 256), config, 256, outputs=2, kind="ties")
+    assert_right(programs.router(70, 40, 256), rows(48, 40, 3, sharing=4), 256, outputs=2, kind="ties")
 
 
 @emulated
@@ -183,7 +180,6 @@ def test_choices(func: Callable[[], tirx.PrimFunc], kind: type, cut: dict[str, i
         (300, rows(256, 300), "300 columns are more than the 256 of a tile"),
         (300, rows(304, 300), "expected 64 rows, and columns in 8s up to 256"),
         (300, stretches(64, 9), "9 stretches of 5 tiles"),
-        (40, dataclasses.replace(rows(48, 40), helpers=2), "1 consumers and 2 helpers: a block has registers for two"),
         (40, rows(48, 40, 8), "1 steps along k in 8 parts"),
     ],
 )

@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 
 class ProductKernel:
@@ -54,18 +54,9 @@ class ProductKernel:
                 self._roles()
         return builder.get()
 
-    @property
-    def groups(self) -> int:
-        """Warp groups of a block: the producer's and the consumers."""
-        return self.config.consumers + 1
-
     def _outputs(self) -> Any:
         """What consumers do with the sums of a tile."""
         return Epilogue(self.shape, self.config, self.buffers)
-
-    def _registers(self) -> tuple[int, int]:
-        """Of a thread of the producer's warp group and of a consumer's."""
-        return self.config.registers(bool(self.feed.gathers))
 
     def _raster(self) -> Raster:
         """The order of the tiles."""
@@ -86,10 +77,10 @@ class ProductKernel:
             self.rank = named("rank", T.cta_id_in_cluster([config.blocks_together]))
         self.threads = Threads(
             block,
-            named("group", T.warpgroup_id([self.groups])),
+            named("group", T.warpgroup_id([config.consumers + 1])),
             named("warp", T.warp_id_in_wg([4])),
             named("lane", T.lane_id([32])),
-            named("thread", T.thread_id([self.groups * WARP_GROUP])),
+            named("thread", T.thread_id([config.threads])),
         )
 
     @contextmanager
@@ -122,19 +113,16 @@ class ProductKernel:
             self.partial.initialise()
 
     def _roles(self) -> None:
-        few, many = self._registers()
+        few, many = self.config.registers(bool(self.feed.gathers))
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
                 ptx("setmaxnreg.dec.sync.aligned.u32", few)
                 self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", many)
-                self._consume()
+                Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
         if self.config.cluster > 1:
             cluster_sync()
-
-    def _consume(self) -> None:
-        Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
 
     def _produce(self) -> None:
         """By one thread, or by the whole warp group where threads copy an operand."""

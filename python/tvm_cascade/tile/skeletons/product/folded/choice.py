@@ -26,7 +26,7 @@ _SPLITS = (1, 2, 3, 4, 8)
 _SHARING = (4, 8, 16, 32)
 """Threads of a row."""
 
-_LENGTHS = (2, 3, 4)
+_LENGTHS = (3, 4)
 """Tiles of a short stretch: more stretches than blocks even out."""
 
 _MOST_STAGES = 8
@@ -68,9 +68,7 @@ def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
         for splits in _SPLITS:
             tile = ProductConfig(rows, columns, consumers, splits=splits, blocks=gpu.processors)
             for sharing in _SHARING:
-                for helpers in range(3 - consumers):
-                    config = FoldedConfig(tile, sharing, vector, shape.columns, helpers=helpers)
-                    yield from _deepest(config, shape, gpu)
+                yield from _deepest(FoldedConfig(tile, sharing, vector, shape.columns), shape, gpu)
 
 
 def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from tvm_cascade.devices.device import Gpu
@@ -28,19 +27,17 @@ class FoldedConfig:
     sharing : threads of a row.
     vector : neighbouring sums that a thread reads at once.
     length : positions of a row.
-    helpers : further warp groups that fold.
     """
 
     tile: ProductConfig
     sharing: int
     vector: int
     length: int
-    helpers: int = 0
 
     @property
     def threads(self) -> int:
-        """That fold: those of the consumers and of their helpers."""
-        return (self.tile.consumers + self.helpers) * WARP_GROUP
+        """That fold: those of the consumers."""
+        return self.tile.consumers * WARP_GROUP
 
     @property
     def positions(self) -> int:
@@ -112,8 +109,6 @@ class FoldedConfig:
             return f"{shape.columns} columns are more than the {tile.columns} of a tile"
         if tile.own_rows != GROUP_ROWS or tile.columns > 256 or tile.columns % 8:
             return f"{tile.own_rows}×{tile.columns} sums of a consumer: expected 64 rows, and columns in 8s up to 256"
-        if tile.consumers + self.helpers > 2:
-            return f"{tile.consumers} consumers and {self.helpers} helpers: a block has registers for two"
         if self.sharing > WARP or WARP % self.sharing or self.rows % min(self.rows_at_once, self.rows):
             return f"{self.sharing} threads a row of {self.rows} rows: expected a part of a warp, and all rows in turns"
         return self._lacks_of_splits(shape, gpu) or self._lacks_memory(shape, gpu)
@@ -129,10 +124,6 @@ class FoldedConfig:
         steps = steps_of(shape.product)
         enough = isinstance(steps, int) and steps >= tile.splits
         return "" if enough else f"{steps} steps along k in {tile.splits} parts"
-
-    def registers(self, gathers: bool) -> tuple[int, int]:
-        """Registers of a thread of the producer's warp group and of a consumer's; see `ProductConfig.registers`."""
-        return dataclasses.replace(self.tile, consumers=self.tile.consumers + self.helpers).registers(gathers)
 
     def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
         needed, there = self.shared_bytes(shape), gpu.block_shared_bytes

@@ -19,13 +19,13 @@ from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 
-_EXCHANGE = {1: 0.0, 2: 1.7e-6, 3: 1.7e-6, 4: 3.5e-6, 8: 3.5e-6}
-"""Seconds until a block has all parts of its rows, by parts of k."""
+_EXCHANGE = {1: 0.5e-6, 2: 2.3e-6, 3: 2.9e-6, 4: 3.9e-6, 8: 3.5e-6}
+"""Seconds until a block has all parts of its rows in shared memory, by parts of k."""
 
-_OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 5.0e-8
+_OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
 """Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
 
-_OF_END = 3.0e-9
+_OF_END = 1.0e-8
 """Seconds of a thread for a sum that may be behind the end of its row."""
 
 _OVERLAPPED = 0.4

@@ -22,7 +22,7 @@ from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
 
 _ALL = 7
-"""The named barrier of all that fold."""
+"""The named barrier of all consumers."""
 
 _VECTOR = 4
 """Sums that a thread adds up at once."""
@@ -66,23 +66,20 @@ class RowSums:
 
         Parameters
         ----------
-        sums : of the thread, of 64 rows; None in a warp group that has none.
-        consumer : the number of the warp group among those that take part.
+        sums : of the thread, of 64 rows.
         rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
         self.sync()
         target = self.rows.ptr_to([0]) if self.arrived is None else memory
-        if sums is not None:
-            self._leave(sums, consumer, target, threads)
+        self._leave(sums, consumer, target, threads)
         if self.arrived is None:
             self.sync()
             return
         ptx("fence.proxy.async.shared::cta")
         self.sync()
-        if sums is not None:
-            with when(threads.thread == WARP_GROUP):
-                self._send(rank, memory)
+        with when(threads.thread == WARP_GROUP):
+            self._send(rank, memory)
         self.arrived.wait(0, 0)
         cluster_arrive(relaxed=True)
         self._add_up(consumer, threads)
@@ -94,7 +91,7 @@ class RowSums:
             cluster_wait()
 
     def sync(self) -> None:
-        """Waits for all that fold."""
+        """Waits for all consumers."""
         ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
     def _leave(self, sums: Any, consumer: ir.Expr, memory: ir.Expr, threads: Threads) -> None:

@@ -78,19 +78,6 @@ class RowEpilogue:
         """
         ((own,),) = sums
         self.sums.fill(own, index, self.rank, self.feed.memory, threads)
-        self._fold_all(tile, index, threads)
-
-    def help(self, tile: Tile, index: ir.Expr, threads: Threads) -> None:
-        """Folds some rows of a tile, in a warp group that has no sums.
-
-        Parameters
-        ----------
-        index : of the warp group among consumers and helpers.
-        """
-        self.sums.fill(None, index, self.rank, self.feed.memory, threads)
-        self._fold_all(tile, index, threads)
-
-    def _fold_all(self, tile: Tile, index: ir.Expr, threads: Threads) -> None:
         config = self.config
         thread = bind("thread_of_all", index * 128 + threads.warp * 32 + threads.lane)
         first = bind("first_of_block", tile.first_row + self.rank * config.rows)

@@ -7,7 +7,6 @@ from typing import Any
 from tvm import tirx
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.emit import bind, branches
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig, LongConfig
@@ -24,26 +23,6 @@ class RowsKernel(ProductKernel):
     def __init__(self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig) -> None:
         super().__init__(shape.product, config.tile)
         self.folded, self.row_program, self.cut = shape, program, config
-
-    @property
-    def groups(self) -> int:
-        """Warp groups of a block: the producer's, the consumers, and those that help to fold."""
-        return super().groups + self.cut.helpers
-
-    def _registers(self) -> tuple[int, int]:
-        return self.cut.registers(bool(self.feed.gathers))
-
-    def _consume(self) -> None:
-        if not self.cut.helpers:
-            super()._consume()
-            return
-        with branches(self.threads.group <= self.config.consumers) as (consumer, helper):
-            with consumer:
-                super()._consume()
-            with helper:
-                with self._each_tile() as tile:
-                    self.epilogue.help(tile, bind("helper", self.threads.group - 1), self.threads)
-                self.epilogue.drain(self.threads)
 
     def _outputs(self) -> RowEpilogue:
         self.tensors = Tensors(self.folded.row, self.buffers, {})
