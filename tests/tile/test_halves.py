@@ -93,6 +93,13 @@ def test_latents_in_pages(page: int, blocks: int) -> None:
     assert_attention_right(case, cut(case, blocks), skeleton=SKELETON)
 
 
+@emulated
+def test_long_rows_of_small_pages_are_copied_whole() -> None:
+    """Rows of 1152 bytes, more than a warp copies at a time."""
+    case = paged_case(1, keys=80, batch=1, width=512)
+    assert_attention_right(case, cut(case, 1), skeleton=SKELETON)
+
+
 Logit = Callable[[ir.Expr, ir.Expr, ir.Expr], ir.Expr]
 
 

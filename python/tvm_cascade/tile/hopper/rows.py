@@ -1,6 +1,6 @@
 """Copies of tiles whose rows are in small pages: threads copy 16 bytes each (cp.async) to where a bulk copy would.
 
-    lanes       0 1 2 … 15 | 16 17 … 31      two rows of 256 bytes a turn of a warp
+    lanes       0 1 2 … 15 | 16 17 … 31      two rows of 256 bytes a turn of a warp; 512 bytes of a longer one at a time
     page        shuffled from the lane that looked it up
 
 A stage is full once all copies of all threads have landed, which is when each of them arrives at its barrier.
@@ -75,17 +75,20 @@ class RowCopies:
     ) -> None:  # fmt: skip
         """Starts the thread's copies of the tile from row `first` on, to `target(box, row, element)`."""
         own = bind("own_row", self.worker * self.warp_rows + self.lane // self.row_lanes)
-        chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
-        whole = chunk * _CHUNK < copies.columns * copies.size
+        first_chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
         for turn, rows in enumerate(self._turns()):
             with T.serial(-(-rows // (self.warp_rows * ROW_WARPS)), unroll=_AT_ONCE) as step:
                 row = bind("tile_row", own + turn * self.found_rows + step * (self.warp_rows * ROW_WARPS))
                 number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
-                place = source.address(tirx.max(number, 0), tirx.floormod(first + row, self.pages.size), chunk)
-                unit = tirx.bitwise_xor(chunk % _CHUNKS, row % _CHUNKS) * (_CHUNK // copies.size)
-                given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
-                with when(chunk < self.boxes * _CHUNKS):
-                    ptx("cp.async.cg.shared.global", target(chunk // _CHUNKS, row, unit), place, _CHUNK, given)
+                slot = tirx.floormod(first + row, self.pages.size)
+                for across in range(0, self.boxes * _CHUNKS, self.row_lanes):
+                    chunk = first_chunk + across
+                    whole = chunk * _CHUNK < copies.columns * copies.size
+                    place = source.address(tirx.max(number, 0), slot, chunk)
+                    unit = tirx.bitwise_xor(chunk % _CHUNKS, row % _CHUNKS) * (_CHUNK // copies.size)
+                    given = tirx.Select(tirx.And(number >= 0, whole), T.uint32(_CHUNK), T.uint32(0))
+                    with when(chunk < self.boxes * _CHUNKS):
+                        ptx("cp.async.cg.shared.global", target(chunk // _CHUNKS, row, unit), place, _CHUNK, given)
 
     def _turns(self) -> list[int]:
         """Rows of the tile whose numbers each register has."""

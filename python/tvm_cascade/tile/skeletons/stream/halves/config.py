@@ -32,8 +32,8 @@ _SPREAD_TILE = {1: 1.0, 2: 0.75, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (measured)."""
 
 _TILE_SECONDS, _START_SECONDS = 1.75e-6, 6.2e-6
-"""Of a tile of 64 positions and 64 rows; and of the first loads and last stores, which other kernels hide behind more
-blocks (measured, of L1 to L9: 576 features of which 512 are values; what is left of L4 to L9 beside launch and tiles)."""
+"""Of a tile of 64 positions and 64 rows; and of the first loads and last stores (measured, of 576 features of which 512
+are values: what L4 to L9 take beside launch, tiles and meeting)."""
 
 _REGISTER_UNIT = 8
 """Registers of a thread are allotted in multiples of this."""
