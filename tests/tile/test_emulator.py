@@ -132,8 +132,8 @@ def test_more_faults_are_found(name: str) -> None:
 
 def test_unknown_instructions_are_named() -> None:
     text = (
-        'void f() {\n  asm volatile("griddepcontrol.wait;" : : : "memory");\n}\n'
+        'void f() {\n  asm volatile("tcgen05.wait;" : : : "memory");\n}\n'
         'extern "C" __global__ void __launch_bounds__(384, 1) main_kernel(float* x) {}\n'
     )
-    with pytest.raises(UnknownInstruction, match="griddepcontrol"):
+    with pytest.raises(UnknownInstruction, match="tcgen05"):
         translate(text)
