@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from tvm import te
 
+from tvm_cascade.testing.products.grammar import draw
+from tvm_cascade.testing.products.program import program
+
 from ..tile.emulator.run import compiler
 from . import functions, unread
 from .run import as_written, assert_plan_right, emulated, plan_of, skeletons
@@ -79,6 +82,12 @@ def test_paths_stay_at_the_extents_of_models(name: str) -> None:
 @pytest.mark.parametrize("name", ["cross_entropy", "row_extremes"])
 def test_long_rows_of_products_are_folded_where_storing_them_costs_more(name: str) -> None:
     assert skeletons(plan_of(functions.FUNCTIONS[name](4096, 4096, 4096))) == ["folded"]
+
+
+def test_a_part_like_the_function_it_was_cut_from_is_cut_no_more() -> None:
+    """A product of columns of one element, whose copy for bulk copies has the shape of what it copies."""
+    case = draw(141)
+    assert skeletons(plan_of(program(case, case.small)))
 
 
 def test_nothing_is_rounded_where_tensor_cores_are_off() -> None:

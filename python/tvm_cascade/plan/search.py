@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm_ffi import structural_hash
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.order import among
@@ -72,6 +73,7 @@ class _Search:
         self.params = outcome.func.params if program is None else program.params
         self.launch = setting.gpu.launch_seconds - setting.gpu.dependent_launch_seconds
         self.declined: dict[tuple[str, ...], Declined] = {}
+        self.above: list[int] = []
 
     def run(self) -> Plan:
         """The plan, with neighbours that no skeleton takes as one function."""
@@ -107,7 +109,18 @@ class _Search:
         return Step(program.func, outcome, chosen, work, seconds)
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
-        """The steps of least estimated time."""
+        """The steps of least estimated time; a part that is a function it was cut from is cut no more."""
+        mark = structural_hash(whole.func)
+        if mark in self.above:
+            return [whole]
+        self.above.append(mark)
+        try:
+            return self._least_of_cuts(whole, rules)
+        finally:
+            self.above.pop()
+
+    def _least_of_cuts(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
+        """The function as it is, or the steps of its cut, whichever is estimated to take less."""
         kernel = isinstance(whole.chosen, Kernel)
         if kernel and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
             return [whole]
