@@ -87,7 +87,10 @@ def test_long_rows_of_products_are_folded_where_storing_them_costs_more(name: st
 def test_a_part_like_the_function_it_was_cut_from_is_cut_no_more() -> None:
     """A product of columns of one element, whose copy for bulk copies has the shape of what it copies."""
     case = draw(141)
-    assert skeletons(plan_of(program(case, case.small)))
+    func = program(case, case.small)
+    plan = plan_of(func)
+    assert skeletons(plan)
+    assert_plan_right(func, plan, as_written, length=16)
 
 
 def test_nothing_is_rounded_where_tensor_cores_are_off() -> None:

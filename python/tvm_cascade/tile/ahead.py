@@ -34,8 +34,9 @@ class Ahead:
 
     Attributes
     ----------
-    tensors : each with how many bytes of it are fetched.
+    tensors : that it reads.
     sizes : of the tensors, in bytes.
+    fetched : bytes of all of them that are brought.
     """
 
     tensors: tuple[tirx.Var, ...]

@@ -20,7 +20,7 @@ the rows (measured: decode over pages of 1, 8 and 16 rows 259, 257 and 259 µs b
 prefill over pages of 1 and 8 rows 555 and 628 by threads, 2138 and 445 in bulk)."""
 
 _SWIZZLE_128B = 3
-_PROMOTE_TO_L2_256B = 2
+_PROMOTE_TO_L2_128B = 2
 
 
 class TensorMap:
@@ -64,7 +64,7 @@ class TensorMap:
         T.evaluate(
             T.tensormap_encode_tiled(
                 found, self.buffer.data, *shape, *strides[1:], *box, *[1] * rank,
-                descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_256B,
+                descriptor_dtype=self.element, rank=rank, swizzle=_SWIZZLE_128B, l2_promotion=_PROMOTE_TO_L2_128B,
             )
         )  # fmt: skip
         return found
@@ -81,6 +81,12 @@ class TensorMap:
     def element(self) -> str:
         """The element dtype of copies and shared memory; 8-bit floats are bytes."""
         return self.operand.stored if self.size > 1 else "uint8"
+
+    def in_pages_of(self, other: TensorMap) -> bool:
+        """Whether its tiles have the form of another operand's, with rows in the same pages."""
+        own, pages = self.operand.pages, other.operand.pages
+        alike = own is not None and pages is not None and pages.same_numbers(own)
+        return alike and (self.rows, self.boxes) == (other.rows, other.boxes)
 
     @property
     def boxes(self) -> int:

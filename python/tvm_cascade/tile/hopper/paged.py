@@ -34,7 +34,7 @@ class PageCopies:
 
     def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr | None = None) -> None:
         assert copies.operand.pages is not None
-        self.worker = worker
+        self.copies, self.worker = copies, worker
         self.pages, self.lane = copies.operand.pages, lane
         self.rows, self.box_rows, self.boxes = copies.rows, copies.box_rows, copies.boxes
         self.count = copies.rows // copies.box_rows * copies.boxes
@@ -43,9 +43,7 @@ class PageCopies:
 
     def serves(self, copies: TensorMap) -> bool:
         """Whether another operand's boxes are in the same pages."""
-        pages = copies.operand.pages
-        alike = pages is not None and self.pages.same_numbers(pages)
-        return alike and (copies.rows, copies.boxes) == (self.rows, self.boxes)
+        return copies.in_pages_of(self.copies)
 
     def look_up(self, first: ir.Expr, live: TileRange, number: Numbers) -> None:
         """Reads the page numbers of the tile from row `first` on.

@@ -44,7 +44,7 @@ class RowCopies:
 
     def __init__(self, copies: TensorMap, lane: ir.Expr, worker: ir.Expr) -> None:
         assert copies.operand.pages is not None
-        self.pages, self.lane, self.worker = copies.operand.pages, lane, worker
+        self.copies, self.pages, self.lane, self.worker = copies, copies.operand.pages, lane, worker
         self.rows, self.box_rows, self.boxes = copies.rows, copies.box_rows, copies.boxes
         self.row_lanes = min(_CHUNKS << (copies.boxes - 1).bit_length(), WARP)
         self.found = -(-copies.rows // copies.box_rows // WARP)
@@ -52,9 +52,7 @@ class RowCopies:
 
     def serves(self, copies: TensorMap) -> bool:
         """Whether another operand's rows are in the same pages."""
-        pages = copies.operand.pages
-        alike = pages is not None and self.pages.same_numbers(pages)
-        return alike and (copies.rows, copies.boxes) == (self.rows, self.boxes)
+        return copies.in_pages_of(self.copies)
 
     def look_up(self, first: ir.Expr, live: TileRange, number: Numbers) -> None:
         """Reads the page numbers of the tile from row `first` on, one a lane and turn.

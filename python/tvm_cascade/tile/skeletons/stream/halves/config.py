@@ -44,7 +44,7 @@ _WIDEST = 256
 
 @dataclass(frozen=True)
 class HalvesConfig(PiecesConfig):
-    """Both groups have the same rows; one lifts every tile.
+    """Both groups have the same rows, and lift tiles in turn.
 
     Attributes
     ----------
