@@ -39,6 +39,15 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
     (r"barrier\.cluster\.arrive\.(release|relaxed);", "ptx::cluster_arrive();"),
+    (
+        r"st\.async\.weak\.shared::cluster\.mbarrier::complete_tx::bytes\.f32 \[%0\], %1, \[%2\];",
+        "ptx::send_to_block(%0, {{%1}}, %2);",
+    ),
+    (
+        r"st\.async\.weak\.shared::cluster\.mbarrier::complete_tx::bytes\.v4\.f32 "
+        r"\[%0\], \{%1, %2, %3, %4\}, \[%5\];",
+        "ptx::send_to_block(%0, {{%1, %2, %3, %4}}, %5);",
+    ),
     (r"mapa\.shared::cluster\.u32 %0, %1, %2;", "%0 = ptx::map_to_block(%1, %2);"),
     (r"mbarrier\.arrive\.shared::cluster\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_at_block(%0, %1);"),
     (r"barrier\.cluster\.wait\.acquire;", "ptx::cluster_wait();"),

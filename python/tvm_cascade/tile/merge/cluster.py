@@ -28,10 +28,23 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
   *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
 }}
 """
-_LEAVE_FOUR = """
-__device__ __forceinline__ void cluster_leave_four(void* own, int block, float a, float b, float c, float d) {
-  __align__(16) float four[4] = {a, b, c, d};
-  *reinterpret_cast<float4*>(__cluster_map_shared_rank(own, block)) = *reinterpret_cast<float4*>(four);
+_SEND = """
+__device__ __forceinline__ void cluster_send(void* own, void* arrived, int block, float value) {
+  unsigned place = __cvta_generic_to_shared(own), barrier = __cvta_generic_to_shared(arrived);
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(place), "r"(block));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(barrier), "r"(block));
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+               : : "r"(place), "f"(value), "r"(barrier) : "memory");
+}
+"""
+_SEND_FOUR = """
+__device__ __forceinline__ void cluster_send_four(void* own, void* arrived, int block, float a, float b, float c,
+                                                  float d) {
+  unsigned place = __cvta_generic_to_shared(own), barrier = __cvta_generic_to_shared(arrived);
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(place), "r"(block));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(barrier), "r"(block));
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+               : : "r"(place), "f"(a), "f"(b), "f"(c), "f"(d), "r"(barrier) : "memory");
 }
 """
 _TAKE_FOUR = """
@@ -64,9 +77,14 @@ def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
     _call(f"cluster_leave_{dtype}", _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype]), own, rank, value)
 
 
-def leave_four_at_rank(own: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
-    """As `leave_at_rank`, of four float32 that are neighbours."""
-    _call("cluster_leave_four", _LEAVE_FOUR, own, rank, *four)
+def send_to_rank(own: ir.Expr, arrived: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
+    """As `leave_at_rank`, of the bits of a float32, which arrive at that block's barrier `arrived` as 4 bytes."""
+    _call("cluster_send", _SEND, own, arrived, rank, value)
+
+
+def send_four_to_rank(own: ir.Expr, arrived: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
+    """As `send_to_rank`, of four float32 that are neighbours: 16 bytes."""
+    _call("cluster_send_four", _SEND_FOUR, own, arrived, rank, *four)
 
 
 def take_four(own: ir.Expr, into: ir.Expr) -> None:

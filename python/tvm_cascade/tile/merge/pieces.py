@@ -33,6 +33,9 @@ from tvm_cascade.tile.state import PartForm
 FOUR = 4
 """Elements of a vector that a thread writes or reads at once."""
 
+BYTES = 4
+"""Of an element."""
+
 SPAN = 16
 """Elements of a vector that four lanes have, four neighbours each."""
 

@@ -173,6 +173,20 @@ void copy_to_block(uint32_t target, uint32_t source, uint32_t bytes, uint32_t ba
   });
 }
 
+void send_to_block(uint32_t target, std::initializer_list<float> values, uint32_t barrier) {
+  const char* who = "st.async";
+  const uint32_t to = target & kInBlock, block = target / (kInBlock + 1), completes = barrier & kInBlock;
+  const uint32_t bytes = values.size() * sizeof(float);
+  if (barrier / (kInBlock + 1) != block) fault("%s: the barrier is in block %u, not %u", who, barrier >> 24, block);
+  if (to % bytes) fault("%s: %u bytes to %u", who, bytes, to);
+  in_block(block, [&] { memory_barrier(completes, who); });
+  scheduler.add(scheduler.copies, [=, data = std::vector<float>(values)] {
+    scheduler.enter(int(block));
+    std::memcpy(shared.at(to, bytes, who), data.data(), bytes);
+    brought(completes, bytes);
+  });
+}
+
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source) {
   Box box(map, place, source, "cp.async.bulk.tensor");
   box.each_unit([](uint32_t address, int64_t, int64_t) { shared.start_read(address, "cp.async.bulk.tensor"); });

@@ -60,6 +60,7 @@ void prefetch_tensormap(const void* map);
 void copy_tensor_to_shared(uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier);
 void copy_tensor_to_blocks(
     uint32_t target, const void* map, std::initializer_list<int32_t> place, uint32_t barrier, uint32_t blocks);
+void send_to_block(uint32_t target, std::initializer_list<float> values, uint32_t barrier);
 void copy_to_block(uint32_t target, uint32_t source, uint32_t bytes, uint32_t barrier);
 void copy_to_shared(uint32_t target, const void* source, uint32_t bytes, uint32_t barrier);
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source);

@@ -9,7 +9,7 @@ from functools import partial
 
 import sympy as sp
 
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS, register_index
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, register_index
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
 from tvm_cascade.tile.state import COUNTER, Number, Part, PartForm, State
@@ -23,7 +23,7 @@ def state_form(stream: Stream) -> list[PartForm]:
 
 
 def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
-    """The state of each of a thread's rows, over the registers that it is in.
+    """The state of each of a thread's rows that the program has, over the registers that it is in.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def row_states(stream: Stream, folded: Folded, counter: Part) -> list[State]:
             {reference.symbol: of_row(reference.moved, r) for reference in fold.references},
             counter,
         )
-        for r in ROWS
+        for r in folded.rows.own
     ]
 
 

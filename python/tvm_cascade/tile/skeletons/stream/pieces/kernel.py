@@ -106,6 +106,7 @@ class PiecesKernel(StreamKernel):
         with when(self.threads.thread == _INITIALISING * WARP):
             for copies in (self.right, *self.values):
                 copies.prefetch()
+            self.meeting.initialise()
 
     def _roles(self) -> None:
         config = self.config

@@ -141,6 +141,9 @@ class Meeting(ABC):
     def allocate(self, pool: Any) -> None:
         """Shared memory for it."""
 
+    def initialise(self) -> None:
+        """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""
+
     @abstractmethod
     def start(self) -> None:
         """What all threads of a block do at first."""
@@ -174,7 +177,7 @@ class Meeting(ABC):
         lane, work = fold.threads.lane, fold.work
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
-        for r, state in enumerate(row_states(self.stream, fold, counter)):
+        for r, state in zip(fold.rows.own, row_states(self.stream, fold, counter), strict=True):
             row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
             has_row = bind("has_left_row", row < self._rows(work))
             for k, part in enumerate(state.parts):
