@@ -40,10 +40,6 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
     (r"barrier\.cluster\.arrive\.(release|relaxed);", "ptx::cluster_arrive();"),
     (
-        r"st\.async\.weak\.shared::cluster\.mbarrier::complete_tx::bytes\.f32 \[%0\], %1, \[%2\];",
-        "ptx::send_to_block(%0, {{%1}}, %2);",
-    ),
-    (
         r"st\.async\.weak\.shared::cluster\.mbarrier::complete_tx::bytes\.v4\.f32 "
         r"\[%0\], \{%1, %2, %3, %4\}, \[%5\];",
         "ptx::send_to_block(%0, {{%1, %2, %3, %4}}, %5);",

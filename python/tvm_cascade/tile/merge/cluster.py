@@ -28,15 +28,6 @@ __device__ __forceinline__ void cluster_leave_{dtype}(void* own, int block, {c} 
   *reinterpret_cast<{c}*>(__cluster_map_shared_rank(own, block)) = value;  // the same place in another block's memory
 }}
 """
-_SEND = """
-__device__ __forceinline__ void cluster_send(void* own, void* arrived, int block, float value) {
-  unsigned place = __cvta_generic_to_shared(own), barrier = __cvta_generic_to_shared(arrived);
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(place), "r"(block));
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(barrier), "r"(block));
-  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
-               : : "r"(place), "f"(value), "r"(barrier) : "memory");
-}
-"""
 _SEND_FOUR = """
 __device__ __forceinline__ void cluster_send_four(void* own, void* arrived, int block, float a, float b, float c,
                                                   float d) {
@@ -77,13 +68,8 @@ def leave_at_rank(own: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
     _call(f"cluster_leave_{dtype}", _LEAVE.format(dtype=dtype, c=_C_TYPES[dtype]), own, rank, value)
 
 
-def send_to_rank(own: ir.Expr, arrived: ir.Expr, rank: ir.Expr, value: ir.Expr) -> None:
-    """As `leave_at_rank`, of the bits of a float32, which arrive at that block's barrier `arrived` as 4 bytes."""
-    _call("cluster_send", _SEND, own, arrived, rank, value)
-
-
 def send_four_to_rank(own: ir.Expr, arrived: ir.Expr, rank: ir.Expr, *four: ir.Expr) -> None:
-    """As `send_to_rank`, of four float32 that are neighbours: 16 bytes."""
+    """As `leave_at_rank`, of four float32 that are neighbours; they arrive at that block's barrier as 16 bytes."""
     _call("cluster_send_four", _SEND_FOUR, own, arrived, rank, *four)
 
 

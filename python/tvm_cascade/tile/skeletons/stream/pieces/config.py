@@ -9,13 +9,13 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.operand import STEP_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -151,9 +151,9 @@ class PiecesConfig(StreamConfig):
         """Bytes of shared memory for the states that the blocks of a cluster leave to each other."""
         if self.cluster == 1:
             return 0
-        scalars = len(stream.fold.components) + len(stream.fold.references) + 1
-        chunks = sum(-(-(-(-p.width // SPAN) * SPAN) // FOUR // self.cluster) * FOUR for p in stream.products)
-        return (chunks + scalars) * self.cluster * min(int(stream.extent(stream.row)), GROUP_ROWS) * 4
+        widths = [p.width for p in stream.products]
+        scalars = len(stream.fold.components) - len(widths) + len(stream.fold.references) + 1
+        return Patches(min(int(stream.extent(stream.row)), GROUP_ROWS), self.cluster).words(widths, scalars) * 4
 
     def check_cluster(self, program: TileProgram) -> None:
         """Checks that every block of a cluster has a tile.

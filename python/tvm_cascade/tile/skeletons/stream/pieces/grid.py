@@ -16,12 +16,9 @@ from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
 from tvm_cascade.tile.pieces import SLOTS, Piece
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Work
-
-_HELD = 160
-"""Registers of a thread that hold elements of states while it merges."""
 
 
 class GridMeeting(Meeting):
@@ -43,12 +40,15 @@ class GridMeeting(Meeting):
     def _spans_of_a_unit(self, pieces: int) -> int:
         """As many as registers hold, so that most loads are under way together, and all threads have some."""
         each = -(-self.spans * self.most_rows * QUAD // (self.threads * pieces))
-        most = min(each, _HELD // (FOUR * (self.at_once + 1)))
+        most = min(each, HELD // (FOUR * (self.at_once + 1)))
         return max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any) -> None:
         """Shared memory by which the thread that waits tells the others."""
         self.told = named("told", pool.alloc((SLOTS,), "int32", align=16))
+
+    def initialise(self) -> None:
+        """Nothing: words in global memory are zero between launches."""
 
     def start(self) -> None:
         """Nothing: nobody waits for a block that has not started."""
@@ -95,9 +95,10 @@ class GridMeeting(Meeting):
     def _meet(self) -> None:
         ptx("bar.sync", T.uint32(self.barrier), T.uint32(self.threads))
 
-    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         with when(self.fold.threads.lane % QUAD == 0):
-            self.states.put(self.slot, part, row, value)
+            for part, value in zip(self.scalars, values, strict=True):
+                self.states.put(self.slot, part, row, value)
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
         self.states.put_four(self.slot, part, row, span, self.fold.threads.lane % QUAD, values)

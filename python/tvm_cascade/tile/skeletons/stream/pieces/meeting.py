@@ -42,6 +42,9 @@ MEETING = 1
 _AT_ONCE = 12
 """Pieces that a thread reads at once: as many loads are under way together."""
 
+HELD = 160
+"""Registers of a thread that hold elements of states while it merges."""
+
 EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
 """A loop over the pieces of a block."""
 
@@ -112,6 +115,7 @@ class Meeting(ABC):
     ----------
     is_of_all : no piece is the whole of its item.
     spans : of a row.
+    scalars : which parts of a state have one value a row.
     at_a_time : spans of a unit.
     """
 
@@ -125,6 +129,7 @@ class Meeting(ABC):
         self.spans = max(self.widths.values(), default=SPAN) // SPAN
         components = [PartForm(DTYPE, self.widths.get(c.symbol, 1)) for c in self.stream.fold.components]
         self.form = [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
+        self.scalars = [k for k, part in enumerate(self.form) if part.width == 1]
         self.most_rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
         known = pieces or _AT_ONCE
         self.at_once = -(-known // -(-known // _AT_ONCE))
@@ -141,6 +146,7 @@ class Meeting(ABC):
     def allocate(self, pool: Any) -> None:
         """Shared memory for it."""
 
+    @abstractmethod
     def initialise(self) -> None:
         """Initialises barriers of its own, if any; called by one thread, before a block-wide barrier."""
 
@@ -157,8 +163,8 @@ class Meeting(ABC):
         """Merges what is the block's to merge, once it has left the states of all its pieces."""
 
     @abstractmethod
-    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
-        """Leaves a scalar part of a row; called by the four lanes that have it."""
+    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
+        """Leaves the scalar parts of a row, in order; called by the four lanes that have them."""
 
     @abstractmethod
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
@@ -179,11 +185,11 @@ class Meeting(ABC):
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in zip(fold.rows.own, row_states(self.stream, fold, counter), strict=True):
             row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
-            has_row = bind("has_left_row", row < self._rows(work))
+            has_row = bind("has_left_row", self._has_row(work, row))
+            with when(has_row):
+                self._put_scalars(row, [state.parts[k][0] for k in self.scalars])
             for k, part in enumerate(state.parts):
                 if self.form[k].width == 1:
-                    with when(has_row):
-                        self._put(k, row, part[0])
                     continue
                 whole, rest = divmod(part.width, FOUR)
                 with T.unroll(whole) as span:
@@ -201,6 +207,10 @@ class Meeting(ABC):
         four = [bind("left", value) for value in four]
         with when(has_row):
             self._put_four(part, row, span, four)
+
+    def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
+        """Whether a row of the tile is left."""
+        return row < self._rows(work)
 
     def _rows(self, work: Work) -> ir.Expr:
         """Rows that a tile has of the program's."""

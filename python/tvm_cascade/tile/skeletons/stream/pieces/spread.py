@@ -65,6 +65,9 @@ class SpreadFinish(Meeting):
         order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
         self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
 
+    def initialise(self) -> None:
+        """Nothing: no barriers but the block's named ones."""
+
     def start(self) -> None:
         """Nothing: no other block takes part."""
 
@@ -83,9 +86,10 @@ class SpreadFinish(Meeting):
     def _meet(self) -> None:
         ptx("bar.sync", T.uint32(MEETING), T.uint32(WARP_GROUP))
 
-    def _put(self, part: int, row: ir.Expr, value: ir.Expr) -> None:
+    def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         with when(self.fold.threads.lane % QUAD == 0):
-            T.buffer_store(self.places[part], value, [row, 0])
+            for part, value in zip(self.scalars, values, strict=True):
+                T.buffer_store(self.places[part], value, [row, 0])
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
         first = span * SPAN + self.fold.threads.lane % QUAD * FOUR
