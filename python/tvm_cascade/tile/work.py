@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tvm import ir, tirx
 
@@ -24,11 +24,15 @@ class Work:
     first_row : of the tile.
     batch : where it is in the batch.
     tiles : of the cascade axis that are visited.
+    own, whole : of a warp group's own rows, the tiles that hold a live position and those that need no mask, where
+        another warp has found them.
     """
 
     first_row: ir.Expr
     batch: dict[tirx.Var, ir.Expr]
     tiles: TileRange
+    own: TileRange | None = field(default=None, kw_only=True)
+    whole: TileRange | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

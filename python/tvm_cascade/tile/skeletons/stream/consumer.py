@@ -96,7 +96,7 @@ class Consumer(GroupFold):
         """The tiles that hold a live position of the group's own rows: one at least."""
         if not self.apart:
             return work.tiles
-        own = self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)
+        own = work.own or self.tiling.visited(work.batch, self.first_row, GROUP_ROWS)
         first = bind("own_first", tirx.max(tirx.min(own.first, work.tiles.end - 1), work.tiles.first))
         return TileRange(first, bind("own_end", tirx.max(tirx.min(own.end, work.tiles.end), first + 1)))
 

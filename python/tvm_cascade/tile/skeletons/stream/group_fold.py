@@ -15,7 +15,7 @@ from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Reading
 from tvm_cascade.tile.hopper.packing import Packing
-from tvm_cascade.tile.live import TileRange, sure_slacks, whole_tiles
+from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.masks import Masking, passes_of
 from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.shape import Product
@@ -179,16 +179,11 @@ class GroupFold:
 
     def _whole_range(self) -> None:
         """The tiles in which no mask drops anything of the group's rows."""
-        tiles = self.tiling.tile_count()
-        rows = self.tiling.rows_from(self.first_row, self.row_count)
-        self.whole: TileRange | None = TileRange(tirx.const(0, "int32"), tiles)
-        for mask in self.masks:
-            slacks = sure_slacks(mask)
-            placed = None if slacks is None else tuple(self.tiling.placed(s, self.work.batch) for s in slacks)
-            found = None if placed is None else whole_tiles(placed, self.stream.position, rows, self.columns, tiles)
-            self.whole = None if found is None or self.whole is None else self.whole.within(found)
-        if self.whole is not None and self.masks:
-            self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
+        self.whole = self.work.whole
+        if self.whole is None:
+            self.whole = self.tiling.whole(self.work.batch, self.first_row, self.row_count)
+            if self.whole is not None and self.masks:
+                self.whole = TileRange(bind("whole_first", self.whole.first), bind("whole_end", self.whole.end))
 
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         for accumulation in self.program.accumulations:

@@ -15,7 +15,8 @@ with the exponentials of the next. Everything between the products comes from th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from tvm import ir, sym, tirx
 from tvm.script.ir_builder import IRBuilder
@@ -30,11 +31,12 @@ from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.scheduler import Scheduler
+from tvm_cascade.tile.scheduler import Item, Scheduler
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.stream.finder import TileFinder
 from tvm_cascade.tile.skeletons.stream.producer import Filled, PagedProducer
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.tile_schedule import visited_tiles
@@ -43,6 +45,9 @@ from tvm_cascade.tile.work import Threads, Work
 
 class StreamKernel:
     """Emits the kernel of a tile program."""
+
+    finder: TileFinder | None = None
+    """What finds tiles by bounds that are loaded for each row."""
 
     rows_by_threads = True
     """Whether threads may copy rows of small pages."""
@@ -106,11 +111,25 @@ class StreamKernel:
         )
         if self.tiling.loads_bounds:
             self.tiling.lane = self.threads.lane
+            if not self.stream.paged:
+                self.finder = TileFinder(self.tiling, self.threads, self._each_item)
+
+    def _each_item(self) -> AbstractContextManager[Item]:
+        return self.scheduler.each(self.threads.block)
 
     @contextmanager
-    def _each_work(self) -> Iterator[Work]:
-        """What is written within is done for every tile of rows that the block has."""
-        with self.scheduler.each(self.threads.block) as item:
+    def _each_work(self, group: ir.Expr | None = None) -> Iterator[Work]:
+        """What is written within is done for every tile of rows that the block has.
+
+        Parameters
+        ----------
+        group : the number of the consumer whose threads do it; None for those that copy.
+        """
+        if self.finder is not None:
+            with self.finder.each_work(group) as work:
+                yield work
+            return
+        with self._each_item() as item:
             yield self.tiling.work(item)
 
     def _shared(self) -> None:
@@ -125,8 +144,12 @@ class StreamKernel:
             Barriers(pool, config.stages, arrivals_of(copies)) for copies in ([self.right], self.values)
         )
         right_empty, value_empty = (Barriers(pool, config.stages, config.consumers) for _ in range(2))
+        if self.finder is not None:
+            self.finder.allocate(pool)
         pool.commit()
         with when(self.threads.thread == 0):
+            if self.finder is not None:
+                self.finder.initialise()
             for barriers in (left_full, right_full, value_full, left_empty, right_empty, value_empty):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
@@ -148,15 +171,19 @@ class StreamKernel:
                 self._consume()
 
     def _consume(self) -> None:
-        Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(self._each_work)
+        each_work = partial(self._each_work, self.threads.group - 1)
+        Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(each_work)
 
     def _produce(self) -> None:
-        if self.stream.paged or self.tiling.loads_bounds:
+        if self.stream.paged:
             shared = [self.feeds.right, *([self.feeds.value] if self.values else [])]
             PagedProducer(self.tiling, self.threads, shared, self.feeds.left).run(self._each_work)
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
             self._produce_rows()
+        if self.finder is not None:
+            with when(self.threads.warp == 1):
+                self.finder.find()
 
     def _produce_rows(self) -> None:
         feeds = self.feeds

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.analysis.tir import dtype_of, substitute
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, put, registers
 from tvm_cascade.tile.fragment import placed
-from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by
+from tvm_cascade.tile.live import Rows, TileRange, live_tiles, loads_by, sure_slacks, whole_tiles
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
@@ -68,6 +68,21 @@ class Tiling:
         slacks = tuple(self.placed(slack, batch) for slack in self.program.skip)
         rows = self.rows_from(first_row, count)
         return live_tiles(slacks, self.stream.position, rows, columns, self.tile_count(columns))
+
+    def whole(self, batch: dict[tirx.Var, ir.Expr], first_row: ir.Expr, count: int) -> TileRange | None:
+        """The tiles in which no mask drops anything of some rows; None where that is unknown."""
+        tiles, rows = self.tile_count(), self.rows_from(first_row, count)
+        common = TileRange(tirx.const(0, "int32"), tiles)
+        for mask in self.program.element.masks:
+            slacks = sure_slacks(mask)
+            if slacks is None:
+                return None
+            kept = tuple(self.placed(slack, batch) for slack in slacks)
+            found = whole_tiles(kept, self.stream.position, rows, self.config.columns, tiles)
+            if found is None:
+                return None
+            common = common.within(found)
+        return common
 
     @property
     def loads_bounds(self) -> bool:
