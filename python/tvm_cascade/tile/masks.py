@@ -10,7 +10,9 @@ from tvm import ir, tirx
 
 from tvm_cascade.tile.bits import Bounds, KeptBits, LoadedBits, boolean_load
 from tvm_cascade.tile.element import Mask
-from tvm_cascade.tile.live import conjuncts, mask_slacks, solved_for
+from tvm_cascade.tile.emit import in_register
+from tvm_cascade.tile.fragment import ROWS
+from tvm_cascade.tile.live import conjuncts, loads_by, mask_slacks, solved_for
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.transform.printer import cast
 
@@ -79,6 +81,7 @@ class Masking:
             for k, one in enumerate(passes)
             for n in range(len(one.loads))
         }
+        self.limits = {k: [self._limits(one, r) for r in ROWS] for k, one in enumerate(passes) if one.as_bits}
 
     def prepare(self, tile: ir.Expr) -> None:
         """Prefetches what a tile's masks read from memory, before its scores are computed."""
@@ -90,7 +93,7 @@ class Masking:
         for k, one in enumerate(self.passes):
             if one.as_bits:
                 self.bits[k].keep_all()
-                self.bits[k].within(partial(self._bounds, one, tile))
+                self.bits[k].within(partial(self._bounds, k, tile))
                 for n in range(len(one.loads)):
                     self.bits[k].intersect(self.loaded[k, n])
             self.rows.mask(tile, one.masks[0], self.bits.get(k))
@@ -100,10 +103,20 @@ class Masking:
         last = load.source.ty.shape[-1] - 4
         return self.rows.address(load, row, tirx.min(tile * self.rows.columns + offset, cast(last, "int32")))
 
-    def _bounds(self, one: Pass, tile: ir.Expr, row: int) -> Bounds:
+    def _bounds(self, k: int, tile: ir.Expr, row: int) -> Bounds:
         base = tile * self.rows.columns + self.rows.place.lane_column
-        placed = [(sign, cast(self.rows.row_input(g, row), "int32")) for sign, g in one.bounds]
+        placed = [
+            (sign, cast(self.rows.row_input(g, row) if limit is None else limit, "int32"))
+            for (sign, g), limit in zip(self.passes[k].bounds, self.limits[k][row], strict=True)
+        ]
         return Bounds(
             least=tuple(-g - base for sign, g in placed if sign > 0),
             most=tuple(g - base for sign, g in placed if sign < 0),
         )
+
+    def _limits(self, one: Pass, row: int) -> list[ir.Expr | None]:
+        """Of each bound, what is loaded for a row, before its first tile; None where that is nothing."""
+        position = self.rows.program.stream.row
+        return [
+            in_register("limit", self.rows.row_input(g, row)) if loads_by(g, position) else None for _, g in one.bounds
+        ]

@@ -118,7 +118,7 @@ class StreamKernel:
         return self.scheduler.each(self.threads.block)
 
     @contextmanager
-    def _each_work(self, group: ir.Expr | None = None) -> Iterator[Work]:
+    def _each_work(self) -> Iterator[Work]:
         """What is written within is done for every tile of rows that the block has.
 
         Parameters
@@ -126,7 +126,7 @@ class StreamKernel:
         group : the number of the consumer whose threads do it; None for those that copy.
         """
         if self.finder is not None:
-            with self.finder.each_work(group) as work:
+            with self.finder.each_work() as work:
                 yield work
             return
         with self._each_item() as item:
@@ -171,7 +171,8 @@ class StreamKernel:
                 self._consume()
 
     def _consume(self) -> None:
-        each_work = partial(self._each_work, self.threads.group - 1)
+        finder = self.finder
+        each_work = self._each_work if finder is None else partial(finder.each_work, self.threads.group - 1)
         Consumer(self.tiling, self.threads, self.feeds, self.epilogue).run(each_work)
 
     def _produce(self) -> None:
