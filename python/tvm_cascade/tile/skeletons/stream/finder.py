@@ -8,8 +8,8 @@ Whoever needs them would else wait for memory before each tile of rows, while th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
@@ -19,12 +19,9 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, in_register, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.scheduler import Item
+from tvm_cascade.tile.ranked import RankedScheduler
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
-
-EachItem = Callable[[], AbstractContextManager[Item]]
-"""A loop over the block's items around the statements of the block."""
 
 _SLOTS = 4
 """Items that are found ahead."""
@@ -41,11 +38,11 @@ class TileFinder:
 
     Parameters
     ----------
-    each_item : the items of the block, in the order that all its warps have in common.
+    scheduler : whose ranks are found too.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, each_item: EachItem) -> None:
-        self.tiling, self.threads, self.each_item = tiling, threads, each_item
+    def __init__(self, tiling: Tiling, threads: Threads, scheduler: RankedScheduler) -> None:
+        self.tiling, self.threads, self.scheduler = tiling, threads, scheduler
         self.groups = tiling.config.row_groups
 
     def allocate(self, pool: Any) -> None:
@@ -53,16 +50,21 @@ class TileFinder:
         self.slots = pool.alloc((_SLOTS, self.groups, 2 * _RANGES), "int32", align=16)
         self.full = Barriers(pool, _SLOTS, 1)
         self.empty = Barriers(pool, _SLOTS, 1 + _WARPS * self.groups)
+        self.scheduler.allocate(pool)
 
     def initialise(self) -> None:
         """Initialises the barriers, by one thread."""
         self.full.initialise()
         self.empty.initialise()
 
+    def rank(self) -> None:
+        """Ranks tiles of rows, with all threads; a barrier of the block has to follow."""
+        self.scheduler.rank(self.threads.thread, self.tiling.likely_tiles)
+
     def find(self) -> None:
         """Finds the tiles of the block's items, by a whole warp."""
         ring = Ring("found", _SLOTS, 1)
-        with self.each_item() as item:
+        with self.scheduler.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.empty.wait(ring.stage, ring.parity)
             for group in range(self.groups):
@@ -83,7 +85,7 @@ class TileFinder:
         group : the number of the consumer that reads them, by all of its threads; None for one thread that copies.
         """
         ring = Ring("reading", _SLOTS, 0)
-        with self.each_item() as item:
+        with self.scheduler.each(self.threads.block) as item:
             first_row, batch = bind("first_row", item.row_tile * self.tiling.config.rows), self.tiling.batch(item.place)
             self.full.wait(ring.stage, ring.parity)
             visited = self._hull(ring)

@@ -15,7 +15,7 @@ with the exponentials of the next. Everything between the products comes from th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from tvm import ir, sym, tirx
@@ -31,7 +31,8 @@ from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.scheduler import Item, Scheduler
+from tvm_cascade.tile.ranked import RankedScheduler
+from tvm_cascade.tile.scheduler import Scheduler
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
 from tvm_cascade.tile.skeletons.stream.consumer import Consumer
@@ -99,9 +100,7 @@ class StreamKernel:
         stream, config = self.stream, self.config
         row_tiles = kernel_extent((stream.extent(stream.row) + (config.rows - 1)) // config.rows)
         places = kernel_extent(product(stream.extent(var) for var in stream.batch))
-        shared_out = tile_schedule(config, self.program)
-        items = None if shared_out is None else shared_out.items
-        self.scheduler = Scheduler(row_tiles, places, config.blocks, self.program.uneven, items, self.name)
+        self.scheduler = self._scheduler(row_tiles, places)
         self.threads = Threads(
             named("block", T.cta_id([self.scheduler.grid])),
             named("group", T.warpgroup_id([config.consumers + 1])),
@@ -111,11 +110,16 @@ class StreamKernel:
         )
         if self.tiling.loads_bounds:
             self.tiling.lane = self.threads.lane
-            if not self.stream.paged:
-                self.finder = TileFinder(self.tiling, self.threads, self._each_item)
+        if isinstance(self.scheduler, RankedScheduler):
+            self.finder = TileFinder(self.tiling, self.threads, self.scheduler)
 
-    def _each_item(self) -> AbstractContextManager[Item]:
-        return self.scheduler.each(self.threads.block)
+    def _scheduler(self, row_tiles: ir.Expr, places: ir.Expr) -> Scheduler | RankedScheduler:
+        """By what is known of the tiles of rows: their costs, or where to load what bounds them."""
+        if self.tiling.loads_bounds and not self.stream.paged:
+            return RankedScheduler(row_tiles, places, self.config.blocks, self.config.threads)
+        shared_out = tile_schedule(self.config, self.program)
+        items = None if shared_out is None else shared_out.items
+        return Scheduler(row_tiles, places, self.config.blocks, self.program.uneven, items, self.name)
 
     @contextmanager
     def _each_work(self) -> Iterator[Work]:
@@ -129,7 +133,7 @@ class StreamKernel:
             with self.finder.each_work() as work:
                 yield work
             return
-        with self._each_item() as item:
+        with self.scheduler.each(self.threads.block) as item:
             yield self.tiling.work(item)
 
     def _shared(self) -> None:
@@ -153,6 +157,8 @@ class StreamKernel:
             for barriers in (left_full, right_full, value_full, left_empty, right_empty, value_empty):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
+        if self.finder is not None:
+            self.finder.rank()
         T.evaluate(T.cuda.cta_sync())
         self.feeds = Feeds(
             Feed([self.left], [left_tiles], left_full, left_empty),

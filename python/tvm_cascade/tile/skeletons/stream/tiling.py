@@ -104,6 +104,19 @@ class Tiling:
         ptx("redux_sync.max.s32", found[0], found[0], T.uint32(ALL_LANES))
         return found[0]
 
+    def likely_tiles(self, row_tile: ir.Expr) -> ir.Expr:
+        """About how many tiles a tile of rows visits at the first place: by its first and its last row."""
+        first, last = row_tile * self.config.rows, kernel_extent(self.stream.extent(self.stream.row)) - 1
+
+        def over(value: ir.Expr, rows: Rows) -> ir.Expr:
+            ends = (tirx.min(row, last) for row in (rows.first, rows.first + (rows.count - 1)))
+            return tirx.max(*(substitute(value, {rows.variable: cast(row, dtype_of(rows.variable))}) for row in ends))
+
+        slacks = tuple(self.placed(slack, self.batch(T.int32(0))) for slack in self.program.skip)
+        rows, tiles = Rows(self.stream.row, first, self.config.rows, over), self.tile_count()
+        live = live_tiles(slacks, self.stream.position, rows, self.config.columns, tiles)
+        return tirx.max(tirx.min(live.end, tiles) - tirx.max(live.first, 0), 1)
+
     def batch(self, place: ir.Expr, variables: Sequence[tirx.Var] | None = None) -> dict[tirx.Var, ir.Expr]:
         """The batch index that a place is the number of; `variables`: of some of the batch alone."""
         batch: dict[tirx.Var, ir.Expr] = {}
