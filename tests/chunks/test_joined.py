@@ -120,9 +120,9 @@ def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_wh
     report = str(tvm_cascade.explain(workloads.get("decode_prefix").build(), target={"kind": "cuda", "arch": "sm_90a"}))
     first, second = re.findall(r"^ +[12]\. .*\n.*$", report, re.M)
     assert "from q, k_prefix, v_prefix: " in first and "the tensor-core kernel `stream`, StreamConfig" in first
-    assert "fetching 10.5 MB of k, v into the cache" in first
+    assert "blocks=64" in first and "beside the next" in first and "fetching" not in first
     assert "out from q, k, v, row_max_state_0" in second and "the tensor-core kernel `stream`, PiecesConfig" in second
-    assert "neighbours=2" in second and "fetching" not in second
+    assert "neighbours=2, kept=4" in second and "beside" not in second
 
 
 def masked() -> tirx.PrimFunc:

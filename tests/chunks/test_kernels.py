@@ -201,3 +201,11 @@ def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kerne
     exact, usual = oracle.evaluate(func, inputs)["out"], oracle.evaluate(func, inputs, rounding=True)["out"]
     comparison = tolerance.check(arrays["out"], exact, usual, length=prefix + 40, dtype="bfloat16")
     assert comparison.ok, comparison.message
+    assert_states_may_wait(plan.steps[-1].chosen, [arrays[param.name] for param in taken.inputs], arrays["out"])
+
+
+def assert_states_may_wait(kernel: Kernel, inputs: list[np.ndarray], expected: np.ndarray) -> None:
+    """Blocks that keep the states of all their items until they have folded the last store the same bits."""
+    config = dataclasses.replace(kernel.config, blocks=32, kept=4)
+    (found,) = emulate(StreamSkeleton().emit(kernel.program, config, "main"), inputs)
+    np.testing.assert_array_equal(found, expected)

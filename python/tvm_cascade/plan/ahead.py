@@ -5,12 +5,17 @@ its results alone waits for them there.
 
     prefix of 64 sequences    16 µs of products, 9 µs of copies     fetches 10 MB of the sequences' own keys and values
     their own keys            14 µs of copies                       of which 2 µs are done already
+
+Where the second needs the first's results that late, both may run *side by side*: the first has some multiprocessors,
+the second is started with it on the others, and keeps its states until the first has ended. One computes while the
+other moves bytes.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -21,36 +26,77 @@ from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.tile.ahead import Ahead
-from tvm_cascade.tile.skeleton import Kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting
 
 _KEPT = 0.2
 """The part of the cache that what was fetched may take, beside what the kernel itself passes through it. Fetches take
 bandwidth from its own copies: 42.9 µs with 0.15, 43.3 with 0.3, 44.9 with 0.5, 44.6 with none (measured, of a prefix of
 8192 keys and 64 sequences of 256)."""
 
+_SHARED_RATE = 0.9
+"""Of the memory's bandwidth on paper, what kernels side by side reach together."""
+
 _LEAST = 1 << 20
 """Bytes of a tensor that are worth fetching: smaller ones come in one latency."""
 
 
-def fetching_ahead(plan: Plan, gpu: Gpu) -> Plan:
-    """The plan with kernels that fetch what the next ones read."""
+def overlapping(plan: Plan, setting: Setting) -> Plan:
+    """The plan with kernels that run side by side, or fetch what the next ones read."""
+    gpu = setting.gpu
     if not gpu.has_clusters:
         return plan
     steps = list(plan.steps)
     for k, (step, following) in enumerate(pairwise(plan.steps)):
+        late = _late(following, plan)
+        if late and (pair := _side_by_side(steps[k], following, late, setting)) is not None:
+            steps[k : k + 2] = pair
+            continue
         ahead = _ahead(step, following, plan, gpu)
         if ahead is not None:
             steps[k] = _with_program(steps[k], ahead=ahead)
-        if late := _late(following, plan):
+        if late:
             steps[k + 1] = _with_program(steps[k + 1], late=late)
-    return dataclasses.replace(plan, steps=tuple(steps))
+    return replace(plan, steps=tuple(steps))
+
+
+def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setting: Setting) -> list[Step] | None:
+    """Two steps side by side; None where that is estimated to take longer than one after the other."""
+    first, second, gpu = step.chosen, following.chosen, setting.gpu
+    if not isinstance(first, Kernel) or not isinstance(second, Kernel):
+        return None
+    copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
+    found: list[tuple[float, Kernel, Kernel]] = []
+    for blocks in first.skeleton.even_blocks(first.program, first.config):
+        config = second.skeleton.beside(second.program, second.config, gpu.processors - blocks, setting)
+        if config is not None:
+            pair = (
+                _configured(first, replace(first.config, blocks=blocks), setting),
+                _configured(second, config, setting),
+            )
+            found.append((max(*(kernel.seconds for kernel in pair), copies), *pair))
+    if not found:
+        return None
+    together, first, second = min(found, key=lambda one: one[0])
+    if together + 2 * gpu.dependent_launch_seconds >= step.seconds + following.seconds:
+        return None
+    first = replace(first, program=replace(first.program, early=True))
+    second = replace(second, program=replace(second.program, late=late))
+    return [
+        replace(step, chosen=first, seconds=together + gpu.dependent_launch_seconds),
+        replace(following, chosen=second, seconds=gpu.dependent_launch_seconds),
+    ]
+
+
+def _configured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
+    seconds = kernel.skeleton.seconds(kernel.program, config, kernel.work, setting)
+    return replace(kernel, config=config, seconds=seconds)
 
 
 def _with_program(step: Step, **changes: object) -> Step:
     kernel = step.chosen
     assert isinstance(kernel, Kernel)
-    program = dataclasses.replace(kernel.program, **changes)
-    return dataclasses.replace(step, chosen=dataclasses.replace(kernel, program=program))
+    program = replace(kernel.program, **changes)
+    return replace(step, chosen=replace(kernel, program=program))
 
 
 def _late(step: Step, plan: Plan) -> tuple[tirx.Var, ...]:

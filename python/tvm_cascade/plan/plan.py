@@ -53,6 +53,11 @@ class Step:
         return self.chosen.ahead if isinstance(self.chosen, Kernel) else None
 
     @property
+    def early(self) -> bool:
+        """Whether the next kernel is started with it, on multiprocessors that it leaves."""
+        return isinstance(self.chosen, Kernel) and self.chosen.early
+
+    @property
     def fast_math(self) -> bool:
         """Whether approximate hardware functions are exact enough: for S-TIR schedules, where all is of half width."""
         if isinstance(self.chosen, Kernel):

@@ -18,7 +18,7 @@ from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.statements import statements_of
 from tvm_cascade.chunks.conditions import apart_at_conditions
-from tvm_cascade.plan.ahead import fetching_ahead
+from tvm_cascade.plan.ahead import overlapping
 from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of, cut
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
@@ -34,7 +34,7 @@ SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
 
 
 def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
-    """The plan of a function, whose kernels fetch what the next ones read.
+    """The plan of a function, whose kernels overlap.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     name : the function's own.
     setting : the device, and options as they stand for it.
     """
-    return fetching_ahead(_least(outcome, name, setting), setting.gpu)
+    return overlapping(_least(outcome, name, setting), setting)
 
 
 def _least(outcome: Outcome, name: str, setting: Setting) -> Plan:

@@ -106,6 +106,8 @@ def _step(step: Step) -> StepReport:
     told = str(kernel) if not isinstance(kernel, str) else f"an S-TIR schedule: {kernel}"
     if step.ahead is not None:
         told += f", fetching {step.ahead}"
+    if step.early:
+        told += ", beside the next"
     return StepReport(skeleton, told, reads, writes, step.work.bytes, step.work.flops, step.seconds * 1e6)
 
 

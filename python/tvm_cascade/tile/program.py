@@ -59,6 +59,7 @@ class TileProgram:
     optimistic : how tiles are folded without moving the reference; None where it has to follow every tile.
     near_zero : how scores are mapped where they are small; None where that is as where they are not.
     ahead : what is brought into the cache for a later kernel; None for nothing.
+    early : the next kernel starts once all its blocks have started, on multiprocessors that it leaves.
     late : what kernels before it write. It starts while they end, and waits for them where results are stored; empty
         where it waits at first.
     """
@@ -75,6 +76,7 @@ class TileProgram:
     optimistic: Optimistic | None = None
     near_zero: NearZero | None = None
     ahead: Ahead | None = None
+    early: bool = False
     late: tuple[tirx.Var, ...] = ()
 
     @cached_property

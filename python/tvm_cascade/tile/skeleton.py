@@ -135,6 +135,14 @@ class Skeleton(ABC, Generic[S, P, C]):
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
         return False
 
+    def even_blocks(self, program: P, config: C) -> tuple[int, ...]:
+        """Numbers of blocks that have equal work, for a kernel that may leave multiprocessors to the next one."""
+        return ()
+
+    def beside(self, program: P, config: C, processors: int, setting: Setting) -> C | None:
+        """The configuration on so many multiprocessors, while another kernel has the rest; None where it has none."""
+        return None
+
     def may_wait_late(self, program: P, config: C) -> bool:
         """Whether its kernels can wait for those before them where results are stored, and nowhere before."""
         return False
@@ -176,6 +184,11 @@ class Kernel:
     def ahead(self) -> Ahead | None:
         """What it fetches for a later kernel."""
         return getattr(self.program, "ahead", None)
+
+    @property
+    def early(self) -> bool:
+        """Whether the next kernel is started with it."""
+        return getattr(self.program, "early", False)
 
     @property
     def fast_math(self) -> bool:

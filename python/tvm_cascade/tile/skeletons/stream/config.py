@@ -220,6 +220,16 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
+def even_blocks(config: StreamConfig, program: TileProgram) -> tuple[int, ...]:
+    """Numbers of blocks that have as many tiles of rows each; none where these differ or extents are symbolic."""
+    rows = program.stream.extent(program.stream.row)
+    places = product(program.stream.extent(var) for var in program.stream.batch)
+    if program.uneven or not isinstance(rows, int) or not isinstance(places, int):
+        return ()
+    items = places * -(-rows // config.rows)
+    return tuple(n for n in range(1, config.blocks) if items % n == 0)
+
+
 def seconds(config: StreamConfig, program: TileProgram, gpu: Gpu) -> float:
     """The estimated time of a kernel's products and folds, without its launch; 0 where extents are symbolic."""
     stream, shared_out = program.stream, tile_schedule(config, program)

@@ -69,7 +69,7 @@ class StreamKernel:
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
                 self._places()
-                if self.program.ahead is not None:
+                if self.program.ahead is not None or self.program.early:
                     let_others_start()
                 self._shared()
                 self._roles()

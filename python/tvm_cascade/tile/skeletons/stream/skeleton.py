@@ -13,9 +13,9 @@ from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, seconds
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, even_blocks, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces, pieces_seconds
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, beside, choose_pieces, pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 
@@ -74,6 +74,16 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
     def fetches_ahead(self, config: StreamConfig) -> bool:
         """Where many rows share tiles: products take longer than copies."""
         return type(config) is StreamConfig
+
+    def even_blocks(self, program: TileProgram, config: StreamConfig) -> tuple[int, ...]:
+        """Where many rows share tiles, and each tile of rows visits as many."""
+        return even_blocks(config, program) if type(config) is StreamConfig else ()
+
+    def beside(
+        self, program: TileProgram, config: StreamConfig, processors: int, setting: Setting
+    ) -> StreamConfig | None:
+        """Where results alone read what another kernel leaves."""
+        return beside(config, program, processors, setting.gpu) if isinstance(config, PiecesConfig) else None
 
     def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
         """Where all that is stored goes through a meeting, also that of whole items."""

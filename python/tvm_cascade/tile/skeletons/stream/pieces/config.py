@@ -71,11 +71,13 @@ class PiecesConfig(StreamConfig):
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor, so that one folds while another waits for what its results read.
+    kept : items of a block whose states it keeps, where results wait for the end of a kernel beside it.
     """
 
     widening: int = 0
     cluster: int = 1
     neighbours: int = 1
+    kept: int = 1
 
     @property
     def blocks_per_processor(self) -> int:
@@ -136,7 +138,7 @@ class PiecesConfig(StreamConfig):
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
         tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        return tiles + self._met_bytes(stream) + spread_bytes(stream) + 1024
+        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + 1024
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""
@@ -269,6 +271,16 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
     return None
 
 
+def beside(config: PiecesConfig, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
+    """The configuration on some multiprocessors alone, whose blocks keep the states of whole items; None if unfit."""
+    items = _items(config, program.stream)
+    if items is None or is_ragged(program) or config.cluster > 1:
+        return None
+    blocks = max(n for n in range(1, config.neighbours * processors + 1) if items % n == 0)
+    cuts = [replace(config, blocks=blocks, kept=items // blocks, stages=n) for n in range(config.stages, 1, -1)]
+    return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
+
+
 def _items(config: PiecesConfig, stream: Stream) -> int | None:
     """Tiles of rows at all places, where that is known."""
     places, rows = product(stream.extent(var) for var in stream.batch), stream.extent(stream.row)
@@ -306,7 +318,7 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
         return 0.0
     merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
-    rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
+    rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE / config.neighbours)
     folding = longest * config.stage_bytes(stream) / rate
     if config.cluster > 1:
         crowded = config.blocks > _CLUSTERED * gpu.processors

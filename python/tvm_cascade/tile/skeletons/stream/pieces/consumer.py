@@ -20,6 +20,7 @@ from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Meeting
+from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 
@@ -34,7 +35,7 @@ class PiecesConsumer(GroupFold):
     """Emits one consumer warp group."""
 
     def __init__(
-        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: Meeting | None
+        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting, spread: SpreadFinish | None
     ) -> None:
         super().__init__(tiling, threads, right, value)
         self.meeting, self.spread, self.epilogue = meeting, spread, RowEpilogue(tiling)
@@ -57,8 +58,12 @@ class PiecesConsumer(GroupFold):
 
     def run(self, each_piece: EachPiece) -> None:
         """Emits the loop over the block's pieces, and what follows it."""
+        if self.spread is not None:
+            self.spread.start_group()
         self._fold_pieces(each_piece)
         self.meeting.settle(self, each_piece)
+        if self.spread is not None:
+            self.spread.settle(self, each_piece)
 
     def _fold_pieces(self, each_piece: EachPiece) -> None:
         with each_piece() as (piece, work):

@@ -49,7 +49,7 @@ class PiecesKernel(StreamKernel):
         self.right = self._map(self.stream.right, self.config.columns)
         self.values = [self._value_map(product) for product in self.stream.products]
         self.meeting = self._meeting()
-        self.spread_finish = SpreadFinish(self.tiling) if is_spread(self.stream) else None
+        self.spread_finish = SpreadFinish(self.tiling, self.config.kept) if is_spread(self.stream) else None
 
     def _meeting(self) -> Meeting:
         blocks = self.config.cluster

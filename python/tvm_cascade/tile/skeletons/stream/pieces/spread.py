@@ -1,7 +1,8 @@
 """A whole item of very few rows whose results read much: its state is spread over all threads of the block.
 
 Four rows of an accumulator are in sixteen lanes of one warp. Where results read states that other kernels left, one for
-each element, those lanes would wait for all of them; a thread with one row and four columns waits once.
+each element, those lanes would wait for all of them; a thread with one row and four columns waits once. A block beside
+a kernel that leaves such states keeps its own of several items, and waits for that kernel once it has folded them all.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import loads_of, uses
-from tvm_cascade.tile.emit import named, ptx, when
+from tvm_cascade.tile.emit import named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.cluster import take_four
+from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.pieces import Piece
@@ -24,7 +26,7 @@ from tvm_cascade.tile.shape import Stream, product_along
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece, Group, Meeting, Unit
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
-from tvm_cascade.tile.work import WARP_GROUP
+from tvm_cascade.tile.work import WARP_GROUP, Work
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -36,12 +38,13 @@ def is_spread(stream: Stream) -> bool:
     return isinstance(rows, int) and rows <= _MOST_ROWS and _reads_elements(stream)
 
 
-def spread_bytes(stream: Stream) -> int:
-    """Bytes of shared memory for the state."""
+def spread_bytes(stream: Stream, kept: int) -> int:
+    """Bytes of shared memory for the states of so many items."""
     if not is_spread(stream):
         return 0
     scalars = len(stream.fold.components) + len(stream.fold.references) + 1
-    return (sum(-(-p.width // SPAN) * SPAN for p in stream.products) + scalars) * int(stream.extent(stream.row)) * 4
+    vectors = sum(-(-p.width // SPAN) * SPAN for p in stream.products)
+    return kept * (vectors + scalars) * int(stream.extent(stream.row)) * 4
 
 
 def _reads_elements(stream: Stream) -> bool:
@@ -54,14 +57,20 @@ def _reads_elements(stream: Stream) -> bool:
 
 
 class SpreadFinish(Meeting):
-    """Finishes and stores an item that one block has whole."""
+    """Finishes and stores items that one block has whole.
 
-    def __init__(self, tiling: Tiling) -> None:
+    Parameters
+    ----------
+    kept : items whose states it keeps before it stores any; one is stored at once.
+    """
+
+    def __init__(self, tiling: Tiling, kept: int) -> None:
         super().__init__(tiling, 1)
+        self.kept = kept
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory for the state."""
-        shape = [(self.most_rows, part.width) for part in self.form]
+        """Shared memory for the states."""
+        shape = [(self.kept * self.most_rows, part.width) for part in self.form]
         order = sorted(range(len(shape)), key=lambda k: shape[k][1] == 1)
         self.places = {k: named("spread", pool.alloc(shape[k], self.form[k].dtype, align=16)) for k in order}
 
@@ -71,17 +80,41 @@ class SpreadFinish(Meeting):
     def start(self) -> None:
         """Nothing: no other block takes part."""
 
+    def start_group(self) -> None:
+        """The count of the states that are kept, in the registers of a consumer."""
+        if self.kept > 1:
+            self.count = registers("kept_states", 1, "int32")
+            put(self.count, 0, T.int32(0))
+
     def leave(self, fold: Group, piece: Piece) -> None:
-        """Finishes and stores; by all threads of the block's one consumer."""
+        """Keeps the state, or finishes and stores it where one is kept; by all threads of the block's one consumer."""
         self.fold = fold
+        if self.kept > 1:
+            self._leave_state(fold)
+            put(self.count, 0, self.count[0] + 1)
+            return
         self._meet()
         self._leave_state(fold)
         self._meet()
-        thread = fold.threads.warp * 32 + fold.threads.lane
-        self._merge_units(fold.work, piece, 0, self.units, thread, WARP_GROUP)
+        self._finish(fold, fold.work, piece)
 
     def settle(self, fold: Group, each_piece: EachPiece) -> None:
-        """Nothing: every item is stored."""
+        """Finishes and stores the items whose states are kept."""
+        if self.kept == 1:
+            return
+        self._meet()
+        put(self.count, 0, T.int32(0))
+        with each_piece() as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
+            self._finish(fold, work, piece)
+            put(self.count, 0, self.count[0] + 1)
+
+    def _finish(self, fold: Group, work: Work, piece: Piece) -> None:
+        thread = fold.threads.warp * 32 + fold.threads.lane
+        self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
+
+    def _place(self, row: ir.Expr) -> ir.Expr:
+        """Where a row of the item that is left or finished is kept."""
+        return row if self.kept == 1 else self.count[0] * self.most_rows + row
 
     def _meet(self) -> None:
         ptx("bar.sync", T.uint32(MEETING), T.uint32(WARP_GROUP))
@@ -89,18 +122,18 @@ class SpreadFinish(Meeting):
     def _put_scalars(self, row: ir.Expr, values: list[ir.Expr]) -> None:
         with when(self.fold.threads.lane % QUAD == 0):
             for part, value in zip(self.scalars, values, strict=True):
-                T.buffer_store(self.places[part], value, [row, 0])
+                T.buffer_store(self.places[part], value, [self._place(row), 0])
 
     def _put_four(self, part: int, row: ir.Expr, span: ir.Expr | int, values: list[ir.Expr]) -> None:
         first = span * SPAN + self.fold.threads.lane % QUAD * FOUR
         for e, value in enumerate(values):
-            T.buffer_store(self.places[part], value, [row, first + e])
+            T.buffer_store(self.places[part], value, [self._place(row), first + e])
 
     def _get(self, unit: Unit, number: ir.Expr, part: int) -> ir.Expr:
-        return self.places[part][unit.row, 0]
+        return self.places[part][self._place(unit.row), 0]
 
     def _get_four(self, unit: Unit, number: ir.Expr, part: int, span: ir.Expr, into: Any, first: int) -> None:
-        own = self.places[part].ptr_to([unit.row, span * SPAN + unit.lane * FOUR])
+        own = self.places[part].ptr_to([self._place(unit.row), span * SPAN + unit.lane * FOUR])
         take_four(own, T.address_of(into[first]))
 
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
