@@ -28,24 +28,26 @@ def from_lane(lane: ir.Expr | int, value: ir.Expr) -> ir.Expr:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Neighbouring lanes of a warp.
+    """Lanes of a warp, neighbours or a stride apart.
 
     Attributes
     ----------
     lane : the thread's own.
     width : how many exchange values: a power of two.
+    stride : between one and the next: a power of two.
     """
 
     lane: ir.Expr
     width: int = WARP
+    stride: int = 1
 
     def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of the lanes' values."""
-        return exchanged(value, combine, self.width)
+        return exchanged(value, combine, self.width, self.stride)
 
     def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
         """∘ of the lanes' tuples, in the order of the lanes."""
-        for distance in _distances(self.width):
+        for distance in _distances(self.width, self.stride):
             own = {symbol: in_register("own", value) for symbol, value in values.items()}
             other = {symbol: in_register("other", _from(value, distance)) for symbol, value in own.items()}
             if not ordered:
@@ -58,9 +60,9 @@ class Lanes:
         return values
 
 
-def exchanged(value: ir.Expr, combine: Binary, width: int) -> ir.Expr:
-    """⊕ of the values of so many neighbouring lanes, a power of two."""
-    for distance in _distances(width):
+def exchanged(value: ir.Expr, combine: Binary, width: int, stride: int = 1) -> ir.Expr:
+    """⊕ of the values of so many lanes, a power of two, that are a stride apart."""
+    for distance in _distances(width, stride):
         own = bind("own", value)
         other = bind("other", _from(own, distance))  # by itself: what decides a disjunction is not asked further
         value = combine(own, other)
@@ -72,8 +74,8 @@ def in_no_lane(condition: ir.Expr) -> ir.Expr:
     return T.cuda.any_sync(T.uint32(ALL_LANES), T.cast(condition, "int32")) == 0
 
 
-def _distances(width: int) -> list[int]:
-    return [1 << k for k in reversed(range(width.bit_length() - 1))]
+def _distances(width: int, stride: int) -> list[int]:
+    return [stride << k for k in reversed(range(width.bit_length() - 1))]
 
 
 def _from(value: ir.Expr, distance: int) -> ir.Expr:

@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
-from tvm_cascade.tile.merge.lanes import in_no_lane
+from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
 from tvm_cascade.tile.pieces import SLOTS, Piece
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, MEETING, EachPiece, Group, Meeting, Unit
@@ -35,7 +35,14 @@ class GridMeeting(Meeting):
         super().__init__(tiling, pieces)
         blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
+        self.sharing = self._lanes_of_a_unit(pieces or 1)
         self.at_a_time = self._spans_of_a_unit(pieces or 1)
+
+    def _lanes_of_a_unit(self, pieces: int) -> int:
+        """As many as would have no unit of their own; no more than leave four neighbours that read a span together."""
+        each = -(-self.spans * self.most_rows * QUAD // pieces)
+        most = min(self.threads // each, pieces, WARP // QUAD)
+        return 1 << max(most, 1).bit_length() - 1
 
     def _spans_of_a_unit(self, pieces: int) -> int:
         """As many as registers hold, so that most loads are under way together, and all threads have some."""

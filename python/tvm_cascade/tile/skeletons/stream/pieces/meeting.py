@@ -25,7 +25,7 @@ from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
 from tvm_cascade.tile.merge.combine import Alone, merge
-from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP
+from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.shape import Product, product_along
@@ -40,7 +40,7 @@ MEETING = 1
 """The named barrier of a block's consumers at a meeting."""
 
 _AT_ONCE = 12
-"""Pieces that a thread reads at once: as many loads are under way together."""
+"""Pieces that a thread reads at once, at most: as many loads are under way together."""
 
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
@@ -117,10 +117,12 @@ class Meeting(ABC):
     spans : of a row.
     scalars : which parts of a state have one value a row.
     at_a_time : spans of a unit.
+    sharing : lanes of a warp that share out the pieces of a unit: a power of two.
     """
 
     is_of_all: ClassVar[bool] = False
     at_a_time = 1
+    sharing = 1
     fold: Group
 
     def __init__(self, tiling: Tiling, pieces: int | None) -> None:
@@ -131,8 +133,13 @@ class Meeting(ABC):
         self.form = [*components, *(PartForm(DTYPE) for _ in self.stream.fold.references), PartForm(COUNTER)]
         self.scalars = [k for k, part in enumerate(self.form) if part.width == 1]
         self.most_rows = min(int(self.stream.extent(self.stream.row)), self.config.rows)
-        known = pieces or _AT_ONCE
-        self.at_once = -(-known // -(-known // _AT_ONCE))
+        self.pieces = pieces
+
+    @property
+    def at_once(self) -> int:
+        """Pieces that a thread reads at once."""
+        known = -(-(self.pieces or _AT_ONCE) // self.sharing)
+        return -(-known // -(-known // _AT_ONCE))
 
     def columns_of(self, product: Product) -> range:
         """The columns of a product whose states meet."""
@@ -227,16 +234,35 @@ class Meeting(ABC):
         """Merges units [first, end) with some threads."""
         if self.tiling.program.late:
             wait_for_others()
-        lanes = self.most_rows * QUAD
+        if self.sharing > 1:
+            self._merge_shared_units(work, piece, first, end, thread, threads)
+            return
         with T.serial((end - first + (threads - 1)) // threads) as turn:
             number = bind("unit", first + turn * threads + thread)
-            row = bind("unit_row", number % lanes // QUAD)
+            row = bind("unit_row", number % (self.most_rows * QUAD) // QUAD)
             with when(tirx.And(number < end, row < self._rows(work))):
-                spans = [bind("span", number // lanes * self.at_a_time + i) for i in range(self.at_a_time)]
-                self._merge(Unit(work, piece, row, spans, bind("unit_lane", number % QUAD)))
+                self._merge(self._unit(work, piece, number, row))
 
-    def _merge(self, unit: Unit) -> None:
-        """Merges and stores a unit."""
+    def _merge_shared_units(
+        self, work: Work, piece: Piece, first: ir.Expr | int, end: ir.Expr | int, thread: ir.Expr, threads: int
+    ) -> None:
+        """As `_merge_units`, where lanes share units: all lanes of a warp take part, and one of the sharers stores."""
+        apart, units = WARP // self.sharing, threads // self.sharing
+        own = bind("own_unit", thread // WARP * apart + thread % apart)
+        with T.serial((end - first + (units - 1)) // units) as turn:
+            number = bind("unit", first + turn * units + own)
+            existing = bind("existing_unit", tirx.min(number, end - 1))
+            row = bind("unit_row", existing % (self.most_rows * QUAD) // QUAD)
+            stores = tirx.all(thread % WARP < apart, number < end, row < self._rows(work))
+            self._merge(self._unit(work, piece, existing, row), bind("stores", stores))
+
+    def _unit(self, work: Work, piece: Piece, number: ir.Expr, row: ir.Expr) -> Unit:
+        first = number // (self.most_rows * QUAD) * self.at_a_time
+        spans = [bind("span", first + i) for i in range(self.at_a_time)]
+        return Unit(work, piece, row, spans, bind("unit_lane", number % QUAD))
+
+    def _merge(self, unit: Unit, stores: ir.Expr | None = None) -> None:
+        """Merges and stores a unit; not everywhere, if so given."""
         program = self.tiling.program
         places = {**unit.work.batch, self.stream.row: unit.work.first_row + unit.row}
         inputs: dict[sp.Symbol, ir.Expr] = {
@@ -244,7 +270,9 @@ class Meeting(ABC):
         }
         for symbol, expression in program.row_inputs.items():
             inputs[symbol] = bind(str(symbol), placed(expression, places, self.tiling.buffers).astype(DTYPE))
-        self._store(MergedRow(self, self._merged(unit, inputs), inputs), unit, places)
+        merged = MergedRow(self, self._merged(unit, inputs), inputs)
+        with nullcontext() if stores is None else when(stores):
+            self._store(merged, unit, places)
 
     def _empty_states(self, unit: Unit, count: int) -> list[State]:
         """New registers for states of a unit."""
@@ -256,20 +284,36 @@ class Meeting(ABC):
         """The state of all pieces."""
         state, *others = self._empty_states(unit, self.at_once + 1)
         state.clear()
-        with T.serial((unit.piece.blocks + (self.at_once - 1)) // self.at_once) as turn:
+        first, end = self._own_pieces(unit)
+        with T.serial((end - first + (self.at_once - 1)) // self.at_once) as turn:
             for k, other in enumerate(others):
-                self._take(other, unit, turn * self.at_once + k)
+                self._take(other, unit, first + turn * self.at_once + k, end)
             merge(program_of(self.stream.fold), state, Alone(), inputs, others=others)
+        if self.sharing > 1:
+            lanes = Lanes(self._lane, self.sharing, WARP // self.sharing)
+            merge(program_of(self.stream.fold), state, lanes, inputs)
         return state
 
-    def _take(self, state: State, unit: Unit, number: ir.Expr) -> None:
-        """The state of one of the pieces; the identity past the last one.
+    def _own_pieces(self, unit: Unit) -> tuple[ir.Expr | int, ir.Expr]:
+        """The first of the pieces of a unit that a thread takes, and their end: they follow one another, as states merge in order."""
+        if self.sharing == 1:
+            return 0, unit.piece.blocks
+        share = bind("shared_pieces", (unit.piece.blocks + (self.sharing - 1)) // self.sharing)
+        first = bind("first_shared_piece", self._lane // (WARP // self.sharing) * share)
+        return first, bind("end_shared_piece", tirx.max(tirx.min(first + share, unit.piece.blocks), first))
+
+    @property
+    def _lane(self) -> ir.Expr:
+        return self.fold.threads.lane
+
+    def _take(self, state: State, unit: Unit, number: ir.Expr, end: ir.Expr) -> None:
+        """The state of one of the pieces before an end; the identity from there on.
 
         What is past the last is read from it, as a branch would have each piece's loads wait for those before.
         """
         if len(set(self.widths.values())) > 1:
             state.clear()
-        exists = bind("exists", number < unit.piece.blocks)
+        exists = bind("exists", number < end)
         number = bind("existing", tirx.min(number, unit.piece.blocks - 1))
         for k, part in enumerate(state.parts):
             width = self.form[k].width

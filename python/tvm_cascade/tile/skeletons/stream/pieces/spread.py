@@ -139,5 +139,5 @@ class SpreadFinish(Meeting):
     def _merged(self, unit: Unit, inputs: Mapping[sp.Symbol, ir.Expr]) -> State:
         """The state as it is."""
         (state,) = self._empty_states(unit, 1)
-        self._take(state, unit, tirx.const(0, "int32"))
+        self._take(state, unit, tirx.const(0, "int32"), unit.piece.blocks)
         return state
