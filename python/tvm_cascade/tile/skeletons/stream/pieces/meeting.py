@@ -81,6 +81,20 @@ class Unit:
     lane: ir.Expr
 
 
+@dataclass(frozen=True)
+class Spans:
+    """What a lane leaves of a vector.
+
+    Attributes
+    ----------
+    part : four neighbouring columns of each whole span.
+    last : of a span that is not whole.
+    """
+
+    part: Part
+    last: list[ir.Expr]
+
+
 class MergedRow:
     """A row whose pieces are merged, in a thread; implements `finish.FinalRows`."""
 
@@ -192,28 +206,37 @@ class Meeting(ABC):
         counter.put(fold.rows.end - work.tiles.first * self.config.columns)
         for r, state in zip(fold.rows.own, row_states(self.stream, fold, counter), strict=True):
             row = bind("left_row", fold.own_rows + fold.threads.warp * 16 + lane // QUAD + 8 * r)
-            has_row = bind("has_left_row", self._has_row(work, row))
-            with when(has_row):
+            spans = [(k, self._in_spans(part)) for k, part in enumerate(state.parts) if self.form[k].width > 1]
+            with when(bind("has_left_row", self._has_row(work, row))):
                 self._put_scalars(row, [state.parts[k][0] for k in self.scalars])
-            for k, part in enumerate(state.parts):
-                if self.form[k].width == 1:
-                    continue
-                whole, rest = divmod(part.width, FOUR)
-                with T.unroll(whole) as span:
-                    self._leave_span(k, row, span, [part[span * FOUR + e] for e in range(FOUR)], has_row)
-                if rest:
-                    own = [part[whole * FOUR + e] for e in range(rest)]
-                    self._leave_span(k, row, whole, own + [T.float32(0)] * (FOUR - rest), has_row)
+                for k, each in spans:
+                    self._put_spans(k, row, each)
 
-    def _leave_span(self, part: int, row: ir.Expr, span: ir.Expr | int, own: list[ir.Expr], has_row: ir.Expr) -> None:
-        """Leaves four neighbouring columns of a span, of which a lane has two and its neighbour two."""
+    def _in_spans(self, part: Part) -> Spans:
+        """A vector by the four neighbouring columns that a lane leaves of each span; no store comes between."""
+        whole, rest = divmod(part.width, FOUR)
+        with T.unroll(whole) as span:
+            for e, value in enumerate(self._neighbours([part[span * FOUR + e] for e in range(FOUR)])):
+                part.put(value, span * FOUR + e)
+        if not rest:
+            return Spans(part, [])
+        own = [part[whole * FOUR + e] for e in range(rest)]
+        return Spans(part, self._neighbours(own + [T.float32(0)] * (FOUR - rest)))
+
+    def _put_spans(self, part: int, row: ir.Expr, spans: Spans) -> None:
+        whole = spans.part.width // FOUR
+        with T.unroll(whole) as span:
+            self._put_four(part, row, span, [spans.part[span * FOUR + e] for e in range(FOUR)])
+        if spans.last:
+            self._put_four(part, row, whole, spans.last)
+
+    def _neighbours(self, own: list[ir.Expr]) -> list[ir.Expr]:
+        """Four neighbouring columns of a span, of which a lane has two and its neighbour two."""
         odd = bind("is_odd", self.fold.threads.lane % 2 == 1)
         lower, upper = own[: len(NEIGHBOURS)], own[len(NEIGHBOURS) :]
         others = [_of_neighbour(tirx.Select(odd, a, b)) for a, b in zip(lower, upper, strict=True)]
         four = [tirx.Select(odd, b, a) for a, b in zip([*lower, *others], [*others, *upper], strict=True)]
-        four = [bind("left", value) for value in four]
-        with when(has_row):
-            self._put_four(part, row, span, four)
+        return [bind("left", value) for value in four]
 
     def _has_row(self, work: Work, row: ir.Expr) -> ir.Expr:
         """Whether a row of the tile is left."""
@@ -295,7 +318,7 @@ class Meeting(ABC):
         return state
 
     def _own_pieces(self, unit: Unit) -> tuple[ir.Expr | int, ir.Expr]:
-        """The first of the pieces of a unit that a thread takes, and their end: they follow one another, as states merge in order."""
+        """The first of a unit's pieces that a thread takes, and their end: neighbours, as states merge in order."""
         if self.sharing == 1:
             return 0, unit.piece.blocks
         share = bind("shared_pieces", (unit.piece.blocks + (self.sharing - 1)) // self.sharing)
