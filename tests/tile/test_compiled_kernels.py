@@ -20,6 +20,7 @@ from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
 from . import folds
 from .checked import stream_kernel
+from .packed_programs import Packed
 from .test_tile_program import attention_of, group_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -60,6 +61,7 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
     "128_window": (lambda: attention_of("window_softcap", head_dim=128, window=64), None),
     "128_masked": (lambda: attention_of("mask", head_dim=128), None),
     "256_causal": (lambda: attention_of("causal", queries=4096, keys=4096, head_dim=256), None),
+    "128_packed": (lambda: Packed(1024, 1024, 8, 2, 128, "bfloat16").func(), None),
     "decode_one_query": (lambda: attention_of("softcap", heads=32, queries=1, keys=4096, head_dim=128), None),
     "decode_grouped": (lambda: attention_of("causal", heads=64, kv_heads=8, queries=8, keys=4096, head_dim=128), None),
     "decode_long": (lambda: attention_of("full", heads=64, kv_heads=8, queries=1, keys=32768, head_dim=128), None),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
+from tvm import te
 
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
@@ -13,7 +16,7 @@ from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, emulate
 from .packed_programs import Packed, bounds_of
-from .test_tile_program import tile_program
+from .test_tile_program import attention_of, tile_program
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 SMALL = StreamConfig(columns=64, consumers=2, stages=2, blocks=3)
@@ -49,8 +52,19 @@ def test_ranges_need_not_grow_with_rows() -> None:
     assert_right(case.func(), case.inputs((starts, ends)), SMALL, length=300)
 
 
-def test_a_warp_finds_the_tiles() -> None:
-    """Only where bounds are loaded by the row: other kernels have one thread that copies."""
+@emulated
+def test_tokens_may_be_as_many_as_the_caller_has() -> None:
+    tokens, keys = (te.var(name) for name in ("tokens", "keys"))
+    bounds = bounds_of(QUERIES, KEYS, True)
+    symbolic = dataclasses.replace(CASE, queries=tokens, keys=keys).func()
+    assert_right(CASE.func(), CASE.inputs(bounds), SMALL, length=sum(KEYS), compiled=symbolic)
+
+
+def test_a_warp_finds_the_tiles_ahead() -> None:
+    """Only where bounds are loaded by the row: other kernels know them from the tile's number."""
     kernel = StreamKernel(tile_program(CASE.func()), SMALL)
-    assert kernel.tiling.loads_bounds
     assert "redux_sync" in str(kernel.build("main"))
+    assert kernel.finder is not None
+    plain = StreamKernel(tile_program(attention_of("causal")), SMALL)
+    assert "redux_sync" not in str(plain.build("main"))
+    assert plain.finder is None

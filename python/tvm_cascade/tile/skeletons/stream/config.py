@@ -18,9 +18,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 REGISTERS = 240
 """Registers of a consumer thread when two consumer warp groups and a producer share the 64 Ki of a multiprocessor."""
 
-_PAGED_SHARES = (40, 232)
-"""Registers of a producer's thread that keeps page numbers, and of a consumer's where there are two: with 24 and 240
-the former spills. A block has no more than what it is launched with, 168 of each thread."""
+_BUSY_SHARES = (40, 232)
+"""Registers of a producer's thread that keeps page numbers or ranges of tiles, and of a consumer's where there are two:
+with 24 and 240 the former spills. A block has no more than what it is launched with, 168 of each thread."""
 
 _COLUMNS = 128
 """Positions of a tile where they fit: tiles of 64 take 1.02 to 1.15 of the time, those of 96 to 112 or 160 to 176 1.02
@@ -150,10 +150,15 @@ class StreamConfig:
         """Warp groups that convert tiles on the way to the tensor cores."""
         return 0
 
-    def register_shares(self, stream: Stream) -> tuple[int, int]:
-        """Registers of a producer's thread and of a consumer's."""
-        if stream.paged and self.producer_registers < _PAGED_SHARES[0] and self.consumers == 2:
-            return _PAGED_SHARES
+    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
+        """Registers of a producer's thread and of a consumer's.
+
+        Parameters
+        ----------
+        finds : a warp of the producer's group finds the tiles of rows.
+        """
+        if (stream.paged or finds) and self.producer_registers < _BUSY_SHARES[0] and self.consumers == 2:
+            return _BUSY_SHARES
         return self.producer_registers, self.consumer_registers
 
     def block_registers(self, stream: Stream) -> int:

@@ -167,7 +167,7 @@ class StreamKernel:
         )
 
     def _roles(self) -> None:
-        registers = self.config.register_shares(self.stream)
+        registers = self.config.register_shares(self.stream, finds=self.finder is not None)
         with branches(self.threads.group == 0) as (producer, consumer):
             with producer:
                 ptx("setmaxnreg.dec.sync.aligned.u32", registers[0])

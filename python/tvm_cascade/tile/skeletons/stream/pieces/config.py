@@ -108,11 +108,11 @@ class PiecesConfig(StreamConfig):
         """Registers of a thread of a warp group that converts."""
         return _CONVERTED[self.consumers][2]
 
-    def register_shares(self, stream: Stream) -> tuple[int, int]:
+    def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
         """Registers of a producer's thread and of a consumer's."""
         if self.converters:
             return _CONVERTED[self.consumers][:2]
-        return super().register_shares(stream)
+        return super().register_shares(stream, finds)
 
     @property
     def has_register_shares(self) -> bool:
