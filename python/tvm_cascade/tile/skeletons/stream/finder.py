@@ -19,7 +19,7 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, in_register, when
 from tvm_cascade.tile.hopper.barrier import Barriers, Ring
 from tvm_cascade.tile.live import TileRange
-from tvm_cascade.tile.ranked import RankedScheduler
+from tvm_cascade.tile.longest_first import LongestFirst
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import GROUP_ROWS, Threads, Work
 
@@ -38,10 +38,10 @@ class TileFinder:
 
     Parameters
     ----------
-    scheduler : whose ranks are found too.
+    scheduler : of the tiles of rows, by about how many tiles each visits.
     """
 
-    def __init__(self, tiling: Tiling, threads: Threads, scheduler: RankedScheduler) -> None:
+    def __init__(self, tiling: Tiling, threads: Threads, scheduler: LongestFirst) -> None:
         self.tiling, self.threads, self.scheduler = tiling, threads, scheduler
         self.groups = tiling.config.row_groups
 
@@ -57,9 +57,9 @@ class TileFinder:
         self.full.initialise()
         self.empty.initialise()
 
-    def rank(self) -> None:
-        """Ranks tiles of rows, with all threads; a barrier of the block has to follow."""
-        self.scheduler.rank(self.threads.thread, self.tiling.likely_tiles)
+    def sort(self) -> None:
+        """Sorts tiles of rows, with all threads; a barrier of the block has to follow."""
+        self.scheduler.sort(self.threads.thread, self.tiling.likely_tiles)
 
     def find(self) -> None:
         """Finds the tiles of the block's items, by a whole warp."""

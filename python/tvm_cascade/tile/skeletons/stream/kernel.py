@@ -29,9 +29,9 @@ from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
+from tvm_cascade.tile.longest_first import LongestFirst
 from tvm_cascade.tile.operand import Operand
 from tvm_cascade.tile.program import TileProgram
-from tvm_cascade.tile.ranked import RankedScheduler
 from tvm_cascade.tile.scheduler import Scheduler
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, tile_schedule
@@ -110,13 +110,13 @@ class StreamKernel:
         )
         if self.tiling.loads_bounds:
             self.tiling.lane = self.threads.lane
-        if isinstance(self.scheduler, RankedScheduler):
+        if isinstance(self.scheduler, LongestFirst):
             self.finder = TileFinder(self.tiling, self.threads, self.scheduler)
 
-    def _scheduler(self, row_tiles: ir.Expr, places: ir.Expr) -> Scheduler | RankedScheduler:
+    def _scheduler(self, row_tiles: ir.Expr, places: ir.Expr) -> Scheduler | LongestFirst:
         """By what is known of the tiles of rows: their costs, or where to load what bounds them."""
         if self.tiling.loads_bounds and not self.stream.paged:
-            return RankedScheduler(row_tiles, places, self.config.blocks, self.config.threads)
+            return LongestFirst(row_tiles, places, self.config.blocks, self.config.threads)
         shared_out = tile_schedule(self.config, self.program)
         items = None if shared_out is None else shared_out.items
         return Scheduler(row_tiles, places, self.config.blocks, self.program.uneven, items, self.name)
@@ -158,7 +158,7 @@ class StreamKernel:
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
         if self.finder is not None:
-            self.finder.rank()
+            self.finder.sort()
         T.evaluate(T.cuda.cta_sync())
         self.feeds = Feeds(
             Feed([self.left], [left_tiles], left_full, left_empty),

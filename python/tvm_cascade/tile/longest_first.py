@@ -1,4 +1,4 @@
-"""Longest first where only the device knows how long tiles of rows take: every block ranks them before its first.
+"""Longest first where only the device knows how long tiles of rows take: every block sorts them before its first.
 
     costs        7 2 9 4          tiles that a tile of rows visits, by bounds in memory
     order        2 0 3 1          in shared memory; all places of a tile of rows follow one another
@@ -27,14 +27,14 @@ _STORED, _LARGEST = "uint16", 0xFFFF
 """What costs and numbers are kept in, and the largest of those."""
 
 
-class RankedScheduler:
+class LongestFirst:
     """Assigns tiles of rows to blocks.
 
     Parameters
     ----------
     row_tiles, places : how many there are of each.
     blocks : that are launched, at most.
-    most : tiles of rows that are ranked, one by each thread of a block; of more, the last come first.
+    most : tiles of rows that are sorted, one by each thread of a block; of more, the last come first.
     """
 
     def __init__(self, row_tiles: ir.Expr, places: ir.Expr, blocks: int, most: int) -> None:
@@ -43,7 +43,7 @@ class RankedScheduler:
         self.grid = tirx.min(row_tiles * places, blocks)
 
     @property
-    def is_ranked(self) -> ir.Expr:
+    def is_sorted(self) -> ir.Expr:
         """Whether each tile of rows has a thread."""
         return self.row_tiles <= self.most
 
@@ -51,21 +51,21 @@ class RankedScheduler:
         """Takes shared memory: for costs, and for the tiles of rows in their order."""
         self.costs, self.order = (pool.alloc((self.most,), _STORED, align=16) for _ in range(2))
 
-    def rank(self, thread: ir.Expr, cost_of: Callable[[ir.Expr], ir.Expr]) -> None:
-        """Ranks tiles of rows by their costs, with all threads of a block; a barrier of the block has to follow."""
+    def sort(self, thread: ir.Expr, cost_of: Callable[[ir.Expr], ir.Expr]) -> None:
+        """Sorts tiles of rows by their costs, with all threads of a block; a barrier of the block has to follow."""
         own = registers("own_cost", 1, "int32")
-        with when(tirx.And(self.is_ranked, thread < self.row_tiles)):
+        with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
             put(own, 0, tirx.min(cost_of(thread), _LARGEST))
             put(self.costs, thread, T.cast(own[0], _STORED))
         T.evaluate(T.cuda.cta_sync())
-        with when(tirx.And(self.is_ranked, thread < self.row_tiles)):
-            rank = registers("rank", 1, "int32")
-            put(rank, 0, T.int32(0))
+        with when(tirx.And(self.is_sorted, thread < self.row_tiles)):
+            before = registers("longer", 1, "int32")
+            put(before, 0, T.int32(0))
             with T.serial(self.row_tiles) as other:
                 cost = bind("other_cost", T.cast(self.costs[other], "int32"))
-                before = tirx.Or(cost > own[0], tirx.And(cost == own[0], other < thread))
-                put(rank, 0, rank[0] + tirx.Select(before, 1, 0))
-            put(self.order, rank[0], T.cast(thread, _STORED))
+                comes_before = tirx.Or(cost > own[0], tirx.And(cost == own[0], other < thread))
+                put(before, 0, before[0] + tirx.Select(comes_before, 1, 0))
+            put(self.order, before[0], T.cast(thread, _STORED))
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Item]:
@@ -75,11 +75,11 @@ class RankedScheduler:
             position = tirx.Select(turn % 2 == 0, block, self.grid - 1 - block)
             number = in_register("item", turn * self.grid + position)
             with when(number < items):
-                rank = bind("rank", number // self.places)
-                yield Item(in_register("row_tile", self._row_tile(rank)), number % self.places)
+                in_order = bind("in_order", number // self.places)
+                yield Item(in_register("row_tile", self._row_tile(in_order)), number % self.places)
 
-    def _row_tile(self, rank: ir.Expr) -> ir.Expr:
+    def _row_tile(self, in_order: ir.Expr) -> ir.Expr:
         if isinstance(self.row_tiles, prim.IntImm) and int(self.row_tiles) == self.most:
-            return T.cast(self.order[rank], "int32")
-        ranked = T.cast(self.order[tirx.min(rank, self.most - 1)], "int32")
-        return tirx.Select(self.is_ranked, ranked, self.row_tiles - 1 - rank)
+            return T.cast(self.order[in_order], "int32")
+        own = T.cast(self.order[tirx.min(in_order, self.most - 1)], "int32")
+        return tirx.Select(self.is_sorted, own, self.row_tiles - 1 - in_order)

@@ -9,7 +9,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import named, parameter, put, when
-from tvm_cascade.tile.ranked import RankedScheduler
+from tvm_cascade.tile.longest_first import LongestFirst
 
 from .emulator.run import compiler, emulate
 
@@ -28,13 +28,13 @@ def taken(most: int) -> np.ndarray:
         T.func_attr({"global_symbol": "main"})
         own, by, order = (parameter(one) for one in (costs, blocks, turns))
         T.device_entry()
-        scheduler = RankedScheduler(T.int32(len(COSTS)), T.int32(PLACES), BLOCKS, most)
+        scheduler = LongestFirst(T.int32(len(COSTS)), T.int32(PLACES), BLOCKS, most)
         block = named("block", T.cta_id([BLOCKS]))
         thread = named("thread", T.thread_id([THREADS]))
         pool = T.SMEMPool()
         scheduler.allocate(pool)
         pool.commit()
-        scheduler.rank(thread, lambda row_tile: own[row_tile])
+        scheduler.sort(thread, lambda row_tile: own[row_tile])
         T.evaluate(T.cuda.cta_sync())
         count = named("count", T.alloc_local((1,), "int32"))
         put(count, 0, T.int32(0))
@@ -45,7 +45,7 @@ def taken(most: int) -> np.ndarray:
     return np.stack(emulate(builder.get(), [np.array(COSTS, "int32")]), -1)
 
 
-@pytest.mark.parametrize("most", [THREADS, 3], ids=["ranked", "too_many_to_rank"])
+@pytest.mark.parametrize("most", [THREADS, 3], ids=["sorted", "too_many_to_sort"])
 def test_every_tile_of_rows_is_taken_once(most: int) -> None:
     found = taken(most).reshape(-1, 2)
     assert len({tuple(one) for one in found.tolist()}) == len(COSTS) * PLACES
