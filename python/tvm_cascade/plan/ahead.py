@@ -65,15 +65,16 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     if not isinstance(first, Kernel) or not isinstance(second, Kernel):
         return None
     copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
+    states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
-    for blocks in first.skeleton.even_blocks(first.program, first.config):
+    for blocks in first.skeleton.fewer_blocks(first.program, first.config):
         config = second.skeleton.beside(second.program, second.config, gpu.processors - blocks, setting)
         if config is not None:
             pair = (
                 _configured(first, replace(first.config, blocks=blocks), setting),
                 _configured(second, config, setting),
             )
-            found.append((max(*(kernel.seconds for kernel in pair), copies), *pair))
+            found.append((max(*(kernel.seconds for kernel in pair), copies) + states, *pair))
     if not found:
         return None
     together, first, second = min(found, key=lambda one: one[0])

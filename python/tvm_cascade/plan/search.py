@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import tirx
-from tvm_ffi import structural_hash
+from tvm_ffi import structural_equal, structural_hash
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.order import among
@@ -42,20 +42,23 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     name : the function's own.
     setting : the device, and options as they stand for it.
     """
-    return overlapping(_least(outcome, name, setting), setting)
-
-
-def _least(outcome: Outcome, name: str, setting: Setting) -> Plan:
-    """The plan of least estimated time."""
     plan = _Search(outcome, name, setting).run()
-    if all(isinstance(step.chosen, Kernel) for step in plan.steps) and len(plan.steps) == 1:
-        return plan
     program = read_in_part(outcome)
-    apart = None if program is None else apart_at_conditions(program.func, setting.options, setting.gpu.processors)
-    if apart is None:
-        return plan
-    parts = _Search(fuse_function(apart, setting.options, setting.gpu), name, setting).run()
-    return parts if parts.seconds < plan.seconds else plan
+    plans = [plan]
+    if program is not None and not (len(plan.steps) == 1 and isinstance(plan.steps[0].chosen, Kernel)):
+        for apart in _in_parts(program, setting):
+            plans.append(_Search(fuse_function(apart, setting.options, setting.gpu), name, setting).run())
+    return min((overlapping(one, setting) for one in plans), key=lambda one: one.seconds)
+
+
+def _in_parts(program: Program, setting: Setting) -> list[tirx.PrimFunc]:
+    """The function with axes of several tensors in parts, which all multiprocessors share, half of them, or none."""
+    processors, found = setting.gpu.processors, list[tirx.PrimFunc]()
+    for sharing in (processors, processors // 2, 1):
+        apart = apart_at_conditions(program.func, setting.options, sharing)
+        if apart is not None and not any(structural_equal(apart, other) for other in found):
+            found.append(apart)
+    return found
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,23 @@ class Cut:
             yield Piece(item, first, last, first == 0, last == tiles, first_block, blocks)
 
 
+class WholeItems(Cut):
+    """Shares of whole items, about as many of each block."""
+
+    @property
+    def grid(self) -> ir.Expr:
+        """Blocks that are launched."""
+        return tirx.min(self.items, self.blocks)
+
+    @contextmanager
+    def each(self, block: ir.Expr) -> Iterator[Piece]:
+        """A loop over the items of a block around the statements of the block."""
+        first, end = (in_register("item_bound", b * self.items // self.grid) for b in (block, block + 1))
+        with T.serial(end - first) as step:
+            whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
+            yield Piece(bind("item", first + step), *whole, block, T.int32(1))
+
+
 class ClusterCut(Cut):
     """One cluster of blocks for each item, whose tiles its blocks share in order.
 

@@ -135,8 +135,8 @@ class Skeleton(ABC, Generic[S, P, C]):
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
         return False
 
-    def even_blocks(self, program: P, config: C) -> tuple[int, ...]:
-        """Numbers of blocks that have equal work, for a kernel that may leave multiprocessors to the next one."""
+    def fewer_blocks(self, program: P, config: C) -> tuple[int, ...]:
+        """Numbers of blocks that have about equal work, of a kernel that may leave multiprocessors to the next one."""
         return ()
 
     def beside(self, program: P, config: C, processors: int, setting: Setting) -> C | None:

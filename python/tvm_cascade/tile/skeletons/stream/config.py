@@ -240,9 +240,18 @@ def seconds(config: StreamConfig, program: TileProgram, gpu: Gpu) -> float:
     stream, shared_out = program.stream, tile_schedule(config, program)
     if shared_out is None or not gpu.tensor_flops_per_second:
         return 0.0
+    return _START + shared_out.span * _position_seconds(stream, gpu)
+
+
+def tile_seconds(config: StreamConfig, stream: Stream, gpu: Gpu) -> float:
+    """What a block's products and folds of a tile take."""
+    return _tile_cost(config, stream) * _position_seconds(stream, gpu) if gpu.tensor_flops_per_second else 0.0
+
+
+def _position_seconds(stream: Stream, gpu: Gpu) -> float:
+    """Of a warp group's rows and one position."""
     flops = 2 * GROUP_ROWS * (stream.depth + sum(p.width for p in stream.products))
-    position = flops * gpu.processors / gpu.tensor_flops_per_second
-    return _START + shared_out.span * position * _OF_PRODUCTS[_is_narrow(stream)]
+    return flops * gpu.processors / gpu.tensor_flops_per_second * _OF_PRODUCTS[_is_narrow(stream)]
 
 
 def _candidates(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:

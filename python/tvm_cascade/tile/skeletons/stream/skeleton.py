@@ -15,7 +15,13 @@ from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, even_blocks, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, beside, choose_pieces, pieces_seconds
+from tvm_cascade.tile.skeletons.stream.pieces.config import (
+    PiecesConfig,
+    beside,
+    choose_pieces,
+    fewer_blocks,
+    pieces_seconds,
+)
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 
@@ -75,8 +81,10 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """Where many rows share tiles: products take longer than copies."""
         return type(config) is StreamConfig
 
-    def even_blocks(self, program: TileProgram, config: StreamConfig) -> tuple[int, ...]:
+    def fewer_blocks(self, program: TileProgram, config: StreamConfig) -> tuple[int, ...]:
         """Where many rows share tiles, and each tile of rows visits as many."""
+        if isinstance(config, PiecesConfig):
+            return fewer_blocks(config)
         return even_blocks(config, program) if type(config) is StreamConfig else ()
 
     def beside(

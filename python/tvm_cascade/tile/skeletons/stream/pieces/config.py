@@ -14,7 +14,7 @@ from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.shape import Stream
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths, tile_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
@@ -48,6 +48,9 @@ some of which share one (measured, of 32 rows of 2048 to 8192 positions)."""
 _STATE_RATE = 50e9
 """Bytes a second of states that a block leaves, and then as many that it merges (measured, of 64 rows of 32768)."""
 
+_FEWER = 4
+"""Blocks by which shares of the multiprocessors differ that two kernels are tried with."""
+
 _GROUPS = 3
 """Warp groups that consume or convert: with the producer's, a multiprocessor has 128 registers for each thread."""
 
@@ -71,7 +74,8 @@ class PiecesConfig(StreamConfig):
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor, so that one folds while another waits for what its results read.
-    kept : items of a block whose states it keeps, where results wait for the end of a kernel beside it.
+    kept : whole items of a block at most, whose states it keeps, where results wait for the end of a kernel beside it;
+        one where none is kept.
     """
 
     widening: int = 0
@@ -271,13 +275,19 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
     return None
 
 
+def fewer_blocks(config: PiecesConfig) -> tuple[int, ...]:
+    """Numbers of blocks that may leave multiprocessors to another kernel; those of clusters and neighbours do not."""
+    alone = config.blocks_per_processor == 1
+    return tuple(range(_FEWER, config.blocks, _FEWER)) if alone and config.cluster == 1 else ()
+
+
 def beside(config: PiecesConfig, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
     """The configuration on some multiprocessors alone, whose blocks keep the states of whole items; None if unfit."""
     items = _items(config, program.stream)
     if items is None or is_ragged(program) or config.cluster > 1:
         return None
-    blocks = max(n for n in range(1, config.neighbours * processors + 1) if items % n == 0)
-    cuts = [replace(config, blocks=blocks, kept=items // blocks, stages=n) for n in range(config.stages, 1, -1)]
+    kept = max(-(-items // (config.neighbours * processors)), 2)
+    cuts = [replace(config, blocks=-(-items // kept), kept=kept, stages=n) for n in range(config.stages, 1, -1)]
     return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
 
 
@@ -318,10 +328,12 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
         return 0.0
     merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
+    if config.kept > 1:
+        longest = config.kept * tiles
     rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE / config.neighbours)
-    folding = longest * config.stage_bytes(stream) / rate
+    folding = longest * max(config.stage_bytes(stream) / rate, tile_seconds(config, stream, gpu))
     if config.cluster > 1:
         crowded = config.blocks > _CLUSTERED * gpu.processors
         return folding * (_CROWDED if crowded else 1.0) + _CLUSTER_SECONDS + merging
-    is_split = items * tiles % config.blocks > 0 or longest % tiles > 0
+    is_split = config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0)
     return folding + (_MEETING_SECONDS + merging if is_split else 0.0)

@@ -60,7 +60,7 @@ class PiecesKernel(StreamKernel):
 
     def _places(self) -> None:
         config = self.config
-        self.places = Places(self.tiling, self.spread, config.cluster, self.counts_lengths)
+        self.places = Places(self.tiling, self.spread, config.cluster, self.counts_lengths, whole=config.kept > 1)
         self.threads = Threads(
             named("block", T.cta_id([self.places.cut.grid])),
             named("group", T.warpgroup_id([config.consumers + 1 + config.converters])),

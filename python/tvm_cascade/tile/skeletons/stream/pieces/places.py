@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
-from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece
+from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece, WholeItems
 from tvm_cascade.tile.ragged import RaggedCut
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -29,6 +29,7 @@ class Places:
     ----------
     spread : items of each tile of rows at a place, one after the other.
     cluster : blocks that share an item, where they are of a cluster of its own.
+    whole : blocks have whole items alone.
     counts : whether lengths may be counted on the device; if not, shares are of the longest length.
 
     Attributes
@@ -37,7 +38,9 @@ class Places:
     of_sequences : the variables by which live tiles differ.
     """
 
-    def __init__(self, tiling: Tiling, spread: int = 1, cluster: int = 1, counts: bool = True) -> None:
+    def __init__(
+        self, tiling: Tiling, spread: int = 1, cluster: int = 1, counts: bool = True, whole: bool = False
+    ) -> None:
         self.spread = spread
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         rows = self.stream.extent(self.stream.row)
@@ -51,7 +54,10 @@ class Places:
             return
         visited = self._visited(self._known_slacks())
         tiles = tirx.max(visited.end - visited.first, 1)
-        self.cut = ClusterCut(items, tiles, cluster) if cluster > 1 else Cut(items, tiles, self.config.blocks)
+        if cluster > 1:
+            self.cut = ClusterCut(items, tiles, cluster)
+        else:
+            self.cut = (WholeItems if whole else Cut)(items, tiles, self.config.blocks)
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
