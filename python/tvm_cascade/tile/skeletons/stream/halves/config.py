@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
-from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.config import boxed
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
-from tvm_cascade.tile.work import GROUP_ROWS
+from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
@@ -59,6 +59,11 @@ class HalvesConfig(PiecesConfig):
     ping_pong: bool = False
 
     @property
+    def blocks_per_processor(self) -> int:
+        """One: it has all shared memory."""
+        return 1
+
+    @property
     def has_register_shares(self) -> bool:
         """Registers move from the producer to the consumers."""
         return True
@@ -99,6 +104,14 @@ class HalvesConfig(PiecesConfig):
         left, right = (-(-stream.depth * o.size // BOX_BYTES) * BOX_BYTES for o in (stream.left, stream.right))
         return self.left_stages * self.rows * left + self.stages * self.columns * right
 
+    def _has_shares(self, stream: Stream) -> bool:
+        """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were."""
+        per_share = self.cluster * BOX_BYTES // STORED_BYTES
+        if self.spread > 1 or any(len(half_of(p, g)) % per_share for p in stream.products for g in range(GROUPS)):
+            return False
+        sent = sum(sent_registers(stream, group, self.cluster) for group in range(GROUPS)) * WARP_GROUP * 4
+        return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)
+
     def _allotted(self, gpu: Gpu) -> int:
         """Registers that a launch gives a block, which its warp groups then share out anew; waiting for more hangs."""
         return self.threads * (gpu.registers // self.threads // _REGISTER_UNIT * _REGISTER_UNIT)
@@ -109,6 +122,8 @@ class HalvesConfig(PiecesConfig):
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
         if any(self._widest_half(p) > _WIDEST or not may_spread(p, self.spread) for p in stream.products):
+            return False
+        if self.cluster > 1 and not self._has_shares(stream):
             return False
         if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
             return False

@@ -95,6 +95,15 @@ class PartedFeed:
         """Of the one operand."""
         return (self.operand,)
 
+    def order_of(self, group: int) -> list[StagedPart]:
+        """The parts as they arrive of the tiles that a group lifts: it is the first to have read its own before."""
+        return sorted(self.parts, key=lambda staged: bool(staged.part.readers) + (group not in staged.part.readers))
+
+    def shares(self) -> list[list[int]]:
+        """The numbers of the parts that group 0 reads, and of all others: copied by one thread each."""
+        own = [number for number, staged in enumerate(self.parts) if 0 in staged.part.readers]
+        return [[number for number in range(len(self.parts)) if number not in own], own]
+
     def filling(self, name: str) -> Ring:
         """The producer's position: every stage is empty at first."""
         return Ring(name, self.parts[0].full.count, 1)

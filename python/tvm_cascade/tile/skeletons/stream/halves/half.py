@@ -1,10 +1,11 @@
 """A warp group that has half of the columns: it lifts every other tile, and multiplies with the weights of all.
 
-own tile j       scores of the first parts;  take tile j - 1;  scores of the rest;  fold;  share;  half += weights @ V
-tile j - 1       wait until it is shared;  rows = what is shared;  half = moved, += shared weights @ V
+own tile j     start scores;  take tile j - 1;  wait for scores;  fold;  finish tile j - 1;  share;  half += weights @ V
+tile j - 1     wait until it is shared;  rows = what is shared;  half = moved;  start half += shared weights @ V
 
-While one group folds a tile, the tensor cores multiply for the other. Source: FlashMLA's "seesaw" (DeepSeek, 2025),
-where references too go back and forth; here all of a row's state does, so that tiles are folded in order, as by one.
+Scores are under way while the other group folds, and its tile's products while this one does. Source: FlashMLA's
+"seesaw" (DeepSeek, 2025), where references too go back and forth; here all of a row's state does, so that tiles are
+folded in order, as by one.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, Reader, StagedPart, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
+
+EARLY, FINISH = 3, True
 
 
 class Half(Consumer):
@@ -43,9 +47,10 @@ class Half(Consumer):
 
     def __init__(
         self, tiling: Tiling, threads: Threads, left: PartedFeed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
-        meeting: HalfMeeting,
+        meeting: HalfMeeting | ClusterShares,
     ) -> None:  # fmt: skip
         self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, meeting.group
+        self.order = tiles.order_of(self.group)
         self.scored, self.rows_read = tiles.scores(), left.whole()
         self.moved = registers("moved", 1, "uint32")
         products = len(tiling.stream.products)
@@ -98,6 +103,7 @@ class Half(Consumer):
             self._tile(bind("tile", end - (GROUPS + 1 - self.group) - step * GROUPS))
         with when(in_no_lane(count % GROUPS != self.group)):
             self._take(work.tiles.first)
+            self._multiplied()
         self.right.join(self.value)
         self.rows.across_lanes()
         self.hand_over()
@@ -118,11 +124,14 @@ class Half(Consumer):
 
     def _tile(self, tile: ir.Expr) -> None:
         """A tile of its own, after that of the other group before it."""
-        early = _early_of(self.parts)
-        self._start_scores(self.parts[:early])
+        self._start_scores(self.order[:EARLY])
         self._take(tile + 1)
-        self._start_scores(self.parts[early:])
+        if FINISH:
+            self._multiplied()
+        self._start_scores(self.order[EARLY:], add=True)
         self.masking.prepare(tile)
+        if not FINISH:
+            self._multiplied(pending=1)
         wgmma.wait(0)
         put(self.moved, 0, T.uint32(0))
         if self.optimistic:
@@ -136,14 +145,21 @@ class Half(Consumer):
         self._share()
         self._multiply_own()
 
-    def _start_scores(self, parts: Sequence[StagedPart] | None = None, rows: Reader | None = None) -> None:
-        """As parts of the tile arrive, all by default, and those of the rows, where these have not been waited for."""
+    def _start_scores(
+        self, parts: Sequence[StagedPart] | None = None, rows: Reader | None = None, add: bool = False
+    ) -> None:
+        """As parts of the tile arrive, all by default, and those of the rows, where these have not been waited for.
+
+        Parameters
+        ----------
+        add : to what earlier parts gave.
+        """
         stream, per_box = self.stream, self.feeds.right.copies[0].per_box
         left = self.left_matrix.anew(wgmma.stage_offset(self.left.stage, self.feeds.left.copies[0].tile_bytes))
         right = self.right_matrix.anew(wgmma.stage_offset(self.right.stage, self.feeds.right.copies[0].tile_bytes))
-        for number, staged in enumerate(self.parts if parts is None else parts):
+        for staged in self.order if parts is None else parts:
             if rows is not None:
-                rows.wait_part(rows.awaited[number], self.left)
+                rows.wait_part(rows.awaited[self.parts.index(staged)], self.left)
             self.scored.wait_part(staged, self.right)
             wgmma.fence()
             boxes = staged.part.boxes
@@ -152,12 +168,13 @@ class Half(Consumer):
             wgmma.multiply_shared(
                 self.scores, self.columns, left, right, stream.depth,
                 (stream.left.dtype, stream.right.dtype), T.uint64(0), T.uint64(0),
-                range(first, end), add=staged is not self.parts[0],
+                range(first, end), add=add,
             )  # fmt: skip
+            add = True
         wgmma.commit()
 
     def _take(self, tile: ir.Expr) -> None:
-        """Takes the rows as the other group has left them, and adds the products of its tile."""
+        """Takes the rows as the other group has left them, and starts to add the products of its tile."""
         self.feeds.value.wait(self.value)
         self.shared.await_filled(1 - self.group)
         self.shared.take_rows(self.rows, self.shared.state, self.threads)
@@ -175,7 +192,6 @@ class Half(Consumer):
                 self._value_offset(product, self.feeds.value.copies[0]), add=True,
             )  # fmt: skip
         wgmma.commit()
-        self._finish(self.feeds.value, self.value)
 
     def _share(self) -> None:
         """Leaves packed weights and rows to the other group, and what it moves its accumulators by."""
@@ -189,14 +205,15 @@ class Half(Consumer):
     def _multiply_own(self) -> None:
         """Adds the products of its own tile, and goes on to its next one."""
         self._start_products()
-        self._finish(self.feeds.value, self.value)
+        self._multiplied()
         for _ in range(GROUPS):
             self.right.advance()
 
-    def _finish(self, feed: Reading, ring: Ring) -> None:
-        wgmma.wait(0)
-        self._release(feed, ring)
-        ring.advance()
+    def _multiplied(self, pending: int = 0) -> None:
+        """Waits for the products of a tile, which may be followed by further groups, and releases it."""
+        wgmma.wait(pending)
+        self._release(self.feeds.value, self.value)
+        self.value.advance()
 
     def _finish_products(self) -> None:
         """They are finished where they are started."""
@@ -208,8 +225,3 @@ class Half(Consumer):
     def _shift_accumulators(self, tile: ir.Expr) -> None:
         super()._shift_accumulators(tile)
         put(self.moved, 0, T.uint32(1))
-
-
-def _early_of(parts: Sequence[StagedPart]) -> int:
-    """How many parts scores begin with, before the tile of the other group is taken."""
-    return -(-len(parts) // GROUPS)

@@ -8,7 +8,7 @@ The right operand's tile is the values too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart
 from tvm_cascade.tile.skeletons.stream.halves.half import Half
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
+from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
@@ -41,12 +42,18 @@ class HalvesKernel(PiecesKernel):
     def _shared(self) -> None:
         config, pool = self.config, T.SMEMPool()
         left_tiles = staged_tiles("left_tiles", pool, config.left_stages, self.left)
+        first = pool.offset
         right_tiles = staged_tiles("right_tiles", pool, config.stages, self.right)
+        self.meetings = [self._meeting_of(group) for group in range(GROUPS)]
+        if config.cluster > 1:
+            end = pool.offset
+            pool.move_base_to(first)
+            self._allocate_meetings(pool)
+            pool.move_base_to(end)
         self.shared = Shared(pool, self.program, config.columns)
         self.epilogue.allocate(pool, self.left.boxes)
-        self.meetings = [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
-        for meeting in self.meetings:
-            meeting.allocate(pool)
+        if config.cluster == 1:
+            self._allocate_meetings(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
         left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
@@ -58,6 +65,15 @@ class HalvesKernel(PiecesKernel):
         ptx("fence.proxy.async.shared::cta")
         T.evaluate(T.cuda.cta_sync())
         self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
+
+    def _meeting_of(self, group: int) -> HalfMeeting | ClusterShares:
+        if self.config.cluster > 1:
+            return ClusterShares(self.tiling, self.config.cluster, group)
+        return HalfMeeting(self.tiling, self.name, group)
+
+    def _allocate_meetings(self, pool: Any) -> None:
+        for meeting in self.meetings:
+            meeting.allocate(pool)
 
     def _staged(self, pool: Any, part: Part) -> StagedPart:
         full = Barriers(pool, self.config.stages, arrivals_of([self.right]))
@@ -91,20 +107,25 @@ class HalvesKernel(PiecesKernel):
         if self.stream.paged:
             PagedProducer(self.tiling, self.threads, [self.tiles], self.left_feed).run(self._each_work)
             return
-        super()._produce()
+        for warp, share in enumerate(self.tiles.shares()):
+            with when(self.threads.warp == warp), when(T.cuda.elect_sync()):
+                self._produce_parts(share)
 
-    def _produce_rows(self) -> None:
+    def _produce_parts(self, numbers: Sequence[int]) -> None:
+        """Copies some of the parts, each as soon as it may be, whatever others wait for."""
         for copies in (self.left, self.right):
             copies.prefetch()
         ring, left = self.tiles.filling("produced"), self.left_feed.filling("produced_left")
         with self._each_work() as work:
             rows, places = self._fixed(self.left_feed, work), self._fixed(self.tiles, work)
             last = (work.tiles.end - 1) * self.config.columns
-            for of_rows, of_tile in zip(self.left_feed.parts, self.tiles.parts, strict=True):
-                self.left_feed.copy_part(of_rows, left, work.first_row, rows)
-                self.tiles.copy_part(of_tile, ring, last, places)
+            for number in numbers:
+                self.left_feed.copy_part(self.left_feed.parts[number], left, work.first_row, rows)
+                self.tiles.copy_part(self.tiles.parts[number], ring, last, places)
             left.advance()
             ring.advance()
             with T.serial(work.tiles.end - work.tiles.first - 1) as step:
-                self.tiles.copy(ring, last - (step + 1) * self.config.columns, places)
+                for number in numbers:
+                    place = last - (step + 1) * self.config.columns
+                    self.tiles.copy_part(self.tiles.parts[number], ring, place, places)
                 ring.advance()
