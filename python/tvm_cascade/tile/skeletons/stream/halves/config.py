@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tvm_cascade.analysis.extent import product
@@ -27,6 +28,12 @@ columns (measured, of L1 to L9)."""
 
 _PIECE = 0.05
 """What each of the pieces adds to that: a thread scales and adds its elements of one after the other (measured)."""
+
+_CLUSTER_MEETING = 1.6
+"""What a meeting of the blocks of a cluster takes, in tiles (measured, of L1 to L3)."""
+
+_CLUSTERED = {2: 1.0, 4: 10 / 11, 8: 10 / 11}
+"""By the blocks of a cluster, the share of multiprocessors that clusters reach (measured)."""
 
 _SPREAD_TILE = {1: 1.0, 2: 0.75, 4: 0.75}
 """What a tile takes by the number of blocks that the columns are spread over (measured)."""
@@ -143,12 +150,12 @@ def choose_config(program: TileProgram, gpu: Gpu) -> HalvesConfig:
         for stages in (4, 3, 2):
             config = HalvesConfig(columns=columns, stages=stages, blocks=gpu.processors)
             if config.takes(program, gpu):
-                return cut_axes(config, program)
+                return cut_axes(config, program, gpu)
     raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
 
 
-def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
-    """The configuration with pieces and chunks of columns of least estimated time.
+def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> HalvesConfig:
+    """The configuration with pieces and chunks of columns, or clusters, of least estimated time.
 
     Raises
     ------
@@ -164,7 +171,20 @@ def cut_axes(config: HalvesConfig, program: TileProgram) -> HalvesConfig:
             pieces = most_pieces(row_tiles * spread, tiles, blocks)
             cut = dataclasses.replace(config, blocks=blocks, most_pieces=pieces, spread=spread)
             found.append((_time(cut, row_tiles, tiles), blocks, cut))
+    for cut in _clusters(config, program, gpu):
+        found.append((_time(cut, row_tiles, tiles), cut.blocks, cut))
     return min(found, key=lambda one: one[:2])[2]
+
+
+def _clusters(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> Iterator[HalvesConfig]:
+    """The configurations with a cluster of blocks for each tile of rows that all run at once."""
+    row_tiles, tiles = _sizes(config, program)
+    for cluster, share in _CLUSTERED.items():
+        blocks = row_tiles * cluster
+        cut = dataclasses.replace(config, cluster=cluster, blocks=blocks, most_pieces=cluster)
+        fits = cluster <= min(tiles, gpu.largest_cluster) and blocks <= config.blocks * share
+        if fits and cut.takes(program, gpu):
+            yield cut
 
 
 def halves_seconds(config: HalvesConfig, program: TileProgram) -> float:
@@ -185,5 +205,7 @@ def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
 def _time(config: HalvesConfig, row_tiles: int, tiles: int) -> float:
     """Of the busiest block, in tiles."""
     longest = -(-row_tiles * config.spread * tiles // config.blocks)
+    if config.cluster > 1:
+        return -(-tiles // config.cluster) + _CLUSTER_MEETING
     merging = _MEETING[config.spread] + _PIECE * config.most_pieces if config.most_pieces > 1 else 0.0
     return longest * _SPREAD_TILE[config.spread] + merging

@@ -33,7 +33,7 @@ from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
 
-EARLY, FINISH = 3, True
+EARLY, FINISH = 4, False
 
 
 class Half(Consumer):

@@ -54,15 +54,21 @@ class HalvesKernel(PiecesKernel):
         self.epilogue.allocate(pool, self.left.boxes)
         if config.cluster == 1:
             self._allocate_meetings(pool)
+        self.places.cut.allocate(pool)
         left_empty = Barriers(pool, config.left_stages, config.consumers)
         parts = parts_of(self.stream, config.spread)
         left = tuple(StagedPart(part, Barriers(pool, config.left_stages, 1), left_empty) for part in parts)
         right = tuple(self._staged(pool, part) for part in parts)
+        for meeting in self.meetings:
+            meeting.add_barrier(pool)
         pool.commit()
         with when(self.threads.thread == 0):
+            for meeting in self.meetings:
+                meeting.initialise()
             for barriers in (left_empty, *(p.full for p in left), *(b for p in right for b in (p.full, p.empty))):
                 barriers.initialise()
         ptx("fence.proxy.async.shared::cta")
+        self.places.cut.count(self.threads, config.threads)
         T.evaluate(T.cuda.cta_sync())
         self.left_feed, self.tiles = PartedFeed(self.left, left_tiles, left), PartedFeed(self.right, right_tiles, right)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from tvm import ir
 
@@ -50,6 +51,9 @@ class HalfMeeting(GridMeeting):
         assert isinstance(tiling.config, HalvesConfig)
         self.group, self.spread, self.most = group, tiling.config.spread, tiling.config.most_pieces
         super().__init__(tiling, f"{name}_{group}", self.most, 1, _MET + group)
+
+    def add_barrier(self, pool: Any) -> None:
+        """It has none in shared memory."""
 
     def columns_of(self, product: Product) -> range:
         """The group's half."""

@@ -24,10 +24,11 @@ from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS
-from tvm_cascade.tile.merge.cluster import cluster_arrive, cluster_wait, leave_four_at_rank, take_four
+from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
+from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
-from tvm_cascade.tile.merge.pieces import FOUR, as_float
+from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
@@ -124,8 +125,22 @@ class ClusterShares:
 
     def allocate(self, pool: Any) -> None:
         """Shared memory for what the other blocks send."""
-        fours = sent_registers(self.stream, self.group, self.blocks) // FOUR
-        self.sent = named("sent", pool.alloc((self.blocks - 1, fours, WARP_GROUP, FOUR), DTYPE, align=16))
+        shape = (self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
+        self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
+
+    def add_barrier(self, pool: Any) -> None:
+        """Adds the barrier at which it arrives."""
+        self.arrived = Barriers(pool, 1, 1)
+
+    def initialise(self) -> None:
+        """Initialises that; called by one thread."""
+        self.arrived.initialise()
+        fence_barriers()
+
+    @property
+    def words_of_a_thread(self) -> int:
+        """Registers that a thread sends to another block."""
+        return sent_registers(self.stream, self.group, self.blocks)
 
     def settle_all(self, folded: Staged, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
         """Nothing: blocks have one piece, which they hand over."""
@@ -137,12 +152,13 @@ class ClusterShares:
         self.thread = bind("own_thread", threads.warp * WARP + threads.lane)
         counter = Part(registers("folded", 1, COUNTER))
         counter.put(folded.rows.end - work.tiles.first * self.tiling.config.columns)
-        cluster_arrive()  # all groups of a block have read the tiles where it gets what is sent
+        with when(threads.leads):
+            self.arrived.announce(0, (self.blocks - 1) * self.words_of_a_thread * WARP_GROUP * BYTES)
+        cluster_arrive(relaxed=True)  # all groups of a block have read the tiles where it gets what is sent
         cluster_wait()
         self._send(folded, counter)
-        cluster_arrive()
         share = self._share(folded)
-        cluster_wait()
+        self.arrived.wait(0, 0)
         self._merge(share, counter)
         epilogue.emit(share)
 
@@ -162,7 +178,8 @@ class ClusterShares:
                     self._send_four(rank, number, first + k // FOUR, scalars[k : k + FOUR])
 
     def _send_four(self, rank: int, number: ir.Expr, k: ir.Expr | int, four: list[ir.Expr]) -> None:
-        leave_four_at_rank(self.sent.ptr_to([number, k, self.thread, 0]), T.int32(rank), *four)
+        place = self.sent.ptr_to([number, k, self.thread, 0])
+        send_four_to_rank(place, self.arrived.pointer(0), T.int32(rank), *four)
 
     def _scalars(self, folded: Staged, counter: Part) -> list[ir.Expr]:
         """What has a value per row, of both rows, and the count."""

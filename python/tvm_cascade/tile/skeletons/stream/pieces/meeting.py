@@ -20,10 +20,12 @@ from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, Symbols, TilePrinter, placed
+from tvm_cascade.tile.hopper.fours import is_in_fours, store_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
@@ -369,11 +371,13 @@ class Meeting(ABC):
                 with self._when_less(column, len(columns), self.spans * SPAN):
                     start = bind("stored_column", first + columns.start + column)
                     finish.start_columns(output, places, start)
+                    values, targets = [], []
                     for e in range(FOUR):
                         at = {**places, product.free: start + e}
-                        indices = [placed(index, at, self.tiling.buffers) for index in output.indices]
+                        targets.append([placed(index, at, self.tiling.buffers) for index in output.indices])
                         of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
-                        T.buffer_store(own, finish.value(output, 0, places, start + e, of_products, e), indices)
+                        values.append(finish.value(output, 0, places, start + e, of_products, e))
+                    _store_columns(own, targets, values, is_in_fours(output, product.free))
 
     @staticmethod
     def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:
@@ -384,6 +388,15 @@ class Meeting(ABC):
     def _when_less(column: ir.Expr, width: int, most: int) -> AbstractContextManager[None]:
         """`when` a column is less than a width, where columns are less than `most`."""
         return nullcontext() if width == most else when(column < width)
+
+
+def _store_columns(own: Any, targets: list[list[ir.Expr]], values: list[ir.Expr], in_fours: bool) -> None:
+    """Stores four columns, at once where they are neighbours."""
+    if in_fours:
+        store_four([own.ptr_to(targets[k]) for k in (0, 2)], values, dtype_of(own))
+        return
+    for indices, value in zip(targets, values, strict=True):
+        T.buffer_store(own, value, indices)
 
 
 def _of_neighbour(value: ir.Expr) -> ir.Expr:

@@ -1,0 +1,43 @@
+"""Stores of four neighbouring elements at once: a thread's stores of one each would write a sector piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.tile.emit import ptx, registers
+from tvm_cascade.tile.fragment import DTYPE
+from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, runs_along
+from tvm_cascade.tile.output import Output
+
+FOUR = 4
+
+
+def is_in_fours(output: Output, free: tirx.Var) -> bool:
+    """Whether four columns from a multiple of four on are neighbours in memory, and aligned."""
+    *others, last = output.indices
+    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
+    if not isinstance(width, ir.prim.IntImm) or int(width) % FOUR or any(uses(index, [free]) for index in others):
+        return False
+    halves = dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES
+    return runs_along(last, free) and (halves or dtype == DTYPE)
+
+
+def store_four(targets: Sequence[ir.Expr], values: Sequence[ir.Expr], dtype: str) -> None:
+    """Stores four values of a dtype at the addresses of the first and the third."""
+    if dtype != DTYPE:
+        words, kind = registers("stored_words", 2, "uint32"), MATRIX_DTYPES[dtype].name
+        for k in range(2):
+            ptx(f"cvt.rn.{kind}x2.f32", words[k], *(_wide(value) for value in reversed(values[2 * k : 2 * k + 2])))
+        values = [tirx.reinterpret(DTYPE, words[k]) for k in range(2)]
+    for k in range(0, len(values), 2):
+        ptx("st.global.v2.f32", targets[k // 2], *values[k : k + 2])
+
+
+def _wide(value: ir.Expr) -> ir.Expr:
+    """A value in float32: the store itself rounds it."""
+    if isinstance(value, ir.prim.Cast) and dtype_of(value.value) == DTYPE:
+        return value.value
+    return tirx.Cast(DTYPE, value)
