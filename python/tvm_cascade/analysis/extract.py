@@ -340,6 +340,7 @@ class _Search:
     def _frame(self, variants: list[InlinedReduction], beside: bool = False) -> Frame | Reason:
         builder = FrameBuilder([variant.stage for variant in variants])
         orders: list[tuple[int, ...]] = []
+        reading: list[list[tuple[int, ir.TensorLoad]]] = []
         for position, variant in enumerate(variants):
             order = tuple(range(len(variant.stage.reduce)))
             for at, other in enumerate(variants[:position]):
@@ -347,8 +348,10 @@ class _Search:
                     builder.unify_parts(at, position)
                     order = orders[at]
             inside = self._inside(variant, variants)
-            if beside and not inside:
-                builder.unify_rows(0, position)
+            if beside:  # with the first that reads earlier results as well, or reads none either
+                alike = (k for k, other in enumerate(reading) if bool(other) == bool(inside))
+                builder.unify_rows(next(alike, position), position)
+            reading.append(inside)
             for at, load in inside:
                 earlier = variants[at]
                 matched = matching_axis(earlier.stage, earlier.element, variant.stage, variant.element)

@@ -53,6 +53,15 @@ class Nests:
         """Whether a nest is the product of two matrices."""
         return any(find_factors(stage) is not None for stage in self.stages(position))
 
+    def is_operand(self, position: Position) -> bool:
+        """Whether a nest is a map that matrix products alone read."""
+        written = [stage.buffer for stage in self.stages(position)]
+        readers = [
+            k for k in (*self.folds, *self.maps) if shared(written, access_of(self.program.nests[k]).reads) is not None
+        ]
+        given = any(self.program.is_param(buffer) for buffer in written)
+        return self.is_map(position) and not given and bool(readers) and all(map(self.is_product, readers))
+
     @cached_property
     def maps(self) -> list[Position]:
         """The maps whose results the caller or another nest reads, in order."""
@@ -203,12 +212,15 @@ KEEP_CASCADES: tuple[Rule, ...] = (by_loops, by_cascades)
 """The rules that leave the products of a cascade in it."""
 
 
-def cut(nests: Nests, units: Sequence[Unit], maps_apart: bool = False) -> list[list[Position]] | None:
+def cut(
+    nests: Nests, units: Sequence[Unit], maps_apart: bool = False, lifted: bool = False
+) -> list[list[Position]] | None:
     """Positions of nests of each kernel, in an order in which they may run; None where there is none.
 
     Parameters
     ----------
     maps_apart : every map is a kernel of its own.
+    lifted : products compute maps that are their operands alone.
     """
     owner: dict[Position, int] = {k: u for u, unit in enumerate(units) for k in unit}
     members: list[set[Position]] = [set(unit) for unit in units]
@@ -217,6 +229,8 @@ def cut(nests: Nests, units: Sequence[Unit], maps_apart: bool = False) -> list[l
         return None
     rank = {u: place for place, u in enumerate(order)}
     for k in nests.maps:
+        if lifted and nests.is_operand(k):
+            continue
         read = [owner[j] for j in nests.needs[k] if j in owner]
         if maps_apart or (not read and _stands_alone(nests, k)):
             owner[k] = len(members)
@@ -226,7 +240,7 @@ def cut(nests: Nests, units: Sequence[Unit], maps_apart: bool = False) -> list[l
             owner[k] = max(read, key=lambda u: rank[u])
             members[owner[k]].add(k)
     for k in reversed([k for k in nests.maps if k not in owner]):
-        for one in members:  # what reads inputs alone is computed wherever it is read
+        for one in members:  # what reads inputs alone, or is lifted, is computed wherever it is read
             if any(k in nests.needs[j] for j in one):
                 one.add(k)
     found = _order(nests, members)

@@ -29,6 +29,9 @@ from tvm_cascade.tile.select import select_kernel
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
 
+_FASTEST = 1.2
+"""Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
+
 SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
 """Parts of a device's rates that S-TIR schedules reach, about."""
 
@@ -131,7 +134,7 @@ class _Search:
             rules = [] if kernel else [rule for rule in rules if rule in KEEP_CASCADES]
         steps: list[Step] = []
         for way in self.cuts(whole, rules):
-            if not steps or self.least(way) < _seconds(steps):
+            if not steps or self.least(way, _FASTEST) < _seconds(steps):
                 found = [step for part in way.parts for step in self.best(self.step(self.fuse(part)), way.rules)]
                 steps = min(filter(None, (steps, found)), key=_seconds)
         if not steps:
@@ -155,19 +158,38 @@ class _Search:
         found = self.cut(whole, RULES[1:])
         return None if found is None else self.least(found)
 
-    def least(self, cut: _Cut) -> float:
-        """Seconds that the steps of a cut cannot be under."""
+    def least(self, cut: _Cut, compute: float = 1.0) -> float:
+        """Seconds that the steps of a cut cannot be under, where kernels compute at so much of the device's rates."""
         programs = [program for part in cut.parts if isinstance(program := read_function(part), Program)]
         gpu = self.setting.gpu
-        return sum(count_work(program).seconds(gpu) + gpu.dependent_launch_seconds for program in programs)
+        return sum(
+            count_work(program).seconds(gpu, compute=compute) + gpu.dependent_launch_seconds for program in programs
+        )
 
     def cuts(self, whole: Step, rules: Sequence[Rule]) -> list[_Cut]:
-        """The parts by the first rule that gives several; and by the first that takes the products of cascades out."""
+        """The parts by the first rule that gives several, and others.
+
+        They are those by the first rule that takes the products of cascades out, also with what these multiply inside.
+        """
         first = self.cut(whole, rules)
-        if first is None or first.rules[0] not in KEEP_CASCADES:
-            return [] if first is None else [first]
-        other = self.cut(whole, [rule for rule in rules if rule not in KEEP_CASCADES])
-        return [first] if other is None else [first, other]
+        if first is None:
+            return []
+        apart = [rule for rule in rules if rule not in KEEP_CASCADES]
+        others = [self.lifted(whole, apart)]
+        if first.rules[0] in KEEP_CASCADES:
+            others.append(self.cut(whole, apart))
+        return [first, *(other for other in others if other is not None)]
+
+    def lifted(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
+        """The parts of a function by the first rule, with the operands of products computed within them."""
+        program = read_in_part(whole.outcome)
+        nests = None if program is None else Nests(program)
+        if program is None or nests is None or not rules or not any(map(nests.is_operand, nests.maps)):
+            return None
+        cuts = cut(nests, rules[0](nests, whole.outcome), lifted=True)
+        if cuts is None or len(cuts) < 2:
+            return None
+        return _Cut(tuple(parts_of(program, cuts)), tuple(rules))
 
     def cut(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
         """The parts of a function by the first rule that gives several, with the rules that are left for them."""

@@ -114,6 +114,10 @@ _CALLS: tuple[tuple[str, str], ...] = (
         r"stmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \[%0\], \{%1, %2, %3, %4\};",
         "ptx::stmatrix_x4(%0, %1, %2, %3, %4);",
     ),
+    (
+        r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 \{%0, %1, %2, %3\}, \[%4\];",
+        "ptx::ldmatrix_x4(%0, %1, %2, %3, %4);",
+    ),
     (r"ld\.shared\.v4\.b32 \{%0, %1, %2, %3\}, \[%4\];", "ptx::load_shared_x4(%0, %1, %2, %3, %4);"),
     (r"st\.shared\.v4\.b32 \[%0\], \{%1, %2, %3, %4\};", "ptx::store_shared_x4(%0, %1, %2, %3, %4);"),
     (r"cvt\.rn\.f16x2\.e4m3x2 %0, %1;", "%0 = ptx::widen<Float8E4m3>(%1);"),

@@ -115,7 +115,7 @@ def multiply_shared(
 
 def multiply_registers(
     accumulator: Any, columns: int, left: Any, right: SharedMatrix, depth: int, dtypes: tuple[str, str],
-    offset: ir.Expr, adds: bool = True,
+    offset: ir.Expr, adds: bool = True, steps: range | None = None,
 ) -> None:  # fmt: skip
     """accumulator += left @ right, with the left operand in registers of 32 bits, whose elements are neighbours.
 
@@ -123,8 +123,9 @@ def multiply_registers(
     ----------
     depth : of the sum; the last step is zero past it.
     adds : to what the accumulator has; otherwise it is overwritten.
+    steps : of the sum, all by default.
     """
-    for step in range(-(-depth // MATRIX_DTYPES[dtypes[0]].step)):
+    for step in steps or range(steps_of(depth, dtypes[0])):
         ptx(
             _instruction(columns, dtypes), *[accumulator[k] for k in range(columns // 2)],
             *[left[step * 4 + k] for k in range(4)], right.at(step, offset), adds or step > 0, 1, 1,

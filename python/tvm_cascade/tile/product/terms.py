@@ -29,7 +29,7 @@ from tvm_cascade.tile.operand import Unfit, plain_value
 from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plainly
 from tvm_cascade.tile.product.lines import Line, View, in_order, line_of
 
-_PRODUCT = sp.Symbol("product", real=True)
+PRODUCT = sp.Symbol("product", real=True)
 """Of two elements."""
 
 
@@ -97,6 +97,25 @@ def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str, 
     outputs, results = read_outputs(program, group)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     lifts, loads = _factors(group, outputs, most)
+    return terms_of(program, group, outputs, loads, lifts, dtypes, who)
+
+
+def terms_of(
+    program: Program,
+    group: Group,
+    outputs: tuple[Output, ...],
+    loads: tuple[ir.TensorLoad, ...],
+    lifts: tuple[sp.Expr, ...],
+    dtypes: Sequence[str],
+    who: str,
+) -> Terms:
+    """The sums of products whose operands and lifts are known; see `read_terms`.
+
+    Raises
+    ------
+    Unfit
+        Where their tensors have no lines for rows, for columns and for the sum.
+    """
     found = [dtype for member in group.members if (dtype := dtype_of(member.stage.buffer)) not in dtypes]
     if found:
         raise Unfit(f"{', '.join(group.names)} is summed in {found[0]}, {who}")
@@ -108,7 +127,7 @@ def read_terms(program: Program, group: Group, dtypes: Sequence[str], who: str, 
     rows, columns = (_options(view, variables, group) for view, variables in zip(views[:2], own, strict=True))
     inner = _inner(views, [load.source.name for load in loads], group)
     choices = tuple(itertools.product(rows, columns))
-    return Terms(program, group, outputs, loads, views, choices, inner, lifts, _PRODUCT)
+    return Terms(program, group, outputs, loads, views, choices, inner, lifts, PRODUCT)
 
 
 def _view(load: ir.TensorLoad) -> View:
@@ -142,7 +161,7 @@ def _factors(
         loads = [plain_value(table.sources[s]) for s in symbols if s in table.sources]
         if len(symbols) != 2 or len(loads) != 2 or loads[0] is None or loads[1] is None:
             raise Unfit(f"{name} sums {group.members[len(lifts)].element}, which is no product of two tensors")
-        lifts.append(factor * _PRODUCT)
+        lifts.append(factor * PRODUCT)
         pairs.append(_ordered((loads[0], loads[1]), outputs))
     left = pairs[0][0]
     if not all(same(left, one) for one, _ in pairs):

@@ -15,6 +15,7 @@ namespace ptx {
 // Within a warp.
 int32_t greatest_of_warp(int32_t value, uint32_t mask);
 uint32_t elect_sync(uint32_t mask);
+void ldmatrix_x4(uint32_t& r0, uint32_t& r1, uint32_t& r2, uint32_t& r3, uint32_t row);
 void stmatrix_x4(uint32_t row, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3);
 void setmaxnreg(bool more, int count);
 

@@ -38,16 +38,20 @@ class Consumer:
         self.sums = [
             [registers(f"sums_{part}", self.config.columns // 2) for _ in feed.rights] for part in range(parts)
         ]
-        self.left = feed.left.matrix(self.index * self.config.own_rows)
+        self._prepare_left()
         self.rights = [right.matrix() for right in feed.rights]
         self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
         feed.address_blocks(threads)
+
+    def _prepare_left(self) -> None:
+        """Emits what reading the left operand takes: the descriptor of a consumer's rows."""
+        self.left = self.feed.left.matrix(self.index * self.config.own_rows)
 
     def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
         """Emits the loop over the block's tiles."""
         self.epilogue.start(self.index, self.threads)
         with each_tile() as tile:
-            self._sum()
+            self._sum_tile(tile)
             if self.partial is not None:
                 arrays = [array for of_part in self.sums for array in of_part]
                 self.partial.exchange(arrays, self.index, self.rank, self.feed.memory, self.threads)
@@ -57,7 +61,7 @@ class Consumer:
         if self.partial is not None:
             self.partial.leave()
 
-    def _sum(self) -> None:
+    def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
         self._step(first=True)
         with T.serial(self.feed.part(self.rank)[1] - 1):

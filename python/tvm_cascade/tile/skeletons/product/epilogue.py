@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
+from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, registers, when
 from tvm_cascade.tile.fragment import COLUMNS_PER_STEP, DTYPE, NEIGHBOURS, QUAD, ROWS, TilePrinter, placed
@@ -75,7 +76,7 @@ class Epilogue:
             self.first_row = bind("first_own_row", tile.first_row + index * self.config.own_rows + part * GROUP_ROWS)
             upper = bind("row", self.first_row + threads.warp * 16 + lane // 4)
             self.rows = (upper, upper + 8)
-            self.inside = tuple(bind("inside_row", self._within(row, self.shape.left.line.extent)) for row in self.rows)
+            self.inside = tuple(bind("inside_row", self.within(row, self.shape.left.line.extent)) for row in self.rows)
             for output in self.shape.outputs:
                 if output.buffer in self.copies:
                     self._store_tile(output)
@@ -88,35 +89,36 @@ class Epilogue:
             ptx("cp.async.bulk.wait_group", 0)
 
     @staticmethod
-    def _within(place: ir.Expr, extent: Any) -> ir.Expr:
+    def within(place: ir.Expr, extent: Any) -> ir.Expr:
         """A place, or the last one where it is past the end: what is computed there is not stored."""
         return tirx.min(place, kernel_extent(extent) - 1)
 
     def _value(self, output: Output, row: int, column: ir.Expr, index: ir.Expr) -> ir.Expr:
         """What is stored at a row and a column, from a register of the sums."""
+
+        def result(load: ir.TensorLoad) -> ir.Expr:
+            member = member_at(self.shape.group, load)
+            return load if member is None else cast(self._finished(member, row, index), dtype_of(load))
+
+        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
+        return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
+
+    def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
+        """A result at a row, from a register of the sums."""
         fold = self.shape.fold
         states = [component.symbol for component in fold.components]
         lifted = {
             state: lift.xreplace({self.shape.product: state})
             for state, lift in zip(states, self.shape.lifts, strict=True)
         }
-
-        def result(load: ir.TensorLoad) -> ir.Expr:
-            member = member_at(self.shape.group, load)
-            if member is None:
-                return load
-            expression = fold.finish[member.result].xreplace(lifted)
-            symbols = {state: sums[index] for state, sums in zip(states, self.sums, strict=True)}
-            return cast(TilePrinter(symbols, DTYPE, {})(expression), dtype_of(load))
-
-        value = tvm_ffi.structural_map(output.value, (ir.TensorLoad, result))
-        return placed(value, self._places(self.inside[row], self._column(column)), self.buffers)
+        symbols = {state: sums[index] for state, sums in zip(states, self.sums, strict=True)}
+        return TilePrinter(symbols, DTYPE, {})(fold.finish[member.result].xreplace(lifted))
 
     def _column(self, column: ir.Expr) -> ir.Expr:
         right, columns = self.shape.right, self.config.columns
         extent = right.line.extent
         whole = isinstance(extent, int) and (extent % columns == 0 or ends_with(right, columns))
-        return column if whole else self._within(column, extent)
+        return column if whole else self.within(column, extent)
 
     def _places(self, row: ir.Expr, column: ir.Expr) -> dict[tirx.Var, ir.Expr]:
         left, right = self.shape.left.line, self.shape.right.line

@@ -45,7 +45,7 @@ class ProductKernel:
             T.func_attr({"global_symbol": name})
             for param in self.shape.program.params:
                 self.buffers[param] = parameter(param)
-            self.feed = ProductFeed(self.shape, self.config, self.buffers)
+            self.feed = self._operands()
             self.epilogue: Any = self._outputs()
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
@@ -53,6 +53,10 @@ class ProductKernel:
                 self._shared()
                 self._roles()
         return builder.get()
+
+    def _operands(self) -> ProductFeed:
+        """The tiles that producers and consumers pass on."""
+        return ProductFeed(self.shape, self.config, self.buffers)
 
     def _outputs(self) -> Any:
         """What consumers do with the sums of a tile."""
@@ -120,9 +124,13 @@ class ProductKernel:
                 self._produce()
             with consumer:
                 ptx("setmaxnreg.inc.sync.aligned.u32", many)
-                Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank).run(self._each_tile)
+                self._consumer().run(self._each_tile)
         if self.config.cluster > 1:
             cluster_sync()
+
+    def _consumer(self) -> Consumer:
+        """A warp group that computes."""
+        return Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank)
 
     def _produce(self) -> None:
         """By one thread, or by the whole warp group where threads copy an operand."""

@@ -32,8 +32,8 @@ from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.product.lines import Line, View
 from tvm_cascade.tile.product.terms import Terms, read_terms
 
-_WIDEST = "float32"
-"""What products are summed in."""
+SUMMED_IN = "the tensor cores sum in float32"
+"""Of products, in words."""
 
 _PAIRED = ("float32", "float16", "bfloat16")
 """Dtypes of outputs of which a thread stores two elements at once, or a bulk copy boxes."""
@@ -41,7 +41,7 @@ _PAIRED = ("float32", "float16", "bfloat16")
 _PIECES = (8, 4)
 """Bytes of several elements that a thread copies at once, the most first."""
 
-_MOST_SUMS = 2
+MOST_SUMS = 2
 """Of products with the left operand in common: more would leave tiles narrow."""
 
 _LONG = 128
@@ -145,7 +145,17 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
-    terms = read_terms(program, group, tuple(MATRIX_DTYPES), f"the tensor cores sum in {_WIDEST}", _MOST_SUMS)
+    return product_of(read_terms(program, group, tuple(MATRIX_DTYPES), SUMMED_IN, MOST_SUMS))
+
+
+def product_of(terms: Terms) -> MatrixProduct:
+    """The product shape of sums of products.
+
+    Raises
+    ------
+    Unfit
+        Where operands are not stored as tensor cores or copies take them.
+    """
     rows, columns = _lines(terms)
     lines = (rows, *(columns for _ in terms.lifts))
     loads = zip(terms.loads, terms.views, lines, strict=True)
@@ -154,8 +164,8 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     tiled = {o.buffer: view for o in terms.outputs if (view := _stored(o, rows, columns)) is not None}
     paired = tuple(o.buffer for o in terms.outputs if _is_paired(o, columns))
     return MatrixProduct(
-        program, terms.group, left, tuple(rights), terms.inner, terms.outer, terms.batch(rows, columns), terms.lifts,
-        terms.product, terms.outputs, tiled, paired,
+        terms.program, terms.group, left, tuple(rights), terms.inner, terms.outer, terms.batch(rows, columns),
+        terms.lifts, terms.product, terms.outputs, tiled, paired,
     )  # fmt: skip
 
 

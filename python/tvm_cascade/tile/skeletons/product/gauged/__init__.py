@@ -1,0 +1,1 @@
+"""Products whose left operand is lifted in registers, gauged by statistics of its rows."""

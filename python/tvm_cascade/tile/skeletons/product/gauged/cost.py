@@ -1,0 +1,46 @@
+"""The estimated time of a gauged product: that of its product, and what is computed of the left operand beside it.
+
+What a consumer computes of the left operand runs while the other one's products do. Where it takes longer than they do
+it is what a step takes.
+"""
+
+from __future__ import annotations
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.skeletons.product.choice import fitting
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
+from tvm_cascade.tile.skeletons.product.cost import sizes_of
+from tvm_cascade.tile.skeletons.product.gauged.feed import PINNED_BYTES
+from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
+from tvm_cascade.tile.work import GROUP_ROWS
+
+
+def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
+    """The fitting configuration of the least estimated time.
+
+    Raises
+    ------
+    Unfit
+        Where none fits.
+    """
+    found = [config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not lacks(shape, config, gpu)]
+    if not found:
+        raise Unfit("no tile with the left operand in registers fits")
+    return min(found, key=lambda config: seconds(shape, config, gpu))
+
+
+def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
+    """What a configuration has that kernels with the left operand in registers have not, in words; empty for none."""
+    if config.own_rows != GROUP_ROWS:
+        return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"
+    if config.splits > 1:
+        return f"{config.splits} parts of k: each would have statistics of a part of the rows"
+    needed, there = config.shared_bytes(shape.product) + config.threads * PINNED_BYTES, gpu.block_shared_bytes
+    return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
+
+
+def seconds(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> float:
+    """The estimated time of a kernel, without its launch."""
+    return product_seconds(shape.product, sizes_of(shape.product), config, gpu)

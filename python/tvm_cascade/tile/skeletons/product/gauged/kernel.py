@@ -1,0 +1,141 @@
+"""Emits the kernel of a gauged product: the product kernel with consumers that have the left operand in registers.
+
+    consumer    for step along k: wait for the stage; load A; statistics ⊕= f(A); A = e(A); sums += A @ Bᵀ
+
+A is loaded for the statistics and for the products at once. One set of registers is filled while products read the
+other, so that what is computed of A takes no time of the tensor cores.
+"""
+
+from __future__ import annotations
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.analysis.extract import Member
+from tvm_cascade.tile.emit import bind
+from tvm_cascade.tile.fragment import DTYPE, TilePrinter
+from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
+from tvm_cascade.tile.skeletons.product.gauged.feed import GaugedFeed
+from tvm_cascade.tile.skeletons.product.gauged.lifted import LeftRegisters
+from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
+from tvm_cascade.tile.skeletons.product.gauged.statistics import RowValues
+from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.skeletons.product.raster import Tile
+
+_SETS = 2
+"""Of registers of the left operand."""
+
+_GROUPS = 4
+"""Of products in a step: those of a group start once its part of the left operand is lifted."""
+
+
+class GaugedKernel(ProductKernel):
+    """Emits the kernel of a gauged product."""
+
+    def __init__(self, shape: GaugedProduct, config: ProductConfig) -> None:
+        super().__init__(shape.product, config)
+        self.gauged, self.rows = shape, RowValues(shape)
+
+    def _operands(self) -> GaugedFeed:
+        return GaugedFeed(self.shape, self.config, self.buffers)
+
+    def _outputs(self) -> GaugedEpilogue:
+        epilogue = GaugedEpilogue(self.shape, self.config, self.buffers)
+        epilogue.values = self.rows
+        return epilogue
+
+    def _consumer(self) -> LiftingConsumer:
+        consumer = LiftingConsumer(self.feed, self.threads, self.epilogue, self.partial, self.rank)
+        consumer.prepare(self.gauged, self.rows)
+        return consumer
+
+
+class GaugedEpilogue(Epilogue):
+    """Emits an epilogue whose results take values of rows beside sums of products."""
+
+    values: RowValues
+
+    def _finished(self, member: Member, row: int, index: ir.Expr) -> ir.Expr:
+        shape = self.values.shape
+        sums = {state: array[index] for state, array in zip(shape.sums, self.sums, strict=True)}
+        symbols = {**sums, **self.values.of_row(row)}
+        return TilePrinter(symbols, DTYPE, {})(self.values.finishes[member.result].value)
+
+
+class LiftingConsumer(Consumer):
+    """Emits a consumer warp group that has the left operand in registers."""
+
+    def prepare(self, shape: GaugedProduct, rows: RowValues) -> None:
+        """Registers of the left operand and of what rows have."""
+        self.gauged, self.rows = shape, rows
+        assert isinstance(self.feed, GaugedFeed)
+        own = self.index * self.config.own_rows
+        self.left_registers = LeftRegisters(shape, self.feed, own, self.threads, _SETS)
+        self.groups = _GROUPS
+        rows.allocate()
+
+    def _prepare_left(self) -> None:
+        """Nothing: products read it from registers."""
+
+    def _sum_tile(self, tile: Tile) -> None:
+        self._start(tile)
+        steps = self.gauged.steps
+        self._step_of(0, tile, 0, first=True)
+        with T.serial((steps - 1) // _SETS) as turn:
+            for which in (1, 0):
+                self._advance(which, tile, turn * _SETS + (2 - which))
+        if steps % _SETS == 0:
+            self._advance(1, tile, steps - 1)
+        wgmma.wait(0)
+        self._release()
+        self.rows.finish()
+
+    def _start(self, tile: Tile) -> None:
+        """What both rows of the thread begin with."""
+        shape = self.feed.shape
+        first = tile.first_row + self.index * self.config.own_rows + self.threads.warp * 16 + self.threads.lane // 4
+        inside = [bind("own_inside", Epilogue.within(first + 8 * r, shape.left.line.extent)) for r in (0, 1)]
+        places = [{**tile.batch, **shape.left.line.places(row)} for row in inside]
+        self.rows.start(places, self.feed.buffers)
+
+    def _advance(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
+        """A step after the first: the products of the one before it then have read their operands."""
+        self._step_of(which, tile, step, first=False)
+        wgmma.wait(self.groups)
+        self._release()
+
+    def _step_of(self, which: int, tile: Tile, step: ir.Expr | int, first: bool) -> None:
+        """Loads a set of registers with the next stage's part of the left operand, lifts and multiplies it.
+
+        Products of a group start as soon as its part is lifted.
+        """
+        left, depth = self.left_registers, self.left_registers.depth
+        left.fetch_along(step * depth, tile.batch)
+        self.feed.full.wait(self.ring.stage, self.ring.parity)
+        left.load(which, self.ring.stage)
+        per_group = len(left.places()) // self.groups
+        for group in range(self.groups):
+            for word, row, pair in left.places()[group * per_group : (group + 1) * per_group]:
+                left.values(which, word)
+                self.rows.fold(left, row, pair)
+                if self.gauged.is_lifted:
+                    left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
+            if self.gauged.is_lifted:
+                left.pin(which, group * per_group, per_group)
+            self._multiply(which, group, first)
+        self.ring.advance()
+
+    def _multiply(self, which: int, group: int, first: bool) -> None:
+        feed, left = self.feed, self.left_registers
+        per = wgmma.steps_of(left.depth, left.dtype) // self.groups
+        wgmma.fence()
+        (arrays,) = self.sums
+        for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
+            wgmma.multiply_registers(
+                sums, self.config.columns, left.words[which], right, left.depth, feed.shape.dtypes,
+                operand.offset(self.ring.stage), adds=not first, steps=range(group * per, (group + 1) * per),
+            )  # fmt: skip
+        wgmma.commit()

@@ -1,0 +1,62 @@
+"""The gauged skeleton's table row: products of a left operand lifted in registers, with statistics of its rows."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.devices.device import Instructions
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import Work
+from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
+from tvm_cascade.tile.skeleton import Setting, Skeleton
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.gauged.cost import choose_config, lacks, seconds
+from tvm_cascade.tile.skeletons.product.gauged.kernel import GaugedKernel
+from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
+
+
+class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
+    """Products with an operand that is computed on chip, and statistics of its rows, on tensor cores."""
+
+    name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
+
+    instructions = Instructions.WGMMA
+
+    def switched_off(self, options: FuseOptions) -> str:
+        """The option for tensor cores."""
+        return "" if options.tensor_cores else "the option tensor_cores is off"
+
+    def read(self, program: Program, group: Group) -> GaugedProduct:
+        """See `read_gauged`."""
+        return read_gauged(program, group)
+
+    def plan(self, shape: GaugedProduct) -> GaugedProduct:
+        """The shape itself: what is computed of an element is a formula of it."""
+        return shape
+
+    def configure(self, program: GaugedProduct, setting: Setting) -> ProductConfig:
+        """See `choose_config`."""
+        return choose_config(program, setting.gpu)
+
+    def check(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> None:
+        """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
+        if lacking := lacks(program, config, setting.gpu) or config.lacks(program.product, setting.gpu):
+            raise Unfit(lacking)
+        for side in program.product.sides:
+            check_allowed(side.operand, setting.options)
+
+    def seconds(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
+        """See `cost`; other inputs than the operands count as bytes."""
+        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
+        return max(seconds(program, config, setting.gpu), moved)
+
+    def emit(self, program: GaugedProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
+        """See `GaugedKernel`."""
+        return GaugedKernel(program, config).build(name)
+
+    def fast_math(self, program: GaugedProduct) -> bool:
+        """Whether every output is of half width or less."""
+        return all(dtype_of(output.buffer) in PACKED_DTYPES for output in program.product.outputs)
