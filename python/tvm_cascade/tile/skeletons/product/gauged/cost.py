@@ -17,6 +17,10 @@ from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
 
+_STAGES = 3
+"""That are read at once: of the step that is lifted, of the one that is multiplied, and of the one before it."""
+
+
 def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
     """The fitting configuration of the least estimated time.
 
@@ -35,6 +39,8 @@ def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
     """What a configuration has that kernels with the left operand in registers have not, in words; empty for none."""
     if config.own_rows != GROUP_ROWS:
         return f"{config.own_rows} rows of a consumer; with the left operand in registers it has {GROUP_ROWS}"
+    if config.stages < _STAGES:
+        return f"{config.stages} stages: {_STAGES} are read at once, since a step is lifted while one is multiplied"
     if config.splits > 1:
         return f"{config.splits} parts of k: each would have statistics of a part of the rows"
     needed, there = config.shared_bytes(shape.product) + config.threads * PINNED_BYTES, gpu.block_shared_bytes

@@ -8,13 +8,14 @@ other, so that what is computed of A takes no time of the tensor cores.
 
 from __future__ import annotations
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.tile.emit import bind
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.hopper import wgmma
+from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
@@ -27,9 +28,6 @@ from tvm_cascade.tile.skeletons.product.raster import Tile
 
 _SETS = 2
 """Of registers of the left operand."""
-
-_GROUPS = 4
-"""Of products in a step: those of a group start once its part of the left operand is lifted."""
 
 
 class GaugedKernel(ProductKernel):
@@ -74,23 +72,30 @@ class LiftingConsumer(Consumer):
         assert isinstance(self.feed, GaugedFeed)
         own = self.index * self.config.own_rows
         self.left_registers = LeftRegisters(shape, self.feed, own, self.threads, _SETS)
-        self.groups = _GROUPS
+        self.groups = wgmma.steps_of(self.left_registers.depth, self.left_registers.dtype)
+        self.ahead = Ring("loaded", self.config.stages, 0)
         rows.allocate()
 
     def _prepare_left(self) -> None:
         """Nothing: products read it from registers."""
 
     def _sum_tile(self, tile: Tile) -> None:
-        self._start(tile)
         steps = self.gauged.steps
-        self._step_of(0, tile, 0, first=True)
-        with T.serial((steps - 1) // _SETS) as turn:
+        self._start(tile)
+        self._load_first(tile)
+        if steps > 1:
+            self._overlapped(0, tile, 0)
+        with T.serial(max(steps - 2, 0) // _SETS) as turn:
             for which in (1, 0):
-                self._advance(which, tile, turn * _SETS + (2 - which))
-        if steps % _SETS == 0:
-            self._advance(1, tile, steps - 1)
+                self._overlapped(which, tile, turn * _SETS + (2 - which))
+        if steps > 2 and steps % _SETS:
+            self._overlapped(1, tile, steps - 2)
+        for group in range(self.groups):
+            self._multiply((steps - 1) % _SETS, group, first=steps == 1)
         wgmma.wait(0)
-        self._release()
+        for _ in range(min(steps, 2)):
+            self._release()
+        self.ring.advance()
         self.rows.finish()
 
     def _start(self, tile: Tile) -> None:
@@ -101,41 +106,51 @@ class LiftingConsumer(Consumer):
         places = [{**tile.batch, **shape.left.line.places(row)} for row in inside]
         self.rows.start(places, self.feed.buffers)
 
-    def _advance(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
-        """A step after the first: the products of the one before it then have read their operands."""
-        self._step_of(which, tile, step, first=False)
-        wgmma.wait(self.groups)
-        self._release()
-
-    def _step_of(self, which: int, tile: Tile, step: ir.Expr | int, first: bool) -> None:
-        """Loads a set of registers with the next stage's part of the left operand, lifts and multiplies it.
-
-        Products of a group start as soon as its part is lifted.
-        """
-        left, depth = self.left_registers, self.left_registers.depth
-        left.fetch_along(step * depth, tile.batch)
-        self.feed.full.wait(self.ring.stage, self.ring.parity)
-        left.load(which, self.ring.stage)
-        per_group = len(left.places()) // self.groups
+    def _load_first(self, tile: Tile) -> None:
+        """The first step's part of the left operand, with nothing to multiply yet."""
+        self.left_registers.fetch_along(tirx.const(0, "int32"), tile.batch)
+        self.feed.full.wait(self.ahead.stage, self.ahead.parity)
         for group in range(self.groups):
-            for word, row, pair in left.places()[group * per_group : (group + 1) * per_group]:
-                left.values(which, word)
-                self.rows.fold(left, row, pair)
-                if self.gauged.is_lifted:
-                    left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
-            if self.gauged.is_lifted:
-                left.pin(which, group * per_group, per_group)
-            self._multiply(which, group, first)
+            self._lift(0, group)
+        self.ahead.advance()
+
+    def _overlapped(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
+        """Multiplies a step and lifts the next one's part of the left operand meanwhile, instruction by instruction.
+
+        What an instruction has read is free when so many others are under way as a step has.
+        """
+        left = self.left_registers
+        left.fetch_along((step + 1) * tirx.const(left.depth, "int32"), tile.batch)
+        for group in range(self.groups):
+            self._multiply(which, group, first=isinstance(step, int) and step == 0)
+            wgmma.wait(self.groups)
+            if group == 0:
+                self.feed.full.wait(self.ahead.stage, self.ahead.parity)
+            self._lift(1 - which, group)
+        if not isinstance(step, int) or step > 0:
+            self._release()
         self.ring.advance()
+        self.ahead.advance()
+
+    def _lift(self, which: int, group: int) -> None:
+        """What one instruction multiplies of the next stage's part of the left operand, and statistics of it."""
+        left = self.left_registers
+        left.load(which, group, self.ahead.stage)
+        for word, row, pair in left.places(group):
+            left.values(which, word)
+            self.rows.fold(left, row, pair)
+            if self.gauged.is_lifted:
+                left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
+        if self.gauged.is_lifted:
+            left.pin(which, group)
 
     def _multiply(self, which: int, group: int, first: bool) -> None:
         feed, left = self.feed, self.left_registers
-        per = wgmma.steps_of(left.depth, left.dtype) // self.groups
         wgmma.fence()
         (arrays,) = self.sums
         for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
             wgmma.multiply_registers(
                 sums, self.config.columns, left.words[which], right, left.depth, feed.shape.dtypes,
-                operand.offset(self.ring.stage), adds=not first, steps=range(group * per, (group + 1) * per),
+                operand.offset(self.ring.stage), adds=not first, steps=range(group, group + 1),
             )  # fmt: skip
         wgmma.commit()

@@ -26,6 +26,9 @@ from tvm_cascade.transform.printer import cast
 _AT_ONCE = 16
 """Columns of one instruction of the tensor cores, and of one load of four matrices."""
 
+_WORDS = 4
+"""Of a thread in those."""
+
 _CHUNK = 8
 """Elements of 16 bytes, which are swizzled together."""
 
@@ -45,7 +48,7 @@ class LeftRegisters:
     def __init__(self, shape: GaugedProduct, feed: GaugedFeed, first: ir.Expr, threads: Threads, sets: int) -> None:
         self.shape, self.feed, self.threads = shape, feed, threads
         self.depth, self.dtype = feed.left.depth, shape.product.left.operand.dtype
-        self.words = [registers(f"left_{k}", self.depth // _AT_ONCE * 4, "uint32") for k in range(sets)]
+        self.words = [registers(f"left_{k}", self.depth // _AT_ONCE * _WORDS, "uint32") for k in range(sets)]
         self.along = {s: registers(f"along_{s}", self.depth // QUAD) for s in shape.along}
         self.pair, self.floats = registers("left_pair", 2), registers("lifted_pair", 2)
         self.word = registers("along_word", 1, "uint32")
@@ -82,17 +85,16 @@ class LeftRegisters:
             even and MATRIX_DTYPES[dtype_of(load.source)].size == 2 and isinstance(last, ir.Var) and last.same_as(inner)
         )
 
-    def load(self, which: int, stage: ir.Expr) -> None:
-        """Loads a stage's part into a set."""
-        words = self.words[which]
-        for step in range(self.depth // _AT_ONCE):
-            chunk = tirx.bitwise_xor(self.chunk + 2 * step, self.row % _CHUNK)
-            source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
-            ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *[words[4 * step + k] for k in range(4)], source)
+    def load(self, which: int, group: int, stage: ir.Expr) -> None:
+        """Loads what one instruction multiplies of a stage's part into a set."""
+        chunk = tirx.bitwise_xor(self.chunk + 2 * group, self.row % _CHUNK)
+        source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
+        words = [self.words[which][_WORDS * group + k] for k in range(_WORDS)]
+        ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *words, source)
 
-    def places(self) -> list[tuple[int, int, int]]:
-        """(word, row of the thread's two, pair of the thread's columns) of every word of a set."""
-        return [(k, k % 2, k // 4 * 2 + k // 2 % 2) for k in range(self.depth // _AT_ONCE * 4)]
+    def places(self, group: int) -> list[tuple[int, int, int]]:
+        """(word, row of the thread's two, pair of the thread's columns) of every word that an instruction multiplies."""
+        return [(_WORDS * group + k, k % 2, 2 * group + k // 2) for k in range(_WORDS)]
 
     def values(self, which: int, word: int) -> None:
         """Widens the two elements of a word into `pair`."""
@@ -110,15 +112,14 @@ class LeftRegisters:
         kind = MATRIX_DTYPES[self.dtype].name
         ptx(f"cvt.rn.{kind}x2.f32", self.words[which][word], self.floats[1], self.floats[0])
 
-    def pin(self, which: int, first: int, count: int) -> None:
-        """Has some words of a set computed before what comes next.
+    def pin(self, which: int, group: int) -> None:
+        """Has the words that an instruction multiplies computed before what comes next.
 
         ptxas moves what computes them behind the fence of the products that read them, and then has products wait for
         each other (its warning C7513); it does not move a store.
         """
-        words = [self.words[which][first + k] for k in range(count)]
-        thread = self.threads.thread
-        T.buffer_store(self.feed.pinned, functools.reduce(tirx.bitwise_xor, words), [thread])
+        words = [self.words[which][_WORDS * group + k] for k in range(_WORDS)]
+        T.buffer_store(self.feed.pinned, functools.reduce(tirx.bitwise_xor, words), [self.threads.thread])
 
     @staticmethod
     def _widen(word: ir.Expr, dtype: str, into: Any, first: int) -> None:
