@@ -99,6 +99,11 @@ uint32_t pack(float upper, float lower) {
 }
 
 template <typename Format>
+uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  return pack<Format>(Format::widen(a >> 16) * Format::widen(b >> 16), Format::widen(a & 0xffff) * Format::widen(b & 0xffff));
+}
+
+template <typename Format>
 uint16_t pack_bytes(float upper, float lower) {
   return uint16_t(Format::narrow(upper) << 8 | Format::narrow(lower));
 }

@@ -16,7 +16,6 @@ from tvm_cascade.tile.skeletons.product.gauged.feed import PINNED_BYTES
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
-
 _STAGES = 3
 """That are read at once: of the step that is lifted, of the one that is multiplied, and of the one before it."""
 

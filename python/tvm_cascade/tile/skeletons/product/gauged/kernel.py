@@ -108,7 +108,7 @@ class LiftingConsumer(Consumer):
 
     def _load_first(self, tile: Tile) -> None:
         """The first step's part of the left operand, with nothing to multiply yet."""
-        self.left_registers.fetch_along(tirx.const(0, "int32"), tile.batch)
+        self.left_registers.along.fetch(tirx.const(0, "int32"), tile.batch)
         self.feed.full.wait(self.ahead.stage, self.ahead.parity)
         for group in range(self.groups):
             self._lift(0, group)
@@ -120,7 +120,7 @@ class LiftingConsumer(Consumer):
         What an instruction has read is free when so many others are under way as a step has.
         """
         left = self.left_registers
-        left.fetch_along((step + 1) * tirx.const(left.depth, "int32"), tile.batch)
+        left.along.fetch((step + 1) * tirx.const(left.depth, "int32"), tile.batch)
         for group in range(self.groups):
             self._multiply(which, group, first=isinstance(step, int) and step == 0)
             wgmma.wait(self.groups)
