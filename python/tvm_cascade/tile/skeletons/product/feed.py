@@ -31,6 +31,7 @@ class ProductFeed:
 
     def __init__(self, shape: MatrixProduct, config: ProductConfig, buffers: Mapping[tirx.Var, Any]) -> None:
         self.shape, self.config, self.buffers = shape, config, buffers
+        self.landing: Landing | None = None
 
         def operand(side: Side, extent: Extent, length: int, shares: int) -> TileOperand:
             own = next(own for param, own in buffers.items() if param.same_as(side.operand.buffer))
@@ -47,6 +48,12 @@ class ProductFeed:
             right.allocate("right_tiles", pool, config.stages)
         self.full = Barriers(pool, config.stages, 1 + (WARP_GROUP if self.gathers else 0))
         self.empty = Barriers(pool, config.stages, config.consumers * config.cluster)
+
+    def share(self, first: ProductFeed) -> None:
+        """Uses the stages of the feed of another product, in turns with it."""
+        self.full, self.empty = first.full, first.empty
+        for own, other in zip(self.operands, first.operands, strict=True):
+            own.share(other)
 
     @property
     def memory(self) -> ir.Expr:
@@ -123,6 +130,11 @@ class ProductFeed:
         """Finds the barriers of the blocks of the cluster, one for each of the first warps."""
         if self.config.cluster > 1:
             self.peers = self.empty.of_block(tirx.min(threads.warp, self.config.cluster - 1))
+
+    def follow(self, first: ProductFeed) -> None:
+        """Uses what another feed, whose stages it shares, knows of the blocks of the cluster."""
+        if self.config.cluster > 1:
+            self.peers = first.peers
 
     def release(self, stage: ir.Expr, threads: Threads) -> None:
         """A consumer has read a stage: one thread tells each block that copies to it."""

@@ -20,11 +20,12 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, parameter, ptx, when
-from tvm_cascade.tile.hopper.barrier import cluster_sync, fence_barriers
+from tvm_cascade.tile.hopper.barrier import Ring, cluster_sync, fence_barriers
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
+from tvm_cascade.tile.skeletons.product.operands import TileOperand
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
@@ -139,7 +140,7 @@ class ProductKernel:
             self._fill()
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-            for copies in (*(operand.copies for operand in feed.operands), *self.epilogue.copies.values()):
+            for copies in (*(operand.copies for operand in self._operands()), *self.epilogue.copies.values()):
                 if copies is not None:
                     copies.prefetch()
             self._fill()
@@ -147,7 +148,15 @@ class ProductKernel:
     def _fill(self) -> None:
         ring = self.feed.start()
         with self._each_tile() as tile:
-            first, count = self.feed.part(self.rank)
-            with T.serial(count) as step:
-                self.feed.fill(ring, tile, first + step, self.rank, self.threads)
+            self._fill_tile(ring, tile)
         self.feed.finish()
+
+    def _fill_tile(self, ring: Ring, tile: Tile) -> None:
+        """Copies what the sums of a tile are made of."""
+        first, count = self.feed.part(self.rank)
+        with T.serial(count) as step:
+            self.feed.fill(ring, tile, first + step, self.rank, self.threads)
+
+    def _operands(self) -> list[TileOperand]:
+        """Whatever tiles are copied of."""
+        return self.feed.operands

@@ -89,6 +89,10 @@ class TileOperand:
         kind: type[Gather] = Pieces if self.side.piece >= _PIECE else Realigned
         self.gather = None if self.side.bulk else kind(self.side, self.inner, self.tiles, shape, self.buffers)
 
+    def share(self, other: TileOperand) -> None:
+        """Uses the shared memory of an operand of another product, whose tiles have the same form."""
+        self.tiles, self.gather = other.tiles, None
+
     def copy(
         self, stage: ir.Expr, first: ir.Expr, deep: ir.Expr, places: Mapping[tirx.Var, ir.Expr], rank: ir.Expr | int,
         barrier: ir.Expr,

@@ -87,8 +87,8 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
             even = gpu.processors // math.gcd(items, gpu.processors)
             counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
             for stretches in sorted({min(tiles, count) for count in counts}):
-                tile = ProductConfig(rows, columns, consumers, blocks=gpu.processors)
-                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of)), shape, gpu)
+                tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors)
+                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of), len(shape.products)), shape, gpu)
 
 
 def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:

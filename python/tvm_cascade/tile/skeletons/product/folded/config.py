@@ -13,6 +13,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 _SKEW = 8
 """Sums beyond a multiple of 16 from one row to the next, so that pairs of eight rows lie in different banks."""
 
+_FLAGS = 1024
+"""Bytes of barriers and flags."""
+
 _KEPT = 32
 """Positions that a thread folds together."""
 
@@ -101,6 +104,8 @@ class FoldedConfig:
     def lacks(self, shape: FoldedProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
         tile = self.tile
+        if len(shape.products) > 1:
+            return f"{len(shape.products)} products, of which shared memory has room for the rows of one"
         if tile.cluster > 1:
             return "blocks of a cluster share parts of k, no operand"
         if tile.stages < 2:
@@ -139,11 +144,13 @@ class LongConfig:
     tile : of the product.
     stretches : of neighbouring tiles of the same rows, that a block folds one after the other.
     rows : that there are in a tile, at most.
+    products : whose sums the fold reads.
     """
 
     tile: ProductConfig
     stretches: int
     rows: int
+    products: int = 1
 
     @property
     def parts(self) -> int:
@@ -169,7 +176,15 @@ class LongConfig:
             return "parts of k are added up before rows are folded, in shorter rows"
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):
             return f"{self.stretches} stretches of {tiles} tiles"
-        return self.tile.lacks(shape.product, gpu)
+        if self.products != len(shape.products):
+            return f"{self.products} products where the fold reads {len(shape.products)}"
+        return self.tile.lacks(shape.product, gpu) or self._lacks_memory(shape, gpu)
+
+    def _lacks_memory(self, shape: FoldedProduct, gpu: Gpu) -> str:
+        waiting = (self.products - 1) * self.tile.rows * self.tile.columns * SUM_BYTES
+        needed = self.tile.stages * self.tile.stage_bytes(shape.product) + waiting + _FLAGS
+        there = gpu.block_shared_bytes
+        return f"{needed} bytes of shared memory; a block has {there} at most" if needed > there else ""
 
 
 Config = FoldedConfig | LongConfig

@@ -58,7 +58,10 @@ def _whole_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float
 def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
     shape, tile = program.shape, config.tile
     sizes = dataclasses.replace(sizes_of(shape.product), stored=0)
-    alone = product_seconds(shape.product, sizes, tile, gpu)
+    alone = sum(
+        product_seconds(product, dataclasses.replace(sizes_of(product), stored=0), tile, gpu)
+        for product in shape.products
+    )
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)

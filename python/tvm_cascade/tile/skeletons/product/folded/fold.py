@@ -98,7 +98,7 @@ class RowEpilogue:
         point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
         length = self.shape.columns
         segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
-        at_hand = _RowAtHand(self.shape.tensor, self.sums.rows, bind("row_start", own_row * config.pitch))
+        at_hand = _RowAtHand(self.shape.tensors[0], self.sums.rows, bind("row_start", own_row * config.pitch))
         sweep = Sweep(program, config, self.tensors, point, segment, member, at_hand)  # type: ignore[arg-type]
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from tvm import tirx
+from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
+from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.skeletons.product.consumer import Consumer
+from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.fold import RowEpilogue
 from tvm_cascade.tile.skeletons.product.folded.long import LongEpilogue
+from tvm_cascade.tile.skeletons.product.folded.several import ConsumerOfSeveral
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.folded.walk import Walk
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
+from tvm_cascade.tile.skeletons.product.operands import TileOperand
+from tvm_cascade.tile.skeletons.product.raster import Tile
 
 
 class RowsKernel(ProductKernel):
@@ -56,6 +64,8 @@ class LongKernel(ProductKernel):
 
     def _outputs(self) -> LongEpilogue:
         shape, tile = self.shape, self.cut.tile
+        others = [ProductFeed(product, self.config, self.buffers) for product in self.folded.products[1:]]
+        self.feeds = [self.feed, *others]
         self.tensors = Tensors(self.folded.row, self.buffers, {})
         places, rows = product(shape.extent(var) for var in shape.batch), shape.left.line.extent
         assert isinstance(places, int) and isinstance(rows, int)
@@ -65,6 +75,26 @@ class LongKernel(ProductKernel):
 
     def _raster(self) -> Walk:
         return Walk(self.shape, self.config, self.cut.stretches)
+
+    def _shared(self) -> None:
+        super()._shared()
+        for feed in self.feeds[1:]:
+            feed.share(self.feed)
+
+    def _consumer(self) -> Consumer:
+        if len(self.feeds) == 1:
+            return super()._consumer()
+        return ConsumerOfSeveral(self.feeds, self.epilogue.waiting, self.threads, self.epilogue, self.rank)
+
+    def _fill_tile(self, ring: Ring, tile: Tile) -> None:
+        super()._fill_tile(ring, tile)
+        for number, feed in enumerate(self.feeds[1:], start=1):
+            own = dataclasses.replace(tile, batch=self.folded.batch_of(number, tile.batch))
+            with T.serial(feed.steps) as step:
+                feed.fill(ring, own, step, self.rank, self.threads)
+
+    def _operands(self) -> list[TileOperand]:
+        return [operand for feed in self.feeds for operand in feed.operands]
 
     def _places(self) -> None:
         self.tensors.declare()

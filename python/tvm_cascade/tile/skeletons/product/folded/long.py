@@ -32,6 +32,7 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
+from tvm_cascade.tile.skeletons.product.folded.several import WaitingSums
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.folded.walk import WalkedTile
 from tvm_cascade.tile.state import State
@@ -63,13 +64,18 @@ class LongEpilogue:
         self.copies: dict[tirx.Var, Any] = {}
         self.name, self.items = name, items
         self.rank: ir.Expr | int = 0
+        self.waiting: WaitingSums | None = None
 
     def allocate(self, pool: Any) -> None:
         """Shared memory by which one thread tells all others whether the block is the last."""
         self.flag = named("is_last_block", pool.alloc((1,), "int32", align=16))
+        if self.config.products > 1:
+            self.waiting = WaitingSums(self.config, pool)
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
         """States for the rows that a thread has sums of."""
+        if self.waiting is not None:
+            self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
 
     def _state(self, suffix: str = "") -> State:
@@ -93,7 +99,7 @@ class LongEpilogue:
             part, row = divmod(number, len(ROWS))
             point = self._point(tile, own + part * GROUP_ROWS + row * 8)
             fold = ChunkFold(self.program, state, point.values, length_of(self.program))
-            fold.fold(self._chunk(sums[part][0], row, point))
+            fold.fold(self._chunk(part, sums[part][0], row, point))
         with when(tile.is_last):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
@@ -110,11 +116,11 @@ class LongEpilogue:
         inputs = {**point.values, LENGTH: length_of(self.program)}
         merge(self.program.body, state, exchange, inputs, self.program.offsets, others)
 
-    def _chunk(self, sums: Any, row: int, point: Point) -> Chunk:
-        """The sums of a row that a thread has."""
+    def _chunk(self, part: int, sums: Any, row: int, point: Point) -> Chunk:
+        """The sums of a row that a thread has; those of all products but the last wait in shared memory."""
         program, steps = self.program, self.config.tile.columns // 8
         inside = self.shape.columns % self.config.tile.columns == 0
-        end = kernel_extent(self.shape.columns)
+        end, tensors = kernel_extent(self.shape.columns), self.shape.tensors
 
         def each(emit: Callable[[Any], None]) -> None:
             with T.unroll(steps) as j, T.unroll(2) as e:
@@ -125,9 +131,13 @@ class LongEpilogue:
 
         def read(expression: ir.Expr, k: Any) -> ir.Expr:
             def replace(load: ir.TensorLoad) -> ir.Expr:
-                if not load.source.same_as(self.shape.tensor):
+                number = next((n for n, tensor in enumerate(tensors) if load.source.same_as(tensor)), None)
+                if number is None:
                     return load
-                return cast(sums[register_index(k // 2, row, k % 2)], dtype_of(load))
+                register = register_index(k // 2, row, k % 2)
+                if self.waiting is not None and number + 1 < len(tensors):
+                    return cast(self.waiting.read(number, part, register), dtype_of(load))
+                return cast(sums[register], dtype_of(load))
 
             found = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
             position = column(k) if inside else tirx.min(column(k), end - 1)

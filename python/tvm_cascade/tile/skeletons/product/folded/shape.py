@@ -1,6 +1,6 @@
-"""Reads the shape of a product whose rows are folded: a matrix product, and a fold along its rows.
+"""Reads the shape of products whose rows are folded: matrix products, and a fold along their rows.
 
-    c[m, n] = Σ_k A[m, k]·B[n, k]
+    c[m, n] = Σ_k A[m, k]·B[n, k]                 one, or several that the fold reads at the same places
     T[m]    = ⊕ over n of lift(c[m, n], …)        out[m], out[m, n]: maps of results, of c and of inputs
 
 It is two shapes that one kernel has: the product shape, as if c were an output, and the row shape, as if c were an
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tvm import ir, tirx
 
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import loads_of, same
@@ -24,39 +25,49 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.shape import Row, read_row, used_atoms
 from tvm_cascade.tile.skeletons.product.folded.picks import with_picks_as_sums
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct, read_product
-from tvm_cascade.transform.producers import find_producers
+from tvm_cascade.transform.producers import Producer, find_producers
 
 
 @dataclass(frozen=True)
 class FoldedProduct:
-    """A group that is a fold of a matrix product along its rows.
+    """A group that is a fold of matrix products along their rows.
 
     Attributes
     ----------
-    product : the shape of what is folded; its only output is the tensor of the products.
-    row : the shape of the fold, which reads that tensor.
-    variables : of the product -> of the fold.
+    products : the shapes of what is folded; the only output of each is the tensor of its products.
+    row : the shape of the fold, which reads those tensors.
+    variables : of each product -> of the fold.
     """
 
-    product: MatrixProduct
+    products: tuple[MatrixProduct, ...]
     row: Row
-    variables: dict[tirx.Var, tirx.Var]
+    variables: tuple[dict[tirx.Var, tirx.Var], ...]
 
     @property
-    def tensor(self) -> tirx.Var:
-        """The tensor of the products, which is never stored."""
-        return self.product.outputs[0].buffer
+    def product(self) -> MatrixProduct:
+        """The first of them; the others have as many rows and columns."""
+        return self.products[0]
+
+    @property
+    def tensors(self) -> list[tirx.Var]:
+        """The tensors of the products, which are never stored."""
+        return [product.outputs[0].buffer for product in self.products]
 
     @property
     def columns(self) -> int:
-        """Of the product: positions of the fold."""
+        """Of the products: positions of the fold."""
         extent = self.product.right.line.extent
         assert isinstance(extent, int)
         return extent
 
     def at(self, places: Mapping[tirx.Var, ir.Expr]) -> dict[tirx.Var, ir.Expr]:
-        """The fold's variables where the product's have some values."""
-        return {fold: places[own] for own, fold in self.variables.items() if own in places}
+        """The fold's variables where those of the first product have some values."""
+        return {fold: places[own] for own, fold in self.variables[0].items() if own in places}
+
+    def batch_of(self, number: int, batch: Mapping[tirx.Var, ir.Expr]) -> dict[tirx.Var, ir.Expr]:
+        """Where a product is in its batch where the first one is somewhere in its own."""
+        values, variables = self.at(batch), self.variables[number]
+        return {own: lookup(values, variables[own]) for own in self.products[number].batch}
 
 
 def read_folded(program: Program, group: Group) -> FoldedProduct:
@@ -71,18 +82,29 @@ def read_folded(program: Program, group: Group) -> FoldedProduct:
     if program is not picking:
         group = _all_but_products(program)
     producers = find_producers(program, group, set())
-    if len(producers) != 1:
-        raise Unfit(f"{len(producers)} inner reductions feed the fold; the shape has one")
-    (producer,) = producers
-    if program.is_param(producer.stage.buffer):
-        raise Unfit(f"{producer.stage.buffer.name} is an output as well")
-    maps = _behind(program, producer.stage)
-    product, own = _product_of(program, producer.stage, maps)
-    row = read_row(_with_tensor(program, producer.stage, _others(program, producer.stage, maps)), group)
-    variables = {var: producer.variables[old] for old, var in own.items() if old in producer.variables}
-    shape = FoldedProduct(dataclasses.replace(product, program=program), row, variables)
-    _check_lines(shape)
+    if not producers:
+        raise Unfit("no inner reduction feeds the fold")
+    for producer in producers:
+        if program.is_param(producer.stage.buffer):
+            raise Unfit(f"{producer.stage.buffer.name} is an output as well")
+    stages = [producer.stage for producer in producers]
+    maps = [_behind(program, stage) for stage in stages]
+    read = [_product_of(program, *one) for one in zip(stages, maps, strict=True)]
+    row = read_row(_with_tensors(program, stages, _others(program, stages, maps)), group)
+    shape = FoldedProduct(
+        tuple(dataclasses.replace(product, program=program) for product, _ in read),
+        row,
+        tuple(_on_frame(own, producer) for (_, own), producer in zip(read, producers, strict=True)),
+    )
+    for number in range(len(stages)):
+        _check_lines(shape, number)
+    _check_outputs(shape)
     return shape
+
+
+def _on_frame(own: Mapping[tirx.Var, tirx.Var], producer: Producer) -> dict[tirx.Var, tirx.Var]:
+    """The variables of a product -> of the fold that it feeds."""
+    return {var: producer.variables[old] for old, var in own.items() if old in producer.variables}
 
 
 def _all_but_products(program: Program) -> Group:
@@ -94,10 +116,10 @@ def _all_but_products(program: Program) -> Group:
     return group
 
 
-def _with_tensor(program: Program, producer: Stage, stages: tuple[Stage, ...]) -> Program:
-    """Some stages of a program, with the tensor of a stage among the parameters."""
-    func = program.func
-    alone = tirx.PrimFunc([*func.params, producer.buffer], func.body, func.ret_type, func.attrs)
+def _with_tensors(program: Program, producers: Sequence[Stage], stages: tuple[Stage, ...]) -> Program:
+    """Some stages of a program, with the tensors of others among the parameters."""
+    func, tensors = program.func, [producer.buffer for producer in producers]
+    alone = tirx.PrimFunc([*func.params, *tensors], func.body, func.ret_type, func.attrs)
     return Program(alone, program.root, stages)
 
 
@@ -105,7 +127,7 @@ def _product_of(
     program: Program, stage: Stage, maps: tuple[Stage, ...]
 ) -> tuple[MatrixProduct, Mapping[tirx.Var, tirx.Var]]:
     """The product shape of what feeds the fold, and the variables of its stage -> its own."""
-    part = _with_tensor(program, stage, (*maps, stage))
+    part = _with_tensors(program, [stage], (*maps, stage))
     groups = [group for group in lone_reductions(part) if group.members[0].stage is stage]
     if not groups:
         raise Unfit(f"{stage.buffer.name} is no sum that a kernel could be generated from")
@@ -114,9 +136,11 @@ def _product_of(
     return found, groups[0].frame.variables[0]
 
 
-def _others(program: Program, producer: Stage, maps: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages of a program but one, and but maps that nothing else needs."""
-    return tuple(s for s in program.stages if s is not producer and (not _holds(maps, s) or program.is_param(s.buffer)))
+def _others(program: Program, producers: Sequence[Stage], maps: Sequence[Sequence[Stage]]) -> tuple[Stage, ...]:
+    """The stages of a program but some, and but maps that only those need."""
+    behind = [stage for of_one in maps for stage in of_one]
+    kept = (s for s in program.stages if not _holds(producers, s))
+    return tuple(s for s in kept if not _holds(behind, s) or program.is_param(s.buffer))
 
 
 def _holds(stages: Sequence[Stage], stage: Stage) -> bool:
@@ -139,31 +163,54 @@ def _behind(program: Program, stage: Stage) -> tuple[Stage, ...]:
     return tuple(other for other in program.stages if _holds(found, other))
 
 
-def _check_lines(shape: FoldedProduct) -> None:
-    """The fold runs along the product's columns, all of them and nothing else, and has a row for each of its rows."""
-    product, row, name = shape.product, shape.row, shape.tensor.name
-    along = [shape.variables.get(var) for var in product.right.line.parts]
-    axis = row.axis.variables
-    if len(along) != len(axis) or not all(a is not None and a.same_as(b) for a, b in zip(along, axis, strict=True)):
+def _check_lines(shape: FoldedProduct, number: int) -> None:
+    """The fold runs along a product's columns, all of them and nothing else, and has a row for each of its rows."""
+    product, row, variables = shape.products[number], shape.row, shape.variables[number]
+    name = shape.tensors[number].name
+    along = [variables.get(var) for var in product.right.line.parts]
+    if not _same_variables(along, row.axis.variables):
         raise Unfit(f"{name} is not folded along its contiguous dimension, all of it")
     if not isinstance(product.right.line.extent, int):
         raise Unfit(f"{name} has a symbolic number of columns")
-    rows = [shape.variables.get(var) for var in (*product.batch, *product.left.line.parts)]
+    rows = [variables.get(var) for var in (*product.batch, *product.left.line.parts)]
     missing = [var for var in row.rows if not among(var, [r for r in rows if r is not None])]
     if missing:
         raise Unfit(f"{name} has no axis {missing[0].name}, which the fold has")
     if row.is_columns:
         raise Unfit("neighbours in memory are rows of the fold")
-    _check_outputs(shape)
+    if number > 0:
+        _check_partner(shape, number)
+
+
+def _check_partner(shape: FoldedProduct, number: int) -> None:
+    """A further product has rows where the first has them, and operands that stages of the same form hold."""
+    first, other, names = shape.product, shape.products[number], [tensor.name for tensor in shape.tensors]
+    lines = [[shape.variables[k].get(var) for var in shape.products[k].left.line.parts] for k in (0, number)]
+    if not _same_variables(*lines):
+        raise Unfit(f"rows of {names[number]} are in another order than those of {names[0]}")
+    for own, side in zip(other.sides, first.sides, strict=True):
+        if (own.operand.dtype, own.across) != (side.operand.dtype, side.across):
+            raise Unfit(f"{own.load} and {side.load} differ in their dtypes, or in what is contiguous")
+        for one in (own, side):
+            if not one.bulk:
+                raise Unfit(f"rows of {one.operand.buffer.name} are no multiple of what bulk copies take")
+
+
+def _same_variables(some: Sequence[tirx.Var | None], others: Sequence[tirx.Var | None]) -> bool:
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a is not None and b is not None and a.same_as(b) for a, b in pairs)
 
 
 def _check_outputs(shape: FoldedProduct) -> None:
-    """Outputs read the product at their own places alone: elsewhere it has never been, or is no more."""
-    row, tensor = shape.row, shape.tensor
-    own = [load for atom in used_atoms(row.group) for load in loads_of(atom.expression) if load.source.same_as(tensor)]
+    """Outputs read products at their own places alone: elsewhere they have never been, or are no more."""
+    row = shape.row
+    read = [load for atom in used_atoms(row.group) for load in loads_of(atom.expression)]
     for output in row.outputs:
         for load in loads_of(output.value):
-            if load.source.same_as(tensor) and not (row.has_positions(output) and _same_load(load, own[0])):
+            own = next((r for r in read if r.source.same_as(load.source)), None)
+            if not any(load.source.same_as(tensor) for tensor in shape.tensors):
+                continue
+            if not (row.has_positions(output) and own is not None and _same_load(load, own)):
                 raise Unfit(f"{output.buffer.name} reads {load}, which is not stored")
 
 

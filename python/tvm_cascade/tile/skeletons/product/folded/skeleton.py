@@ -47,8 +47,9 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
         if lacking := config.lacks(program.shape, setting.gpu):
             raise Unfit(lacking)
-        for side in program.shape.product.sides:
-            check_allowed(side.operand, setting.options)
+        for product in program.shape.products:
+            for side in product.sides:
+                check_allowed(side.operand, setting.options)
 
     def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
         """See `cost`."""
@@ -63,4 +64,4 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     def fast_math(self, program: FoldedProgram) -> bool:
         """Whether both operands are of half width or less."""
-        return all(dtype in PACKED_DTYPES for dtype in program.shape.product.dtypes)
+        return all(dtype in PACKED_DTYPES for product in program.shape.products for dtype in product.dtypes)
