@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.bench.test_programs import agrees, as_float64, attend, run
 
 from tvm_cascade.bench import workloads
-from tvm_cascade.bench.programs import attention, caches
+from tvm_cascade.bench.programs import attention, caches, head
 from tvm_cascade.bench.programs.caches import lengths_of, pages_of
 from tvm_cascade.bench.workload import Workload
 
@@ -134,13 +134,62 @@ def product(job: Workload, arrays: list[Array], turned: str = "", bias: float = 
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def of_logits(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
-    logits = arrays[0] @ arrays[1].T / np.sqrt(job.shape["hidden"])
-    sums = np.log(np.exp(logits[:, shifted if len(arrays) == 2 else 0 :]).sum(1))
-    if len(arrays) == 2:
-        return sums
-    target = (arrays[2].astype(int) + shifted) % logits.shape[1]
-    return sums - logits[np.arange(len(logits)), target]
+def logits_of(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    """The logits of a head, and the classes from one on."""
+    return (arrays[0] @ arrays[1].T / np.sqrt(job.shape["hidden"]))[:, shifted:]
+
+
+def log_softmax(logits: Array) -> Array:
+    return logits - np.log(np.exp(logits).sum(1, keepdims=True))
+
+
+def log_sum_exp(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    return np.log(np.exp(logits_of(job, arrays, shifted)).sum(1))
+
+
+def chosen(values: Array, target: Array, shifted: int = 0) -> Array:
+    return values[np.arange(len(values)), (target.astype(int) + shifted) % values.shape[1]]
+
+
+def cross_entropy(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    return -chosen(log_softmax(logits_of(job, arrays)), arrays[2], shifted)
+
+
+def entropy(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    log_p = log_softmax(logits_of(job, arrays, shifted) / arrays[2][:, None])
+    return -(np.exp(log_p) * log_p).sum(1)
+
+
+def divergence(job: Workload, arrays: list[Array], turned: bool = False) -> Array:
+    own, teacher = (log_softmax(logits_of(job, pair)) for pair in (arrays[:2], arrays[2:]))
+    p, q = (own, teacher) if turned else (teacher, own)
+    return (np.exp(p) * (p - q)).sum(1)
+
+
+def training_loss(job: Workload, arrays: list[Array], smoothed: float = head.SMOOTHED) -> Array:
+    capped, target = head.CAP * np.tanh(logits_of(job, arrays) / head.CAP), arrays[2]
+    log_p, log_sum = log_softmax(capped), np.log(np.exp(capped).sum(1))
+    own = -(1 - smoothed) * chosen(log_p, target) - smoothed * log_p.mean(1) + head.Z_WEIGHT * log_sum**2
+    return np.where(target == head.IGNORED, 0.0, own)
+
+
+def sample(job: Workload, arrays: list[Array], seeded: int = 0) -> Array:
+    """With the hash in Python's own integers."""
+    logits, seed, temperature = logits_of(job, arrays), arrays[2].astype(np.int64) + seeded, arrays[3]
+
+    def mixed(h: int) -> int:
+        for shift, factor in head.MIXING:
+            h = (h ^ h >> shift) * factor % 2**32
+        return h ^ h >> head.MIXING[0][0]
+
+    uniform = [[mixed(int(s) % 2**32 ^ mixed(c)) // 2**9 + 0.5 for c in range(logits.shape[1])] for s in seed]
+    noise = -np.log(-np.log(np.array(uniform) / 2**23))
+    return (logits / temperature[:, None] + noise).argmax(1)
+
+
+def best_few(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
+    log_p = log_softmax(logits_of(job, arrays))
+    return -np.sort(-log_p, axis=1)[:, shifted : job.shape["ranks"] + shifted]
 
 
 def without_last(definition: Answer) -> Answer:
@@ -162,8 +211,17 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     "decode_prefix": (prefixed, partial(prefixed, keep=False)),
     "mla_paged": (paged_latent, partial(paged_latent, shorter=1)),
     "mla_prefill": (plain, unmasked),
-    "head_cross_entropy": (of_logits, partial(of_logits, shifted=1)),
-    "head_log_sum_exp": (of_logits, partial(of_logits, shifted=1)),
+    "head_cross_entropy": (cross_entropy, partial(cross_entropy, shifted=1)),
+    "head_log_sum_exp": (log_sum_exp, partial(log_sum_exp, shifted=1)),
+    "head_entropy": (entropy, partial(entropy, shifted=1)),
+    "head_divergence": (divergence, partial(divergence, turned=True)),
+    "head_training_loss": (training_loss, partial(training_loss, smoothed=0.0)),
+    "head_best": (
+        lambda job, x: logits_of(job, x).argmax(1),
+        lambda job, x: logits_of(job, x, shifted=1).argmax(1),
+    ),
+    "head_sample": (sample, partial(sample, seeded=1)),
+    "head_best_few": (best_few, partial(best_few, shifted=1)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

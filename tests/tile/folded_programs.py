@@ -140,3 +140,20 @@ def reversed_rows(m: int, n: int, k: int) -> tirx.PrimFunc:
     logits = Logits(m, n, k)
     largest = logits.largest()
     return logits.build([te.compute((m, n), lambda i, j: largest[i] - logits.at[i, n - 1 - j], name="backwards")])
+
+
+def two_heads(m: int, n: int, k: int, teacher_k: int, teacher: str = "float16") -> tirx.PrimFunc:
+    """Σ p·(log p − log q) of the softmaxes of a teacher's logits and of a student's."""
+    own, other = Logits(m, n, k), Logits(m, n, teacher_k, teacher)
+    largest, other_largest = own.largest(), other.largest()
+    total, other_total = own.total(largest), other.total(other_largest)
+    apart = own.fold(
+        "apart", te.sum, lambda i, j: te.exp(other.at[i, j] - other_largest[i]) * (other.at[i, j] - own.at[i, j])
+    )
+
+    def divergence(i: Expr) -> Expr:
+        logs = te.log(total[i]) + largest[i] - te.log(other_total[i]) - other_largest[i]
+        return apart[i] / other_total[i] + logs
+
+    own.inputs += other.inputs
+    return own.build([te.compute((m,), divergence, name="divergence")])

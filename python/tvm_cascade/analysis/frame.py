@@ -73,14 +73,22 @@ class FrameBuilder:
             self._join(self._index(earlier, one), self._index(later, other))
 
     def unify_rows(self, earlier: int, later: int) -> None:
-        """Unifies the rows of two members that only share loops, in order, if they have equally many."""
-        rows = [
-            [v for v in self.stages[k].spatial if more_than_one(self.stages[k].extents[v])] for k in (earlier, later)
-        ]
-        extents = [[self.stages[k].extents[v] for v in own] for k, own in zip((earlier, later), rows, strict=True)]
-        if len(rows[0]) == len(rows[1]) and all(map(same_extent, *extents)):
-            for one, other in zip(*rows, strict=True):
-                self._join(self._index(earlier, one), self._index(later, other))
+        """Unifies the rows of two members that only share loops, in order, if they have equally many.
+
+        Variables of one value count where all are alike, so that both members read a tensor at the same place.
+        """
+        for least in (1, 2):
+            rows = [self._rows(member, least) for member in (earlier, later)]
+            extents = [[self.stages[k].extents[v] for v in own] for k, own in zip((earlier, later), rows, strict=True)]
+            if len(rows[0]) == len(rows[1]) and all(map(same_extent, *extents)):
+                for one, other in zip(*rows, strict=True):
+                    self._join(self._index(earlier, one), self._index(later, other))
+                return
+
+    def _rows(self, member: int, least: int) -> list[tirx.Var]:
+        """The rows of a member with so many values at least, 1 or 2."""
+        stage = self.stages[member]
+        return [v for v in stage.spatial if least == 1 or more_than_one(stage.extents[v])]
 
     def build(self, axis_orders: list[tuple[int, ...]]) -> Frame | Reason:
         """The frame, with the members' reduction variables put in the order of the first member's."""

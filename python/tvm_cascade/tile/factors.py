@@ -36,12 +36,17 @@ class Factors:
     rest: tuple[ir.Expr, ...] = ()
 
 
-def find_factors(stage: Stage) -> Factors | None:
-    """The factors of a stage that is the product of two matrices; None where it is not."""
+def find_factors(stage: Stage, vectors: bool = False) -> Factors | None:
+    """The factors of a stage that is the product of two matrices; None where it is not.
+
+    Parameters
+    ----------
+    vectors : a matrix may have one row, as where a model has one token.
+    """
     if stage.reducer is not SUM or stage.is_part:
         return None
     factors = _factors(stage.value)
-    spatial = [v for v in stage.spatial if more_than_one(stage.extents[v])]
+    spatial = [v for v in stage.spatial if vectors or more_than_one(stage.extents[v])]
     deep = [f for f in factors if uses(f, stage.reduce)]
     own = [_among(f, spatial) for f in deep]
     shared = [v for v in spatial if own and all(_holds(variables, v) for variables in own if variables)]

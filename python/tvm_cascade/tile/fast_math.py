@@ -18,13 +18,26 @@ _UNBOUNDED = frozenset({"sin", "cos", "tan", "pow"})
 """Functions whose approximations have no bound of their relative error over all arguments (CUDA C++ Programming Guide,
 "Intrinsic Functions": __sinf and __cosf are bounded on [-π, π] only, __powf by its product of a logarithm)."""
 
+_LOGARITHMS = frozenset({"log", "log2", "log10", "log1p"})
+"""Functions whose approximations have a bound of their absolute error where they are near 0 (same source: 2^-21.4 on
+[0.5, 2]). That suits sums, but no logarithm of a logarithm: Gumbel noise −log(−log u) is largest for u near 1."""
+
 
 def with_fast_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function, marked, if approximations of all that it calls suit results of half precision."""
     called: list[ir.Call] = []
     tvm_ffi.structural_walk(func.body, (ir.Call, called.append))
-    unbounded = any(call_name(call) in _UNBOUNDED for call in called)
+    unbounded = any(call_name(call) in _UNBOUNDED or _is_log_of_log(call) for call in called)
     return func if unbounded else func.with_attr(FAST_MATH, True)
+
+
+def _is_log_of_log(call: ir.Call) -> bool:
+    """Whether it is a logarithm of what another one is a part of."""
+    inner: list[ir.Call] = []
+    if call_name(call) in _LOGARITHMS:
+        for argument in call.args:
+            tvm_ffi.structural_walk(argument, (ir.Call, inner.append))
+    return any(call_name(one) in _LOGARITHMS for one in inner)
 
 
 def is_fast(func: tirx.PrimFunc) -> bool:

@@ -48,7 +48,7 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
     if any(d.reason.verdict not in (Verdict.FUSED, Verdict.NOTHING) for d in outcome.decisions):
         return None
     reductions = [stage for stage in program.stages if stage.reducer is not None]
-    products = [stage for stage in reductions if find_factors(stage) is not None]
+    products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
     folded = products if len(products) < len(reductions) else []
     return joint_reductions(program, options.rescalable_casts, options.reference, folded)
 

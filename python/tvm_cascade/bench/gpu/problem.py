@@ -102,6 +102,11 @@ class Problem:
         return output if output.ndim == 4 else output[None]
 
 
+def unwritten(dtype: Any) -> float:
+    """What outputs of a dtype of torch hold before a run: NaN, and −1 where they are indices."""
+    return float("nan") if dtype.is_floating_point else -1
+
+
 def as_tensor(torch: Any, array: NDArray[Any], device: str) -> Any:
     """The array on a device; NumPy has bfloat16 and float8 by way of ml_dtypes, which torch does not know."""
     if not hasattr(np, array.dtype.name):
@@ -111,5 +116,6 @@ def as_tensor(torch: Any, array: NDArray[Any], device: str) -> Any:
 
 
 def as_array(tensor: Any) -> NDArray[Any]:
-    """The tensor in float64, which holds every value of a narrower float exactly."""
-    return np.asarray(tensor.double().cpu().numpy())
+    """The tensor in float64, which holds every value of a narrower float exactly; integers as they are."""
+    values = tensor.double() if tensor.is_floating_point() else tensor
+    return np.asarray(values.cpu().numpy())

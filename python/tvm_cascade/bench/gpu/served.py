@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
+from tvm_cascade.bench.gpu.head_formula import formula_of
 from tvm_cascade.bench.programs import attention, head, latent, product
 from tvm_cascade.bench.workload import Workload
 
@@ -102,15 +103,6 @@ def multiply(torch: Any, form: product.Product, dtype: Any, named: Named) -> Any
     return _ACTIVATIONS[form.activation](torch, out) if form.activation else out
 
 
-def of_logits(torch: Any, asked: str, named: Named) -> Any:
-    """A statistic of the logits of a head, as torch's users compute it."""
-    x = named["x"]
-    wide = (x @ named["w"].transpose(0, 1)).to(torch.promote_types(x.dtype, torch.float32)) * x.shape[1] ** -0.5
-    if asked == head.CROSS_ENTROPY:
-        return torch.nn.functional.cross_entropy(wide, named["target"], reduction="none")
-    return wide.logsumexp(-1)
-
-
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda torch, x: torch.nn.functional.relu(x),
     "silu": lambda torch, x: torch.nn.functional.silu(x),
@@ -134,7 +126,8 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         return Served(lambda torch, named: multiply(torch, form, dtype, named), 0, cut)
     if builder.func is head.head_of:
         (asked,) = builder.args
-        return Served(lambda torch, named: of_logits(torch, asked, named), 0, {"x": 0, "target": 0})
+        tokens = ("x", "teacher_x", "target", "seed", "temperature")
+        return Served(formula_of(asked, workload.shape), 0, dict.fromkeys(tokens, 0))
     if builder.func is latent.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))

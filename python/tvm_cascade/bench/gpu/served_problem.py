@@ -9,7 +9,7 @@ import numpy as np
 from tvm import tirx
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of
-from tvm_cascade.bench.gpu.problem import as_tensor
+from tvm_cascade.bench.gpu.problem import as_tensor, unwritten
 from tvm_cascade.bench.gpu.served import Served, dense, served
 from tvm_cascade.bench.programs.attention import attention_over
 from tvm_cascade.bench.programs.product import product_of
@@ -140,9 +140,9 @@ class ServedProblem:
         return [output.index_select(self.formula.axis, self.torch.tensor(self.rows, device=output.device))]
 
     def empty_output(self) -> Any:
-        """A tensor for the output, filled with NaN."""
-        shape = extents(self.program.outputs[0])
-        return self.torch.full(shape, float("nan"), dtype=self.output_dtype, device=self.inputs[0].device)
+        """A tensor for the output, filled with NaN; with −1 where it has indices."""
+        shape, dtype = extents(self.program.outputs[0]), self.output_dtype
+        return self.torch.full(shape, unwritten(dtype), dtype=dtype, device=self.inputs[0].device)
 
     def as_operand(self, output: Any) -> Any:
         """An output as it is."""

@@ -152,6 +152,10 @@ def _float8() -> Workload:
 MANY_TOKENS, FEW_TOKENS = "thousands of tokens", "16 tokens"
 """The groups of the suite `loss`: those that compute, and those that read the weights."""
 
+_OF_MANY = ("log_sum_exp", "entropy", "training_loss", "divergence")
+_OF_FEW = ("best", "sample", "best_few", "divergence")
+"""Further programs of the suite's groups."""
+
 
 def head_label(tokens: int) -> str:
     """What the table of a cross-entropy is called."""
@@ -162,8 +166,15 @@ def loss() -> list[GpuEntry]:
     """Losses of tokens from logits that nobody asks for; vocabulary and width are those of Llama 3."""
     job = workloads.get("head_cross_entropy")
     many = [_entry(head_label(n), job.with_shape(tokens=n), MANY_TOKENS) for n in (4096, 8192)]
-    few = _entry(head_label(16), job.with_shape(tokens=16), FEW_TOKENS)
-    return [*many, few, _entry("log sum exp 4096", workloads.get("head_log_sum_exp"), MANY_TOKENS)]
+    few = [_entry(head_label(16), job.with_shape(tokens=16), FEW_TOKENS)]
+    many += [_of_head(asked, 4096, MANY_TOKENS) for asked in _OF_MANY]
+    few += [_of_head(asked, 16, FEW_TOKENS) for asked in _OF_FEW]
+    return [*many, *few, _of_head("sample", 1), _of_head("sample", 256)]
+
+
+def _of_head(asked: str, tokens: int, *groups: str) -> GpuEntry:
+    job = workloads.get(f"head_{asked}").with_shape(tokens=tokens)
+    return _entry(f"{asked.replace('_', ' ')} {tokens}", job, *groups)
 
 
 _LARGEST_SLOW = {"product": 5 * 10**9}

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.s_tir import dlight
 
 from tvm_cascade.bench.gpu.prepared import Prepared
+from tvm_cascade.bench.gpu.problem import unwritten
 from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.driver.compilation import compile
@@ -103,4 +104,4 @@ def filling(problem: AnyProblem, function: Callable[..., object], configuration:
         function(*arguments)
         return output
 
-    return Prepared(run, problem.as_operand, lambda: output.fill_(float("nan")), configuration)
+    return Prepared(run, problem.as_operand, lambda: output.fill_(unwritten(output.dtype)), configuration)

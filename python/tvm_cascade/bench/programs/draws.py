@@ -110,6 +110,22 @@ def class_indices(classes: int) -> Draw:
     return draw
 
 
+def class_indices_or(nothing: int, classes: int) -> Draw:
+    """Indices in [0, classes), and a number that stands for none of them in every fourth place."""
+
+    def draw(rng: Generator, extents: Extents, kind: str) -> Values:
+        found = rng.integers(0, classes, extents, dtype=np.int64)
+        found[..., ::4] = nothing
+        return found
+
+    return draw
+
+
+def words(rng: Generator, extents: Extents, kind: str) -> Values:
+    """Any 32 bits, as int64."""
+    return rng.integers(-(2**31), 2**31, extents, dtype=np.int64)
+
+
 def ancestors(rng: Generator, extents: Extents, kind: str) -> Values:
     """Masks of random trees of tokens, [..., token, token]: a token sees itself and those on its way from the root."""
     *batch, count, _ = extents

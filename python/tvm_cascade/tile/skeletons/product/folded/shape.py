@@ -109,10 +109,11 @@ def _on_frame(own: Mapping[tirx.Var, tirx.Var], producer: Producer) -> dict[tirx
 
 def _all_but_products(program: Program) -> Group:
     """The reductions of a program that fold its products, as one cascade."""
-    products = [stage for stage in program.stages if find_factors(stage) is not None]
+    products = [stage for stage in program.stages if find_factors(stage, vectors=True) is not None]
     group = joint_reductions(program, but=products)
     if group is None:
-        raise Unfit(f"what is picked of {products[0].buffer.name} has no fold together with what else is reduced")
+        names = ", ".join(stage.buffer.name for stage in products)
+        raise Unfit(f"what is picked of {names or 'a row'} has no fold together with what else is reduced")
     return group
 
 
