@@ -140,7 +140,7 @@ class ProductKernel:
             self._fill()
             return
         with when(self.threads.warp == 0), when(T.cuda.elect_sync()):
-            for copies in (*(operand.copies for operand in self._operands()), *self.epilogue.copies.values()):
+            for copies in (*(operand.copies for operand in self._prefetched()), *self.epilogue.copies.values()):
                 if copies is not None:
                     copies.prefetch()
             self._fill()
@@ -157,6 +157,6 @@ class ProductKernel:
         with T.serial(count) as step:
             self.feed.fill(ring, tile, first + step, self.rank, self.threads)
 
-    def _operands(self) -> list[TileOperand]:
-        """Whatever tiles are copied of."""
+    def _prefetched(self) -> list[TileOperand]:
+        """The operands whose descriptors are fetched first."""
         return self.feed.operands

@@ -93,7 +93,7 @@ class LongKernel(ProductKernel):
             with T.serial(feed.steps) as step:
                 feed.fill(ring, own, step, self.rank, self.threads)
 
-    def _operands(self) -> list[TileOperand]:
+    def _prefetched(self) -> list[TileOperand]:
         return [operand for feed in self.feeds for operand in feed.operands]
 
     def _places(self) -> None:
