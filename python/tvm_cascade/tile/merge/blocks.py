@@ -1,16 +1,13 @@
 """The grid-level merge: states in global memory; the last block to arrive merges all, in a fixed order.
 
-States and counters are the module's own, one set for each of several launches in flight, by the number of the launch;
-that of a graph's node is the same in each of its runs. Two launches that overlap and whose numbers differ by a multiple
-of the sets would mix their states. Counters come back to zero with the last arrival, so that no launch has to clear
-them; the error of one that is aborted takes the context with it, and its memory. Parameters would not do: TVM declares
-them __restrict__, which lets the compiler believe that no other block writes them.
+States and counters are the module's own, a set for each of several launches in flight: see `tile.merge.launches`.
+Counters come back to zero with the last arrival, so that no launch has to clear them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tvm import ir, tirx
@@ -18,44 +15,39 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import when
+from tvm_cascade.tile.merge.launches import LaunchSets, sets_for
 from tvm_cascade.tile.state import Number, Part, PartForm, State
 
-LAUNCHES = 16
-"""Launches of a kernel that may be in flight at once."""
+_WORD_BYTES = 8
 
 _SOURCE = """
 #ifndef {name}_STATES  // each of the functions below brings it along
 #define {name}_STATES
 __device__ unsigned long long {name}_states[{words}];
 __device__ unsigned {name}_arrived[{counters}];
-__device__ __forceinline__ unsigned {name}_launch() {{
-  unsigned long long grid;
-  asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
-  return (unsigned)(grid % {launches});
-}}
 #endif
 """
 _PUT = """
 __device__ __forceinline__ void {name}_put(int index, unsigned long long word) {{
-  __stcg(&{name}_states[{name}_launch() * {words_per_launch} + index], word);
+  __stcg(&{name}_states[index], word);
 }}
 """
 _GET = """
 __device__ __forceinline__ unsigned long long {name}_get(int index) {{
-  return __ldcg(&{name}_states[{name}_launch() * {words_per_launch} + index]);
+  return __ldcg(&{name}_states[index]);
 }}
 """
 _ARRIVE = """
 __device__ __forceinline__ int {name}_arrive(int row) {{
   __threadfence();  // what this thread has put comes before its arrival, for all the device
-  unsigned before = atomicInc(&{name}_arrived[{name}_launch() * {rows} + row], {segments} - 1);
+  unsigned before = atomicInc(&{name}_arrived[row], {segments} - 1);
   __threadfence();  // and what others have put before theirs can be read after it
   return before == {segments} - 1;
 }}
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class GridStates:
     """States of the segments of rows in global memory, split index outermost.
 
@@ -64,14 +56,14 @@ class GridStates:
     name : of the kernel.
     segments, rows : how many there are.
     form : of the states.
-    launches : of the kernel that may be in flight at once.
+    set : the number of the launch's own, once a thread knows it.
     """
 
     name: str
     segments: int
     rows: int
     form: Sequence[PartForm]
-    launches: int = LAUNCHES
+    set: ir.Expr = field(init=False)
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
         """One thread stores its state."""
@@ -90,7 +82,12 @@ class GridStates:
 
     def arrive(self, row: ir.Expr) -> ir.Expr:
         """Whether all other segments of the row have arrived; called by one thread, after its stores."""
-        return self._call("arrive", _ARRIVE, "int32", row)
+        return self._call("arrive", _ARRIVE, "int32", self.set * self.rows + row)
+
+    @property
+    def sets(self) -> LaunchSets:
+        """Which a launch has one of."""
+        return LaunchSets(self.name, sets_for(_WORD_BYTES * self._words_per_set))
 
     @property
     def words(self) -> int:
@@ -106,13 +103,16 @@ class GridStates:
             first += part.width
 
     def _index(self, segment: ir.Expr, row: ir.Expr, word: Number) -> ir.Expr:
-        return (segment * self.rows + row) * self.words + word
+        return self.set * self._words_per_set + (segment * self.rows + row) * self.words + word
+
+    @property
+    def _words_per_set(self) -> int:
+        return self.segments * self.rows * self.words
 
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
-        per_launch = self.segments * self.rows * self.words
+        sets = self.sets.sets
         fields = {
-            "name": self.name, "launches": self.launches, "words": self.launches * per_launch,
-            "words_per_launch": per_launch, "counters": self.launches * self.rows, "rows": self.rows,
+            "name": self.name, "words": sets * self._words_per_set, "counters": sets * self.rows,
             "segments": self.segments,
         }  # fmt: skip
         text = _SOURCE + source

@@ -13,9 +13,7 @@ each by one atomic addition. A block that gives up learns from its own addition 
 merges its share as any other. If not, the last to arrive finds it in the word when it looks, and so may others: they
 then store the same bits. The last to depart makes the word zero for the next launch.
 
-States and words are the module's own, as in `tile.merge.blocks`: a set for each of several launches in flight, by the
-number of the launch. Two launches that overlap and whose numbers differ by a multiple of the sets would mix their
-states. A launch that is aborted leaves words that count; but such an error takes the context with it, and its memory.
+States and words are the module's own, a set for each of several launches in flight: see `tile.merge.launches`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind
+from tvm_cascade.tile.merge.launches import LaunchSets, sets_for
 from tvm_cascade.tile.state import PartForm
 
 FOUR = 4
@@ -42,28 +40,15 @@ SPAN = 16
 NOTHING, SHARE, ALL = 0, 1, 2
 """What a block merges of an item after it has waited."""
 
-_MOST_LAUNCHES = 16
-"""Launches of a kernel that may be in flight at once, where memory allows."""
-
-_MOST_BYTES = 1 << 26
-"""Of global memory for the states of all launches in flight."""
-
 _LOOKS = 4096
 """At an item's word before a block gives up: about a millisecond, as each is a load from the L2 cache."""
 
 _SOURCE = """
 #ifndef {name}_PIECES  // each of the functions below brings it along
 #define {name}_PIECES
-__device__ __align__(16) float {name}_pieces[{launches} * {words}];
-__device__ unsigned {name}_met[{launches} * {counters}];
+__device__ __align__(16) float {name}_pieces[{sets} * {words}];
+__device__ unsigned {name}_met[{sets} * {counters}];
 #endif
-"""
-_LAUNCH = """
-__device__ __forceinline__ int {name}_launch() {{
-  unsigned long long grid;
-  asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
-  return (int)(grid % {launches});
-}}
 """
 _PUT = """
 __device__ __forceinline__ void {name}_put(int index, float value) {{ __stcg(&{name}_pieces[index], value); }}
@@ -123,7 +108,7 @@ class PieceStates:
     slots, counters : how many there are, of pieces and of items.
     rows : of a piece.
     form : of each part of a row's state, in order; vectors have a width above 1, a multiple of a span.
-    launch : the number of the launch's own set, once the kernel has computed it.
+    set : the number of the launch's own, once a thread knows it.
     """
 
     name: str
@@ -131,11 +116,7 @@ class PieceStates:
     counters: int
     rows: int
     form: Sequence[PartForm]
-    launch: ir.Expr = field(init=False)
-
-    def start(self) -> None:
-        """Computes the number of the launch's own set, for all that follows in the scope."""
-        self.launch = bind("launch", self._call("launch", _LAUNCH, "int32"))
+    set: ir.Expr = field(init=False)
 
     def put(self, slot: ir.Expr, part: int, row: ir.Expr, value: ir.Expr) -> None:
         """Stores a scalar part of a row."""
@@ -178,13 +159,12 @@ class PieceStates:
         return -(-sum(part.width for part in self.form) * self.rows // FOUR) * FOUR
 
     @property
-    def launches(self) -> int:
-        """Sets of slots."""
-        most = _MOST_BYTES // (4 * self.slots * self.words)
-        return max(min(_MOST_LAUNCHES, 1 << max(most, 1).bit_length() - 1), 1)
+    def sets(self) -> LaunchSets:
+        """Which a launch has one of."""
+        return LaunchSets(self.name, sets_for(4 * self.slots * self.words))
 
     def _met(self, item: ir.Expr) -> ir.Expr:
-        return self.launch * self.counters + item
+        return self.set * self.counters + item
 
     def _index(
         self, slot: ir.Expr, part: int, row: ir.Expr, span: ir.Expr | int | None = None, lane: ir.Expr | int = 0
@@ -193,11 +173,11 @@ class PieceStates:
         order = sorted(range(len(self.form)), key=lambda k: self.form[k].width == 1)
         before = sum(self.form[k].width for k in order[: order.index(part)]) * self.rows
         own = row if span is None else ((span * self.rows + row) * (SPAN // FOUR) + lane) * FOUR
-        return (self.launch * self.slots + slot) * self.words + before + own
+        return (self.set * self.slots + slot) * self.words + before + own
 
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
         fields = {
-            "name": self.name, "launches": self.launches, "words": self.slots * self.words, "counters": self.counters,
+            "name": self.name, "sets": self.sets.sets, "words": self.slots * self.words, "counters": self.counters,
             "looks": _LOOKS, "nothing": NOTHING, "share": SHARE, "all": ALL,
         }  # fmt: skip
         call = T.cuda.func_call(

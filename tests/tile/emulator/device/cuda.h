@@ -60,14 +60,17 @@ bool any(bool vote);
 void warp_sync();
 int lane();
 void sync_block();
+void look();  // lets others go on
 void cluster_arrive();
 void cluster_wait();
 inline uint32_t cluster = 1;  // blocks of each
+inline uint32_t blocks = 1;   // of the launch
 void* mapped(void* own, uint32_t block);
 }  // namespace ptx
 
 #define threadIdx (ptx::thread_index())
 #define blockIdx (ptx::block_index())
+#define gridDim (Index3{ptx::blocks, 1, 1})
 
 inline void __syncthreads() { ptx::sync_block(); }
 
@@ -111,6 +114,16 @@ inline unsigned atomicAdd(unsigned* counter, unsigned value) {
   *counter = before + value;
   return before;
 }
+
+template <typename T>
+T atomicCAS(T* place, T expected, T value) {
+  T before = *place;
+  if (before == expected) *place = value;
+  return before;
+}
+
+inline void atomicExch(unsigned* place, unsigned value) { *place = value; }
+inline void __nanosleep(unsigned) { ptx::look(); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from_lane, int) {

@@ -149,6 +149,7 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
     if (shape[1].integer != threads) fault("%d threads for a kernel of %d", int(shape[1].integer), threads);
     if (threads % kGroup) fault("%d threads are no whole number of warp groups", threads);
     if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));
+    ptx::blocks = uint32_t(blocks);
     for (int64_t first = 0; first < blocks; first += ptx::cluster) {
       const int64_t start = scheduler.backward ? blocks - ptx::cluster - first : first;
       run_blocks(kernel, start, bytes, threads);
@@ -156,6 +157,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
   });
   return 0;
 }
+
+void ptx::look() { scheduler.look(); }
 
 uint32_t ptx::look(const void* address) {
   scheduler.look();

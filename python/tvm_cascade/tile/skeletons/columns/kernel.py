@@ -84,9 +84,15 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         shared = ColumnStates(pool, state, config.groups, config.lanes, config.vector)
         results = self._shared_results(pool)
         cluster = ClusterStates(pool, state, config.segments, config.rows) if self.clustered else None
-        if config.segments > 1 and cluster is None:
+        grid = self._grid(state)
+        if grid is not None:
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
         pool.commit()
+        if grid is not None:
+            self.sets = grid.sets
+            self.sets.allocate()
+            with when(self.thread == 0):
+                self.sets.request()
         if cluster is not None:
             cluster.start()
         self.tile = bind("tile", self.block // config.segments)
@@ -95,10 +101,15 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         states.clear()
         sweep.fold_rows(states)
         shared.leave(states, group, lane)
+        if grid is not None:
+            with when(self.thread == 0):
+                put(self.flag, 0, self.sets.obtain())
         T.evaluate(T.cuda.cta_sync())
+        if grid is not None:
+            grid.set = bind("set_of_states", self.flag[0])
         if cluster is not None:
             cluster.started()
-        self._over_groups(state, shared, results, cluster)
+        self._over_groups(state, shared, results, cluster, grid)
         if cluster is not None:
             self._over_cluster(state, cluster, results)
         if self.row.position_outputs:
@@ -117,13 +128,13 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         return {r: named("results", pool.alloc((self.config.rows,), result_dtype(self.row, r), align=8)) for r in names}
 
     def _over_groups(
-        self, state: State, shared: ColumnStates, results: dict[sp.Symbol, Any], cluster: ClusterStates | None
-    ) -> None:
+        self, state: State, shared: ColumnStates, results: dict[sp.Symbol, Any], cluster: ClusterStates | None,
+        grid: GridStates | None,
+    ) -> None:  # fmt: skip
         """Merges the rows of the block, one of each lane at a time; stores them where no other block shares them."""
         config, segment = self.config, self.block % self.config.segments
         member, lane = bind("member", self.thread % config.groups), bind("lane_of_row", self.thread // config.groups)
         is_first = tirx.EQ(member, tirx.const(0, "int32"))
-        grid = self._grid(state)
         with T.serial(config.vector) as number:
             row = bind("row_index", self._row(lane, number))
             point = self._point(tirx.min(row, self.rows - 1))
@@ -180,6 +191,8 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         T.evaluate(T.cuda.cta_sync())
         with when(self.thread == 0):
             put(self.flag, 0, grid.arrive(self.tile))
+            with when(self.flag[0] == 0):
+                self.sets.release(grid.set)
         T.evaluate(T.cuda.cta_sync())
         with when(self.flag[0] != 0):
             member = bind("segment", self.thread % members)
@@ -192,6 +205,9 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 self._merge(state, Lanes(member, members), point)
                 with when(tirx.And(number < config.rows, row < self.rows)):
                     self._store(state, point, member, members)
+            T.evaluate(T.cuda.cta_sync())
+            with when(self.thread == 0):
+                self.sets.release(grid.set)
 
     def _store(self, state: State, point: Point, member: ir.Expr, sharing: int) -> dict[sp.Symbol, ir.Expr]:
         store = Store(self.program, self.tensors, point, sharing)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import ir
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
@@ -71,6 +71,8 @@ class RowKernel(MemoryKernel[RowConfig]):
         pool.commit()
         if self.cluster is not None:
             self.cluster.start()
+        if config.thread_group is ThreadGroup.GRID:
+            self._ask_for_set(state)
         index = bind("row_index", self.block // config.segments)
         self._find_body(index)
         if self.staging is not None:
@@ -126,20 +128,34 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _over_blocks(self, state: State, shared: SharedStates, index: ir.Expr, point: Point) -> None:
         """The last block of a row to arrive merges the states of all."""
-        config = self.config
-        rows = self.row.count
-        assert isinstance(rows, int)
-        grid = GridStates(self.name, config.segments, rows, state.form)
+        segments, grid = self.config.segments, self.grid
         with when(self.thread == 0):
-            grid.put(state, self.block % config.segments, index)
-            put(self.flag, 0, grid.arrive(index))
+            grid.set = bind("set_of_states", self.sets.obtain())
+            grid.put(state, self.block % segments, index)
+            put(self.flag, 0, tirx.Select(grid.arrive(index) != 0, grid.set, -1))
+            with when(self.flag[0] < 0):
+                self.sets.release(grid.set)
         T.evaluate(T.cuda.cta_sync())
-        with when(self.flag[0] != 0):
-            grid.get(state, self.lane if config.segments <= WARP else self.thread, index)
+        with when(self.flag[0] >= 0):
+            grid.set = bind("set_of_all", self.flag[0])
+            grid.get(state, self.lane if segments <= WARP else self.thread, index)
             self._merge(state, Lanes(self.lane), point)
-            if config.segments > WARP:
+            if segments > WARP:
                 self._merge(state, shared.exchange(state, self.warp, self.lane), point)
             self._store(state, point)
+            T.evaluate(T.cuda.cta_sync())
+            with when(self.thread == 0):
+                self.sets.release(grid.set)
+
+    def _ask_for_set(self, state: State) -> None:
+        """Which the block's state goes to by its end."""
+        rows = self.row.count
+        assert isinstance(rows, int)
+        self.grid = GridStates(self.name, self.config.segments, rows, state.form)
+        self.sets = self.grid.sets
+        self.sets.allocate()
+        with when(self.thread == 0):
+            self.sets.request()
 
     def _store(self, state: State, point: Point) -> None:
         member = self._member()

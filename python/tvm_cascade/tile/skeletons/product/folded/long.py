@@ -10,7 +10,6 @@ Nothing of the rows' length goes to memory.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,9 +41,6 @@ from tvm_cascade.transform.printer import cast
 _ALL = 7
 """The named barrier of all consumers."""
 
-_MOST_BYTES, _WORD_BYTES = 1 << 26, 8
-"""Of global memory for the states of all launches in flight, where one takes less; and of a word of a state."""
-
 _AT_ONCE = 6
 """Stretches whose states a thread reads at once: as many loads are under way together."""
 
@@ -67,16 +63,24 @@ class LongEpilogue:
         self.waiting: WaitingSums | None = None
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory by which one thread tells all others whether the block is the last."""
-        self.flag = named("is_last_block", pool.alloc((1,), "int32", align=16))
+        """Shared memory by which one thread tells all others the launch's set, and whether the block is the last."""
+        self.set = named("set_of_launch", pool.alloc((1,), "int32", align=16))
+        self.flag = named("is_last_block", pool.alloc((1,), "int32", align=4))
         if self.config.products > 1:
             self.waiting = WaitingSums(self.config, pool)
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
-        """States for the rows that a thread has sums of."""
+        """States for the rows that a thread has sums of; asks for the launch's set, where states meet."""
         if self.waiting is not None:
             self.waiting.start(index, threads)
         self.states = [self._state(f"_of_{part}_{row}") for part in range(self.config.parts) for row in ROWS]
+        self.leads = tirx.And(index == 0, threads.leads)
+        if self.config.stretches > 1:
+            self.grid = self._grid()
+            self.sets = self.grid.sets
+            self.sets.allocate()
+            with when(self.leads):
+                self.sets.request()
 
     def _state(self, suffix: str = "") -> State:
         return State.in_registers(self.program.row.fold, self.program.dtypes, self.program.reference_dtype, suffix)
@@ -165,25 +169,25 @@ class LongEpilogue:
                 place = own + part * GROUP_ROWS + row * 8
                 self._store(state, self._point(tile, place), QUAD, lane % QUAD, tile.first_row + place <= last)
             return
-        states = self._grid()
+        with when(self.leads):
+            put(self.set, 0, self.sets.obtain())
+        self._sync()
+        self.grid.set = bind("set_of_states", self.set[0])
         first_row = bind("first_row_of_all", tile.row_tile * config.tile.rows)
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
-                states.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
+                self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
         self._sync()
-        with when(tirx.And(index == 0, threads.leads)):
-            put(self.flag, 0, states.arrive(tile.row_tile))
+        with when(self.leads):
+            put(self.flag, 0, self.grid.arrive(tile.row_tile))
         self._sync()
         with when(self.flag[0] != 0):
-            self._merge_all(states, tile, index, threads, last)
+            self._merge_all(self.grid, tile, index, threads, last)
 
     def _grid(self) -> GridStates:
-        """Global memory for the states of all stretches, for as many launches at once as it has room for."""
-        rows, form = self.items * self.config.tile.rows, self.states[0].form
-        one = GridStates(self.name, self.config.stretches, rows, form)
-        room = _MOST_BYTES // (_WORD_BYTES * self.config.stretches * rows * one.words)
-        return dataclasses.replace(one, launches=max(1, min(one.launches, room)))
+        """Global memory for the states of all stretches."""
+        return GridStates(self.name, self.config.stretches, self.items * self.config.tile.rows, self.states[0].form)
 
     def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
         """Several threads a row merge some stretches each, and then what they have."""
@@ -214,4 +218,8 @@ class LongEpilogue:
         ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
     def drain(self, threads: Threads) -> None:
-        """Nothing is under way."""
+        """Gives the launch's set back."""
+        if self.config.stretches > 1:
+            self._sync()
+            with when(self.leads):
+                self.sets.release(self.sets.obtain())

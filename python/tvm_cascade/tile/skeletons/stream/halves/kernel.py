@@ -95,6 +95,7 @@ class HalvesKernel(PiecesKernel):
     def _group(self, group: int) -> None:
         meeting = self.meetings[group]
         half = Half(self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting)
+        meeting.begin(half)
         half.run(self._each_work)
         meeting.settle_all(half, self._each_work)
 

@@ -17,6 +17,7 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import half_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Work
 
@@ -63,6 +64,11 @@ class HalfMeeting(GridMeeting):
         """The first of the block's columns of a product."""
         assert isinstance(work, PieceWork)
         return 0 if self.spread == 1 else work.chunk * (product.width // self.spread)
+
+    def begin(self, fold: Group) -> None:
+        """Asks for the launch's set, where states are left."""
+        if self.most > 1:
+            super().begin(fold)
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Stores the results of a whole axis; leaves the state of a part."""

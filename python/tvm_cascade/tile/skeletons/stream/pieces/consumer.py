@@ -60,6 +60,7 @@ class PiecesConsumer(GroupFold):
 
     def run(self, each_piece: EachPiece) -> None:
         """Emits the loop over the block's pieces, and what follows it."""
+        self.meeting.begin(self)
         if self.spread is not None:
             self.spread.start_group()
         self._fold_pieces(each_piece)

@@ -35,6 +35,7 @@ class GridMeeting(Meeting):
         super().__init__(tiling, pieces)
         blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
+        self.sets = self.states.sets
         self.sharing = self._lanes_of_a_unit(pieces or 1)
         self.at_a_time = self._spans_of_a_unit(pieces or 1)
 
@@ -51,8 +52,9 @@ class GridMeeting(Meeting):
         return max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any) -> None:
-        """Shared memory by which the thread that waits tells the others."""
+        """Shared memory by which the thread that waits tells the others, and which set the launch has."""
         self.told = named("told", pool.alloc((SLOTS,), "int32", align=16))
+        self.set = named("set_of_launch", pool.alloc((1,), "int32", align=4))
 
     def initialise(self) -> None:
         """Nothing: words in global memory are zero between launches."""
@@ -60,9 +62,18 @@ class GridMeeting(Meeting):
     def start(self) -> None:
         """Nothing: nobody waits for a block that has not started."""
 
+    def begin(self, fold: Group) -> None:
+        """Asks for the launch's set, which is there by the time that the first state is left."""
+        self.sets.allocate()
+        with when(self._leads(fold)):
+            self.sets.request()
+
     def leave(self, fold: Group, piece: Piece) -> None:
         """Leaves the state of a piece, and arrives."""
-        self.states.start()
+        with when(self._leads(fold)):
+            put(self.set, 0, self.sets.obtain())
+        self._meet()
+        self._find_set()
         self.fold, self.slot = fold, bind("slot", piece.own_slot(fold.threads.block))
         self._leave_state(fold)
         self._meet()
@@ -72,7 +83,7 @@ class GridMeeting(Meeting):
     def settle(self, fold: Group, each_piece: EachPiece) -> None:
         """Merges the block's share of every item that it has a part of."""
         with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
-            self.states.start()
+            self._find_set()
             departed = registers("all_departed", 1, "int32")
             with when(self._leads(fold)):
                 put(self.told, piece.side, self.states.wait(piece.first_block, piece.blocks))
@@ -81,6 +92,13 @@ class GridMeeting(Meeting):
             self._merge_share(fold, piece, work)
             with when(self._leads(fold)), when(departed[0] != 0):
                 self.states.clear(piece.first_block)
+        self._meet()
+        with when(self._leads(fold)):
+            self.sets.release(self.sets.obtain())
+
+    def _find_set(self) -> None:
+        """In a register, for all that follows in the scope."""
+        self.states.set = bind("set_of_states", self.set[0])
 
     def _merge_share(self, fold: Group, piece: Piece, work: Work) -> None:
         told, units = bind("told_to", self.told[piece.side]), self.units

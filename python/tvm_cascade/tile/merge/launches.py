@@ -1,0 +1,163 @@
+"""Sets of static device memory, one for each launch of a kernel in flight: a launch claims one for all its blocks.
+
+Launches in flight have different numbers (%gridid); that of a graph's node is the same in each of its runs, which do
+not overlap. The word of a set is zero while nobody has it, and else
+
+    blocks of the launch that have not ended · unit          unit = number · 2²¹ + 2
+
+so that blocks of one launch recognise it however many are left, each takes one unit away at its end, and nobody has to
+make it zero. The lowest bit is free for a mark (below).
+
+request    one compare-and-swap of the launch's home set, number mod sets; its answer is needed at the first state only
+obtain     the answer was zero, or the launch's own: the set is its home. Else another launch has it, and a block looks,
+           under a lock, for its launch in all sets, or claims one that is free
+release    one addition, at the end of the block
+
+A block that finds its home taken must not settle elsewhere while one of the same launch that comes later, when the home
+is free again, claims that. So the home is *marked* by the compare-and-swap that sees it taken: no marked word is zero,
+so that all later blocks look under the lock. The mark goes with the first claim of the home after the launches that
+settled elsewhere have ended. Blocks wait only where more launches are in flight than there are sets.
+
+Parameters of the kernel would not do as memory: TVM declares them __restrict__, which lets the compiler believe that no
+other block writes them. A launch that is aborted takes the context with it, and this memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm import ir
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.tile.emit import put, registers
+
+LAUNCHES = 16
+"""Launches of a kernel that may be in flight at once without waiting, where memory allows."""
+
+MOST_BYTES = 1 << 26
+"""Of global memory for the states of all launches in flight."""
+
+LEFT_BITS = 20
+"""Of a set's word, for the blocks that are left: a launch has fewer than 2²⁰."""
+
+_WORDS = """
+#ifndef {name}_SETS  // each of the functions below brings it along
+#define {name}_SETS
+__device__ unsigned long long {name}_owned[{sets}];
+__device__ unsigned {name}_home_of[{sets}];  // and 1 more, of a launch that settled elsewhere
+__device__ unsigned {name}_lock;
+__device__ __forceinline__ unsigned long long {name}_number() {{
+  unsigned long long grid;
+  asm volatile("mov.u64 %0, %%gridid;" : "=l"(grid));
+  return grid;
+}}
+__device__ __forceinline__ unsigned long long {name}_unit() {{ return {name}_number() << {left_bits} + 1 | 2; }}
+__device__ __forceinline__ unsigned long long {name}_left(unsigned long long word) {{
+  return word >> 1 & (1ull << {left_bits}) - 1;
+}}
+__device__ __forceinline__ bool {name}_is_own(unsigned long long word) {{
+  return {name}_left(word) && (word & ~1ull) == {name}_left(word) * {name}_unit();
+}}
+#endif
+"""
+_REQUEST = """
+__device__ __forceinline__ unsigned long long {name}_request() {{
+  return atomicCAS(&{name}_owned[{name}_number() % {sets}], 0ull, gridDim.x * {name}_unit());
+}}
+"""
+_SEEK = """
+#ifndef {name}_SEEK
+#define {name}_SEEK
+__device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 where none is free
+  unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {name}_unit();
+  int free = -1, marked = 0;
+#pragma unroll 1
+  for (int k = 0; k < {sets}; ++k) {{
+    int set = (home + k) % {sets};
+    unsigned long long word = __ldcg(&{name}_owned[set]);
+    if ({name}_is_own(word)) return set;
+    if (k == 0) at_home = word;
+    if ({name}_left(word) == 0 && free < 0) free = set, at_free = word;
+    if ({name}_left(word) != 0 && k > 0 && __ldcg(&{name}_home_of[set]) == home + 1) marked = 1;
+  }}
+  if (free < 0) return -1;
+  if (free == home) own |= marked;
+  if (free != home) {{
+    if (atomicCAS(&{name}_owned[home], at_home, at_home | 1ull) != at_home) return -1;
+    own |= at_free & 1ull;
+  }}
+  __stcg(&{name}_home_of[free], free == home ? 0u : home + 1u);
+  return atomicCAS(&{name}_owned[free], at_free, own) == at_free ? free : -1;
+}}
+__device__ __forceinline__ int {name}_seek() {{
+  int set = -1;
+#pragma unroll 1
+  while (set < 0) {{
+    if (atomicCAS(&{name}_lock, 0u, 1u) == 0u) {{
+      __threadfence();
+      set = {name}_claim((int)({name}_number() % {sets}));
+      __threadfence();
+      atomicExch(&{name}_lock, 0u);
+    }}
+    if (set < 0) __nanosleep(200);
+  }}
+  return set;
+}}
+#endif
+"""
+_OBTAIN = """
+__device__ __forceinline__ int {name}_obtain(unsigned long long found) {{
+  int set = (int)({name}_number() % {sets});
+  if (found != 0 && !{name}_is_own(found)) set = {name}_seek();
+  __threadfence();  // what launches before have done with the set comes before
+  return set;
+}}
+"""
+_RELEASE = """
+__device__ __forceinline__ void {name}_release(int set) {{  // what the block has done with the set comes before
+  unsigned long long *word = &{name}_owned[set], less = 0ull - {name}_unit();
+  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" : : "l"(word), "l"(less) : "memory");
+}}
+"""
+
+
+@dataclass
+class LaunchSets:
+    """Emits how a block comes by the set of its launch.
+
+    Attributes
+    ----------
+    name : of the memory.
+    sets : how many there are.
+    answer : to the block's request, in the thread that made it.
+    """
+
+    name: str
+    sets: int
+    answer: Any = field(init=False)
+
+    def allocate(self) -> None:
+        """The register of the answer, in the scope of all that follows."""
+        self.answer = registers("home_set", 1, "uint64")
+
+    def request(self) -> None:
+        """Asks for the set; called once by one thread of every block of the launch."""
+        put(self.answer, 0, self._call("request", _REQUEST, "uint64"))
+
+    def obtain(self) -> ir.Expr:
+        """The number of the set, in the thread that has asked; the same each time."""
+        return self._call("obtain", _SEEK + _OBTAIN, "int32", self.answer[0])
+
+    def release(self, number: ir.Expr) -> None:
+        """Gives the block's share in the set back; called once by one thread of every block, after all others' use."""
+        T.evaluate(self._call("release", _RELEASE, "void", number))
+
+    def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
+        text = (_WORDS + source).format(name=self.name, sets=self.sets, left_bits=LEFT_BITS)
+        return T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text, return_type=returned)
+
+
+def sets_for(nbytes: int) -> int:
+    """Sets of so many bytes that memory is taken for."""
+    return max(min(LAUNCHES, 1 << max(MOST_BYTES // nbytes, 1).bit_length() - 1), 1)
