@@ -155,11 +155,11 @@ MUTANTS = (
         TILE_MERGES,
     ),
     Mutant(
-        "one set of states for all launches",
-        f"{PACKAGE}/tile/merge/blocks.py",
-        "LAUNCHES = 16",
-        "LAUNCHES = 1",
-        TILE_MERGES,
+        "homes that others have are not marked",
+        f"{PACKAGE}/tile/merge/launches.py",
+        "at_home, at_home | 1ull",
+        "at_home, at_home",
+        ("tests/tile/test_launch_sets.py",),
     ),
     Mutant(
         "exponentials are never opposed",

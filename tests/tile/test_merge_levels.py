@@ -19,6 +19,7 @@ from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.testing.fuzz.grammar import draw
 from tvm_cascade.testing.fuzz.program import data, program
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.merge.launches import LAUNCHES, LEFT_BITS
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.program import RowProgram
 
@@ -69,37 +70,55 @@ def test_states_far_apart(level: str) -> None:
         assert_right(PROGRAMS["softmax_stats"](dtype="float32", rows=1, length=331), LEVELS[level], kind)
 
 
-def beside_another(launch: int) -> Callable[[str], str]:
-    """The text of a kernel whose launch has this number, while launch 0 has left one arrival in its every row."""
+def beside_others(taken: int, unknown: bool = False) -> Callable[[str], str]:
+    """The text of a kernel while others have the first sets, launch 1's home among them, with an arrival in each row.
+
+    `unknown` : no launch sees that they are another's.
+    """
+    unit = (99 << LEFT_BITS + 1) + 2  # of another launch, two blocks of which are left
 
     def change(text: str) -> str:
-        text, numbered = re.subn(r"grid % (\d+)", rf"(grid + {launch}) % \1", text)
-        text, begun = re.subn(r"_arrived\[\d+\](?=;)", rf"\g<0> = {{{', '.join(['1'] * ROWS)}}}", text)
-        assert numbered and begun
-        return text
+        owned, arrived = ", ".join([f"{2 * unit}ull"] * taken), ", ".join(["1"] * (taken * ROWS))
+        text, words = re.subn(r"_owned\[\d+\](?=;)", rf"\g<0> = {{{owned}}}", text)
+        text, begun = re.subn(r"_arrived\[\d+\](?=;)", rf"\g<0> = {{{arrived}}}", text)
+        assert words and begun
+        return text.replace("found != 0", "false") if unknown else text
 
     return change
 
 
-@pytest.mark.parametrize("launch", [1, 15])
-def test_sixteen_launches_in_flight_keep_their_states_apart(launch: int) -> None:
+@pytest.mark.parametrize("taken", [2, LAUNCHES - 1])
+def test_launches_in_flight_keep_their_states_apart(taken: int) -> None:
+    """With one set left, the second of the emulator's runs waits for ever where a block of the first has kept it."""
     func = PROGRAMS["softmax_stats"](dtype="float32", rows=ROWS, length=331)
     inputs, kernel = drawn(func), row_kernel(func, LEVELS["blocks of a grid"])
-    alone, together = (emulate(kernel.func, inputs, change) for change in (lambda text: text, beside_another(launch)))
+    alone, together = (emulate(kernel.func, inputs, change) for change in (lambda text: text, beside_others(taken)))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_a_launch_that_shares_its_states_with_another_is_told_by_that() -> None:
-    """The check above can fail: launch 0 itself finds an arrival that is none of its own."""
+    """The check above can fail: a launch finds an arrival that is none of its own."""
     func = PROGRAMS["softmax_stats"](dtype="float32", rows=ROWS, length=331)
     inputs, kernel = drawn(func), row_kernel(func, LEVELS["blocks of a grid"])
     alone = emulate(kernel.func, inputs)
     try:
-        shared = emulate(kernel.func, inputs, beside_another(0))
+        shared = emulate(kernel.func, inputs, beside_others(2, unknown=True))
     except EmulationError:
         return
     assert any((one != other).any() for one, other in zip(alone, shared, strict=True))
+
+
+def test_a_set_that_is_never_given_back_is_waited_for() -> None:
+    """The emulator's second launch has another number than the first."""
+    func = PROGRAMS["softmax_stats"](dtype="float32", rows=ROWS, length=331)
+    kernel = row_kernel(func, LEVELS["blocks of a grid"])
+
+    def kept(text: str) -> str:
+        return beside_others(LAUNCHES - 1)(text).replace("0ull - main_unit()", "0ull")
+
+    with pytest.raises(EmulationError, match="waits for ever"):
+        emulate(kernel.func, drawn(func), kept)
 
 
 @pytest.mark.parametrize(("level", "length"), [*((level, 40) for level in LEVELS), ("blocks of a grid", 16)])

@@ -35,7 +35,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"mbarrier\.arrive\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive(%0, %1);"),
     (r"mbarrier\.arrive\.expect_tx\.shared\.b64 _, \[%0\], %1;", "ptx::mbarrier_arrive_expect_tx(%0, %1);"),
     (r"mov\.b(?:32|64) %0, %1;", "%0 = %1;"),
-    (r"mov\.u64 %0, %%gridid;", "%0 = 0;"),
+    (r"mov\.u64 %0, %%gridid;", "%0 = ptx::launch_number;"),
     (r"mov\.u32 %0, %%cluster_ctarank;", "%0 = ptx::block_index().x % ptx::cluster;"),
     (r"fence\.mbarrier_init\.release\.cluster;", ""),
     (r"barrier\.cluster\.arrive\.(release|relaxed);", "ptx::cluster_arrive();"),

@@ -60,11 +60,12 @@ bool any(bool vote);
 void warp_sync();
 int lane();
 void sync_block();
-void look();  // lets others go on
+void sleep();  // while others go on; a fault where that has been for too long
 void cluster_arrive();
 void cluster_wait();
 inline uint32_t cluster = 1;  // blocks of each
 inline uint32_t blocks = 1;   // of the launch
+inline uint64_t launch_number = 0;
 void* mapped(void* own, uint32_t block);
 }  // namespace ptx
 
@@ -123,7 +124,7 @@ T atomicCAS(T* place, T expected, T value) {
 }
 
 inline void atomicExch(unsigned* place, unsigned value) { *place = value; }
-inline void __nanosleep(unsigned) { ptx::look(); }
+inline void __nanosleep(unsigned) { ptx::sleep(); }
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int from_lane, int) {

@@ -30,6 +30,8 @@ std::vector<std::unique_ptr<Block>> blocks_of_cluster;
 int current = 0;
 int64_t first_block = 0;
 bool together = false;
+constexpr int kMostNaps = 1000;
+int naps = 0;  // of all threads of a launch
 
 // Exchanges the current state with that which is kept for a block.
 void exchange(Block& kept, uint32_t bytes) {
@@ -150,6 +152,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
     if (threads % kGroup) fault("%d threads are no whole number of warp groups", threads);
     if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));
     ptx::blocks = uint32_t(blocks);
+    ++ptx::launch_number;
+    naps = 0;
     for (int64_t first = 0; first < blocks; first += ptx::cluster) {
       const int64_t start = scheduler.backward ? blocks - ptx::cluster - first : first;
       run_blocks(kernel, start, bytes, threads);
@@ -158,7 +162,10 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
   return 0;
 }
 
-void ptx::look() { scheduler.look(); }
+void ptx::sleep() {
+  if (++naps > kMostNaps) fault("a thread waits for ever for what other launches have");
+  scheduler.look();
+}
 
 uint32_t ptx::look(const void* address) {
   scheduler.look();

@@ -66,6 +66,9 @@ class ClusterMeeting(Meeting):
         """Arrives as one that has started."""
         cluster_arrive(relaxed=True)
 
+    def begin(self, fold: Group) -> None:
+        """Nothing: shared memory is the block's own."""
+
     def leave(self, fold: Group, piece: Piece) -> None:
         """Sends the state of the block's piece, and waits for the others'."""
         self.fold, self.rank = fold, bind("own_rank", fold.threads.block % self.blocks)

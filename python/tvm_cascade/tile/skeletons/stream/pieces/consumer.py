@@ -62,7 +62,7 @@ class PiecesConsumer(GroupFold):
         """Emits the loop over the block's pieces, and what follows it."""
         self.meeting.begin(self)
         if self.spread is not None:
-            self.spread.start_group()
+            self.spread.begin(self)
         self._fold_pieces(each_piece)
         self.meeting.settle(self, each_piece)
         if self.spread is not None:

@@ -177,8 +177,9 @@ class Meeting(ABC):
     def start(self) -> None:
         """What all threads of a block do at first."""
 
+    @abstractmethod
     def begin(self, fold: Group) -> None:
-        """What consumers do before their first piece: nothing, where they are told nothing else."""
+        """What consumers do before their first piece."""
 
     @abstractmethod
     def leave(self, fold: Group, piece: Piece) -> None:

@@ -80,7 +80,7 @@ class SpreadFinish(Meeting):
     def start(self) -> None:
         """Nothing: no other block takes part."""
 
-    def start_group(self) -> None:
+    def begin(self, fold: Group) -> None:
         """The count of the states that are kept, in the registers of a consumer."""
         if self.kept > 1:
             self.count = registers("kept_states", 1, "int32")
