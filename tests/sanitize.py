@@ -95,6 +95,12 @@ KINDS = (
     Kind("row of a cluster", _named("softmax", "float16", rows=5, length=40000), _ROW, ("a cluster of 8 blocks",)),
     Kind("row of the grid", _named("variance", rows=1, length=2**20), _ROW, ("128 blocks a row",)),
     Kind(
+        "row of a product, over the grid",
+        _named("head_cross_entropy", tokens=20, classes=3000, hidden=128),
+        ("folded",),
+        ("LongConfig",),
+    ),
+    Kind(
         "row before a product",
         _named("rmsnorm_gemm", "float16", tokens=64, columns=128, hidden=256),
         ("row", "product"),
