@@ -34,6 +34,7 @@ from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -144,6 +145,9 @@ class ClusterShares:
 
     def settle_all(self, folded: Staged, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
         """Nothing: blocks have one piece, which they hand over."""
+
+    def begin(self, fold: Group) -> None:
+        """Nothing: shared memory is the block's own."""
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""
