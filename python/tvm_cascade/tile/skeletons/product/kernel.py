@@ -105,10 +105,14 @@ class ProductKernel:
             self._initialise()
         ptx("fence.proxy.async.shared::cta")
         if self.config.blocks_together > 1:
-            fence_barriers()
-            cluster_sync()
+            self._meet()
         else:
             T.evaluate(T.cuda.cta_sync())
+
+    def _meet(self) -> None:
+        """Waits until the barriers of all blocks of the cluster are there."""
+        fence_barriers()
+        cluster_sync()
 
     def _initialise(self) -> None:
         """Initialises all barriers; called by one thread."""

@@ -1,7 +1,8 @@
-"""Sums of a tile in shared memory, row after row; over parts of k, each block of a cluster adds up a share of the rows.
+"""Sums of a tile in shared memory, row after row; over parts of k, each block of a cluster has a share of the rows.
 
-    every block     leaves its sums where its operands were, and copies each share of the rows to that share's block
-    a share's block waits for all parts, and adds them up in their order
+    every block     leaves its sums where its operands were, and copies each share of the rows to that share's block;
+                    those of its own share it leaves beside those that come
+    a share's block waits for all parts; who reads a sum adds up its parts in their order
 
 So the result does not depend on who comes first, and a block has whole rows.
 """
@@ -19,20 +20,20 @@ from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wa
 from tvm_cascade.tile.row.copies import copy_vector
 from tvm_cascade.tile.skeletons.product.config import SUM_BYTES
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
-from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP, Threads
+from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
 _ALL = 7
 """The named barrier of all consumers."""
 
-_VECTOR = 4
-"""Sums that a thread adds up at once."""
+_WARPS = 4
+"""Of a consumer."""
 
 _COPY = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
 
 _LEAVE = """
-__device__ __forceinline__ void leave_pair(void* memory, int place, float a, float b) {
+__device__ __forceinline__ void leave_pair(void* memory, void* own, bool is_own, int place, float a, float b) {
   float2 pair = {a, b};
-  reinterpret_cast<float2*>(memory)[place] = pair;
+  reinterpret_cast<float2*>(is_own ? own : memory)[place] = pair;
 }
 """
 
@@ -56,13 +57,13 @@ class RowSums:
         return self.config.rows * self.config.pitch
 
     def initialise(self) -> None:
-        """Initialises the barrier, which waits for the sums of all blocks; called by one thread."""
+        """Initialises the barrier, which waits for the sums of all other blocks; called by one thread."""
         if self.arrived is not None:
             self.arrived.initialise()
-            self.arrived.announce(0, self.share * SUM_BYTES * self.config.tile.splits)
+            self.arrived.announce(0, self.share * SUM_BYTES * (self.config.tile.splits - 1))
 
     def fill(self, sums: Any, consumer: ir.Expr, rank: ir.Expr | int, memory: ir.Expr, threads: Threads) -> None:
-        """Leaves the sums of all consumers in `rows`: those of the block's own rows, all parts of k added up.
+        """Leaves the sums of all consumers in `rows`: for the block's own rows, one part of k after the other.
 
         Parameters
         ----------
@@ -70,20 +71,32 @@ class RowSums:
         rank : of the block in its cluster.
         memory : a pointer to shared memory that is free once all operands of a tile have been read.
         """
-        self.sync()
-        target = self.rows.ptr_to([0]) if self.arrived is None else memory
-        self._leave(sums, consumer, target, threads)
         if self.arrived is None:
+            self._leave(sums, consumer, rank, self.rows.ptr_to([0]), threads)
             self.sync()
             return
-        ptx("fence.proxy.async.shared::cta")
         self.sync()
-        with when(threads.thread == WARP_GROUP):
-            self._send(rank, memory)
+        self._leave(sums, consumer, rank, memory, threads)
+        ptx("fence.proxy.async.shared::cta")
+        cluster_wait()
+        self.sync()
+        with when(tirx.And(consumer == 0, threads.lane == 0)):
+            self._send(rank, memory, threads)
         self.arrived.wait(0, 0)
         cluster_arrive(relaxed=True)
-        self._add_up(consumer, threads)
-        self.sync()
+
+    def read(self, target: Any, to: ir.Expr, start: ir.Expr, width: int) -> None:
+        """target[to:to + width] = the sums from a place of the block's rows on, all parts of k added up."""
+        parts = [target, *(registers("part", width) for _ in range(1, self.config.tile.splits))]
+        for split, part in enumerate(parts):
+            copy_vector(
+                part, to if split == 0 else tirx.const(0, "int32"), self.rows, start + split * self.share, width
+            )
+        for e in range(width):
+            total = target[to + e]
+            for part in parts[1:]:
+                total = total + part[e]
+            put(target, to + e, total)
 
     def leave(self) -> None:
         """Waits until no block of the cluster has copies from here under way."""
@@ -94,43 +107,27 @@ class RowSums:
         """Waits for all consumers."""
         ptx("bar.sync", T.uint32(_ALL), T.uint32(self.config.threads))
 
-    def _leave(self, sums: Any, consumer: ir.Expr, memory: ir.Expr, threads: Threads) -> None:
+    def _leave(self, sums: Any, consumer: ir.Expr, rank: ir.Expr | int, memory: ir.Expr, threads: Threads) -> None:
+        """Rows of the block's own share in `rows`, at the place that they have among all; the others in `memory`."""
         pitch = self.config.pitch
         first = bind("own_row", consumer * GROUP_ROWS + threads.warp * 16 + threads.lane // 4)
         for row in ROWS:
             start = bind("row_pairs", ((first + 8 * row) * pitch + threads.lane % 4 * 2) // 2)
+            own = bind("is_own", (first + 8 * row) // self.config.rows == rank)
             with T.unroll(self.config.tile.columns // 8) as j:
                 values = [sums[register_index(j, row, e)] for e in (0, 1)]
-                call = T.cuda.func_call(
-                    "leave_pair", memory, start + j * 4, *values, source_code=_LEAVE, return_type="void"
-                )
-                T.evaluate(call)
+                given = (memory, self.rows.ptr_to([0]), own, start + j * 4, *values)
+                T.evaluate(T.cuda.func_call("leave_pair", *given, source_code=_LEAVE, return_type="void"))
 
-    def _send(self, rank: ir.Expr | int, memory: ir.Expr) -> None:
-        """Starts the copies to every block, from the next one on, so that not all send to one."""
+    def _send(self, rank: ir.Expr | int, memory: ir.Expr, threads: Threads) -> None:
+        """Starts the copies to every other block, from the next one on, so that not all send to one; warps in turn."""
         assert self.arrived is not None
         splits, size = self.config.tile.splits, self.share * SUM_BYTES
         source = bind("sums_address", T.cuda.cvta_generic_to_shared(memory))
         target = self.rows.ptr_to([rank * self.share])
-        for turn in range(1, splits + 1):
-            owner = bind("owner", (rank + turn) % splits)
-            place = source + T.cast(owner * size, "uint32")
-            ptx(_COPY, in_block(target, owner), place, T.uint32(size), self.arrived.of_block(owner))
-
-    def _add_up(self, consumer: ir.Expr, threads: Threads) -> None:
-        """The parts of the block's rows, in their order, into the first."""
-        member = bind("member_of_all", consumer * WARP_GROUP + threads.warp * 32 + threads.lane)
-        vectors, splits = self.share // _VECTOR, self.config.tile.splits
-        parts = registers("parts", splits * _VECTOR)
-        with T.unroll(-(-vectors // self.config.threads)) as step:
-            vector = bind("sum_vector", step * self.config.threads + member)
-            with when(vector < vectors):
-                for split in range(splits):
-                    place = vector * _VECTOR + split * self.share
-                    copy_vector(parts, tirx.const(split * _VECTOR, "int32"), self.rows, place, _VECTOR)
-                for e in range(_VECTOR):
-                    total = parts[e]
-                    for split in range(1, splits):
-                        total = total + parts[split * _VECTOR + e]
-                    put(parts, e, total)
-                copy_vector(self.rows, vector * _VECTOR, parts, 0, _VECTOR)
+        for first in range(1, splits, _WARPS):
+            turn = bind("turn", first + threads.warp)
+            with when(turn < splits):
+                owner = bind("owner", (rank + turn) % splits)
+                place = source + T.cast(owner * size, "uint32")
+                ptx(_COPY, in_block(target, owner), place, T.uint32(size), self.arrived.of_block(owner))

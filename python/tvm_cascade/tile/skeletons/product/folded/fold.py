@@ -16,7 +16,7 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.tile.emit import bind, kernel_extent, when
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
-from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.elements import Tensors, Vectors
 from tvm_cascade.tile.row.linear import Access
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.segment import Segment
@@ -32,18 +32,35 @@ from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import Threads
 
 
-class _RowAtHand:
-    """Where the sums of a row are, as a sweep of the row reads them."""
+class _Vectors(Vectors):
+    """Registers of a thread's current vectors; those of the product are read from its sums."""
 
-    def __init__(self, tensor: tirx.Var, sums: Any, start: ir.Expr) -> None:
+    def __init__(self, of: _Sweep, streams: tuple[Access, ...], count: int) -> None:
+        super().__init__(of.tensors, streams, of.config.vector, count)
+        self.tensor, self.sums, self.start = of.tensor, of.sums, of.start
+
+    def _copy(self, stream: Access, vectors: Any, k: ir.Expr, start: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> None:
+        if stream.buffer.same_as(self.tensor):
+            self.sums.read(vectors, k * self.vector, self.start + start, self.vector)
+        else:
+            super()._copy(stream, vectors, k, start, at)
+
+
+class _Sweep(Sweep):
+    """Emits the passes of one thread over a row of sums.
+
+    Parameters
+    ----------
+    start : of the row among the sums.
+    """
+
+    def __init__(self, tensor: tirx.Var, sums: RowSums, start: ir.Expr, *row: Any) -> None:
         self.tensor, self.sums, self.start = tensor, sums, start
+        super().__init__(*row)
 
-    def wait(self, start: ir.Expr) -> None:
-        """All of them are there."""
-
-    def source_of(self, stream: Access, start: ir.Expr) -> tuple[Any, ir.Expr] | None:
-        """Where the elements of a stream from a position on are in shared memory; None for one that is not there."""
-        return (self.sums, self.start + start) if stream.buffer.same_as(self.tensor) else None
+    def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
+        """Registers for so many vectors of some streams."""
+        return _Vectors(self, streams, count)
 
 
 class RowEpilogue:
@@ -98,8 +115,8 @@ class RowEpilogue:
         point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
         length = self.shape.columns
         segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
-        at_hand = _RowAtHand(self.shape.tensors[0], self.sums.rows, bind("row_start", own_row * config.pitch))
-        sweep = Sweep(program, config, self.tensors, point, segment, member, at_hand)  # type: ignore[arg-type]
+        start = bind("row_start", own_row * config.pitch)
+        sweep = _Sweep(self.shape.tensors[0], self.sums, start, program, config, self.tensors, point, segment, member)
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)

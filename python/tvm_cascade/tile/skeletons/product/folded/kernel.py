@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extent import product
-from tvm_cascade.tile.hopper.barrier import Ring
+from tvm_cascade.tile.hopper.barrier import Ring, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
@@ -44,6 +44,17 @@ class RowsKernel(ProductKernel):
     def _initialise(self) -> None:
         super()._initialise()
         self.epilogue.sums.initialise()
+
+    def _meet(self) -> None:
+        """Blocks wait for each other before they send sums, not before they copy operands."""
+        fence_barriers()
+        cluster_arrive()
+        T.evaluate(T.cuda.cta_sync())
+
+    def _produce(self) -> None:
+        super()._produce()
+        if self.config.splits > 1:
+            cluster_wait()
 
     def _places(self) -> None:
         self.tensors.declare()
