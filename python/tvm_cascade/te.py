@@ -19,9 +19,9 @@ from tvm_cascade.transform.printer import Printer
 __all__ = ["topk"]
 
 INDEX = "int32"
-MOST = 16
-"""Ranks at most. The merge of two sorted tuples is written out, some 2·k² selections, and TVM's compaction of buffers
-takes a time that grows far faster than these: 2 s at 8, 31 s at 16, more than three minutes at 32.
+MOST = 32
+"""Ranks at most. The merge of two sorted tuples is written out, some 2·k² selections. Fused, an element is inserted by
+2·k selections, or by a network; unfused, TVM's compaction of buffers takes 2 s at 8, 31 s at 16, minutes at 32.
 """
 
 
@@ -35,7 +35,7 @@ def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str =
     Parameters
     ----------
     x : of any shape and of a float or integer dtype.
-    k : number of elements, 1 to 16: what TVM compiles within a minute.
+    k : number of elements, 1 to 32. A function that is not fused takes TVM minutes to compile from 17 on.
     axis : the axis to search; negative ones count from the last.
     largest : the largest elements; the smallest otherwise.
     name : of the stages.
@@ -59,7 +59,7 @@ def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str =
     if not isinstance(x, te.Tensor):
         raise InputError("a te.Tensor", type(x).__name__, "tvm_cascade.te.topk(x, …)")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:
-        hint = "TVM would compile the merge of longer tuples for minutes: for those, sort (tvm.topi.topk)"
+        hint = "the merge of longer tuples would be analysed and compiled for minutes: for those, sort (tvm.topi.topk)"
         raise InputError(f"an integer from 1 to {MOST}", repr(k), "tvm_cascade.te.topk(k=…)", hint)
     rank = len(x.shape)
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:

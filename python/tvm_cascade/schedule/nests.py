@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import tvm_ffi
 from tvm import ir, s_tir, sym, tirx
@@ -114,7 +115,7 @@ class LoopNest:
         """Of the block; "" where the rewrite gave none."""
         return str(self.block.annotations.get(ROLE, ""))
 
-    @property
+    @cached_property
     def stores(self) -> tuple[tirx.BufferStore, ...]:
         """Of the block, in order."""
         found: list[tirx.BufferStore] = []

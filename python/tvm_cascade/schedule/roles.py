@@ -118,7 +118,8 @@ def _axes(nest: LoopNest, outer: int, numbers: Numbers) -> tuple[int, ...]:
 
 def _axes_after(nest: LoopNest, blocks: tuple[BlockPlan, ...], numbers: Numbers) -> tuple[int, ...]:
     """The axes of a nest after a loop: of the dimensions of the loop's buffers that it indexes, or else its own."""
-    places = [(block, store, load) for block in blocks for store in block.stores for load in loads_of(nest.block.body)]
+    loads = loads_of(nest.block.body)
+    places = [(block, store, load) for block in blocks for store in block.stores for load in loads]
     indexed = [
         (index, axis)
         for block, store, load in places
