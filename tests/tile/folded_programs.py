@@ -78,6 +78,62 @@ def sigmoid_router(m: int, n: int, k: int, best: int = 2) -> tirx.PrimFunc:
     return logits.build([kept, ids])
 
 
+def root_softplus_router(m: int, n: int, k: int, best: int = 2) -> tirx.PrimFunc:
+    """The best of √log(1 + eˣ) of a row, renormalised."""
+    logits = Logits(m, n, k)
+
+    def score(x: Expr) -> Expr:
+        return te.sqrt(te.max(x, _number(0.0)) + te.log(_number(1.0) + te.exp(-te.abs(x))))
+
+    scores = te.compute((m, n), lambda i, j: score(logits.at[i, j]), name="scores")
+    values, indices = topk(scores, best, name="top")
+    return logits.build(_renormalised(lambda i, r: values[i, r], indices, m, best))
+
+
+def biased_choice_router(m: int, n: int, k: int, best: int = 2) -> tirx.PrimFunc:
+    """The sigmoids of a row that are best with a bias, renormalised without it."""
+    logits = Logits(m, n, k)
+    bias = te.placeholder((n,), WIDE, name="bias")
+    logits.inputs.append(bias)
+    scores = te.compute((m, n), lambda i, j: te.sigmoid(logits.at[i, j]), name="scores")
+    choice = te.compute((m, n), lambda i, j: scores[i, j] + bias[j], name="choice")
+    _, indices = topk(choice, best, name="top")
+    return logits.build(_renormalised(lambda i, r: scores[i, indices[i, r]], indices, m, best))
+
+
+def grouped_router(m: int, n: int, k: int, groups: int = 4, kept: int = 2, best: int = 2) -> tirx.PrimFunc:
+    """The best sigmoids of the groups of columns whose two best add up to most."""
+    logits, size = Logits(m, n, k), n // groups
+    scores = te.compute((m, n), lambda i, j: te.sigmoid(logits.at[i, j]), name="scores")
+    by_group = te.compute((m, groups, size), lambda i, g, e: scores[i, g * size + e], name="by_group")
+    two, _ = topk(by_group, 2, name="two_best")
+    group_scores = te.compute((m, groups), lambda i, g: two[i, g, 0] + two[i, g, 1], name="group_scores")
+    _, chosen = topk(group_scores, kept, name="top_groups")
+
+    def masked(i: Expr, j: Expr) -> Expr:
+        inside = [chosen[i, r].equal(te.floordiv(j, size)) for r in range(kept)]
+        return tirx.Select(tirx.any(*inside), scores[i, j], _number(0.0))
+
+    values, indices = topk(te.compute((m, n), masked, name="masked"), best, name="top")
+    return logits.build(_renormalised(lambda i, r: values[i, r], indices, m, best))
+
+
+def _renormalised(
+    value: Callable[[Expr, Expr | int], Expr], indices: te.Tensor, m: int, best: int
+) -> tuple[te.Tensor, te.Tensor]:
+    """The values of the best over their sum, and where they are."""
+    total = te.compute((m,), lambda i: sum((value(i, r) for r in range(1, best)), value(i, 0)), name="total")
+    weights = te.compute((m, best), lambda i, r: value(i, r) / total[i], name="weights")
+    return weights, te.compute((m, best), lambda i, r: indices[i, r], name="ids")
+
+
+def argmax(m: int, n: int, k: int) -> tirx.PrimFunc:
+    """Where the largest of a row is, the first of equal ones."""
+    logits = Logits(m, n, k)
+    _, indices = topk(logits.at, 1, name="top")
+    return logits.build([te.compute((m,), lambda i: indices[i, 0], name="ids")])
+
+
 def absmax(m: int, n: int, k: int) -> tirx.PrimFunc:
     """The largest magnitude of a row."""
     logits = Logits(m, n, k)

@@ -98,6 +98,8 @@ FOLDS: dict[str, tuple[Callable[[int, int, int], tirx.PrimFunc], int]] = {
     "absmax": (programs.absmax, 1),
     "lse": (programs.log_sum_exp, 1),
     "entropy": (programs.entropy, 1),
+    "root_softplus": (programs.root_softplus_router, 2),
+    "argmax": (programs.argmax, 1),
     "cross_entropy": (programs.cross_entropy, 1),
 }
 """Folds of a product with one value a row, or ranks, and how many outputs each has."""
@@ -140,6 +142,24 @@ def test_cuts_of_long_rows(config: LongConfig) -> None:
 def test_few_rows() -> None:
     """Several threads a row merge its stretches."""
     assert_right(programs.log_sum_exp(5, 300, 64), stretches(32, 7, rows_of=5), 64)
+
+
+@emulated
+@pytest.mark.parametrize("splits", [1, 3])
+def test_values_of_an_element_chosen_by_another_key(splits: int) -> None:
+    """What is picked is read from the sums of the row, of which a block may have several parts."""
+    assert_right(programs.biased_choice_router(70, 40, 256, 3), rows(48, 40, splits, sharing=4), 256, outputs=2)
+
+
+@emulated
+@pytest.mark.parametrize("best", [17, pytest.param(32, marks=pytest.mark.slow)])
+def test_many_ranks(best: int) -> None:
+    assert_right(programs.router(64, 40, 128, best), rows(48, 40, 2, sharing=4), 128, outputs=2, kind="ties")
+
+
+def test_elements_picked_of_long_rows_are_refused() -> None:
+    with pytest.raises(Unfit, match="weights has elements that are picked of whole rows, which are gone by then"):
+        kernel_of(programs.biased_choice_router(70, 40, 128), stretches(48, 1))
 
 
 def test_outputs_along_long_rows_are_refused() -> None:

@@ -59,7 +59,11 @@ class Store:
         value = of_results(self.row, output.value, self.results)
         first = [tirx.EQ(lookup(dict(at), v), 0) for v in rows_alike(output, self.row.rows, self.row.group)]
         with when(functools.reduce(tirx.And, first)) if first else nullcontext():
-            T.buffer_store(self.tensors.own_of(output.buffer), self.tensors.place(value, at), indices)
+            T.buffer_store(self.tensors.own_of(output.buffer), self._placed(value, at), indices)
+
+    def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+        """A value at a point."""
+        return self.tensors.place(value, at)
 
     def _along_loops(self, output: Output, member: ir.Expr) -> None:
         """An output with further loops: its elements are distributed over the row's threads."""

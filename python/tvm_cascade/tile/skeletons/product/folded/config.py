@@ -172,6 +172,8 @@ class LongConfig:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
         if shape.row.position_outputs:
             return f"{shape.row.position_outputs[0].buffer.name} has an element for every column, which is gone by then"
+        if shape.picked:
+            return f"{shape.picked} has elements that are picked of whole rows, which are gone by then"
         if self.tile.splits > 1:
             return "parts of k are added up before rows are folded, in shorter rows"
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):

@@ -98,6 +98,13 @@ class RowSums:
                 total = total + part[e]
             put(target, to + e, total)
 
+    def at(self, place: ir.Expr) -> ir.Expr:
+        """The sum at a place of the block's rows."""
+        total = self.rows[place]
+        for split in range(1, self.config.tile.splits):
+            total = total + self.rows[place + split * self.share]
+        return total
+
     def leave(self) -> None:
         """Waits until no block of the cluster has copies from here under way."""
         if self.arrived is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.tile.emit import bind, kernel_extent, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, when
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes
 from tvm_cascade.tile.row.elements import Tensors, Vectors
@@ -61,6 +62,31 @@ class _Sweep(Sweep):
     def registers_for(self, streams: tuple[Access, ...], count: int) -> Vectors:
         """Registers for so many vectors of some streams."""
         return _Vectors(self, streams, count)
+
+
+class _Store(Store):
+    """Emits the stores of a row of sums, which may pick elements of it.
+
+    Parameters
+    ----------
+    sweep : of the row.
+    """
+
+    def __init__(self, sweep: _Sweep, point: Point) -> None:
+        super().__init__(sweep.program, sweep.tensors, point, sweep.config.sharing)
+        self.sweep = sweep
+
+    def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
+        sweep = self.sweep
+
+        def pick(load: ir.TensorLoad) -> ir.Expr:
+            if not load.source.same_as(sweep.tensor):
+                return load
+            # An element that is not there has a negative index.
+            position = in_register("picked", tirx.max(load.indices[-1], 0))
+            return sweep.sums.at(sweep.start + position)
+
+        return tvm_ffi.structural_map(super()._placed(value, at), (ir.TensorLoad, pick))
 
 
 class RowEpilogue:
@@ -128,7 +154,7 @@ class RowEpilogue:
         if config.rows < config.rows_at_once:
             exists = tirx.And(exists, thread < config.rows * config.sharing)
         with when(exists):
-            store = Store(program, self.tensors, point, config.sharing)
+            store = _Store(sweep, point)
             store.emit(state, member)
             if program.row.position_outputs:
                 PositionOutputs(sweep, store.results).emit()

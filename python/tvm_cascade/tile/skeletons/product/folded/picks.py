@@ -2,7 +2,8 @@
 
     out[i] = logits[i, target[i]]   →   picked[i] = Σ_j (logits[i, j] where j = target[i]);   out[i] = picked[i]
 
-The sum has one element that is not zero, and is exact.
+The sum has one element that is not zero, and is exact. What a fold of the row tells where to look for is read from the
+row afterwards, where that is on chip.
 """
 
 from __future__ import annotations
@@ -51,7 +52,13 @@ def _is_pick(program: Program, stage: Stage, load: ir.TensorLoad) -> bool:
         return False
     *rows, column = load.indices
     plain = [isinstance(index, ir.Var) and any(index.same_as(v) for v in stage.spatial) for index in rows]
-    return all(plain) and bool(loads_of(column))
+    return all(plain) and bool(loads_of(column)) and not _is_reduced(program, column)
+
+
+def _is_reduced(program: Program, value: ir.Expr) -> bool:
+    """Whether a reduction computes what a value reads."""
+    writers = [program.writer(load.source) for load in loads_of(value)]
+    return any(w is not None and (w.reducer is not None or _is_reduced(program, w.value)) for w in writers)
 
 
 def _sum(load: ir.TensorLoad, name: str) -> tuple[tirx.Var, tirx.Stmt]:

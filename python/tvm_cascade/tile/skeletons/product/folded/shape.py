@@ -54,6 +54,15 @@ class FoldedProduct:
         return [product.outputs[0].buffer for product in self.products]
 
     @property
+    def picked(self) -> str:
+        """A tensor with elements that are picked of whole rows; empty where there is none."""
+        for output in self.row.outputs:
+            read = [load.source for load in loads_of(output.value)]
+            if not self.row.has_positions(output) and any(own.same_as(t) for own in read for t in self.tensors):
+                return output.buffer.name
+        return ""
+
+    @property
     def columns(self) -> int:
         """Of the products: positions of the fold."""
         extent = self.product.right.line.extent
@@ -203,7 +212,7 @@ def _same_variables(some: Sequence[tirx.Var | None], others: Sequence[tirx.Var |
 
 
 def _check_outputs(shape: FoldedProduct) -> None:
-    """Outputs read products at their own places alone: elsewhere they have never been, or are no more."""
+    """Outputs along the columns read products at their own places alone, and others only rows of their own."""
     row = shape.row
     read = [load for atom in used_atoms(row.group) for load in loads_of(atom.expression)]
     for output in row.outputs:
@@ -211,10 +220,11 @@ def _check_outputs(shape: FoldedProduct) -> None:
             own = next((r for r in read if r.source.same_as(load.source)), None)
             if not any(load.source.same_as(tensor) for tensor in shape.tensors):
                 continue
-            if not (row.has_positions(output) and own is not None and _same_load(load, own)):
+            most = len(load.indices) if row.has_positions(output) else len(load.indices) - 1
+            if own is None or not _same_load(load, own, most):
                 raise Unfit(f"{output.buffer.name} reads {load}, which is not stored")
 
 
-def _same_load(one: ir.TensorLoad, other: ir.TensorLoad) -> bool:
-    """Whether two loads of a tensor have the same indices."""
-    return all(same(a, b) for a, b in zip(one.indices, other.indices, strict=True))
+def _same_load(one: ir.TensorLoad, other: ir.TensorLoad, count: int) -> bool:
+    """Whether two loads of a tensor have the same first indices."""
+    return all(same(a, b) for a, b in list(zip(one.indices, other.indices, strict=True))[:count])
