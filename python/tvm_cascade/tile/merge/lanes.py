@@ -49,7 +49,7 @@ class Lanes:
         """∘ of the lanes' tuples, in the order of the lanes."""
         for distance in _distances(self.width, self.stride):
             own = {symbol: in_register("own", value) for symbol, value in values.items()}
-            other = {symbol: in_register("other", _from(value, distance)) for symbol, value in own.items()}
+            other = {symbol: in_register("other", from_lane_at(value, distance)) for symbol, value in own.items()}
             if not ordered:
                 values = combine(own, other)
                 continue
@@ -64,7 +64,7 @@ def exchanged(value: ir.Expr, combine: Binary, width: int, stride: int = 1) -> i
     """⊕ of the values of so many lanes, a power of two, that are a stride apart."""
     for distance in _distances(width, stride):
         own = bind("own", value)
-        other = bind("other", _from(own, distance))  # by itself: what decides a disjunction is not asked further
+        other = bind("other", from_lane_at(own, distance))  # by itself: what decides a disjunction is not asked further
         value = combine(own, other)
     return value
 
@@ -78,7 +78,7 @@ def _distances(width: int, stride: int) -> list[int]:
     return [stride << k for k in reversed(range(width.bit_length() - 1))]
 
 
-def _from(value: ir.Expr, distance: int) -> ir.Expr:
+def from_lane_at(value: ir.Expr, distance: int) -> ir.Expr:
     """The value of the lane at a distance."""
     dtype = dtype_of(value)
     wide = value if dtype in _SHUFFLED else value.astype("int32")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -27,6 +28,7 @@ from tvm_cascade.tile.row.written import PositionOutputs
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.folded.config import FoldedConfig
 from tvm_cascade.tile.skeletons.product.folded.exchange import RowSums
+from tvm_cascade.tile.skeletons.product.folded.selection import RowSelection, Selecting, selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 from tvm_cascade.tile.skeletons.product.raster import Tile
 from tvm_cascade.tile.state import State
@@ -63,6 +65,37 @@ class _Sweep(Sweep):
         """Registers for so many vectors of some streams."""
         return _Vectors(self, streams, count)
 
+    def anywhere(self, expression: ir.Expr, position: ir.Expr) -> ir.Expr:
+        """An expression over the frame at any position of the row."""
+        return self.with_sums(self.tensors.place(expression, {**self.at, **self.row.axis.at(position)}))
+
+    def with_sums(self, value: ir.Expr) -> ir.Expr:
+        """A value with sums of the row in place of loads of the product."""
+
+        def pick(load: ir.TensorLoad) -> ir.Expr:
+            if not load.source.same_as(self.tensor):
+                return load
+            # An element that is not there has a negative index.
+            position = in_register("picked", tirx.max(load.indices[-1], 0))
+            return self.sums.at(self.start + position)
+
+        return tvm_ffi.structural_map(value, (ir.TensorLoad, pick))
+
+    def select(self, selection: RowSelection, state: State, lanes: Lanes, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+        """Selects among what the thread has in registers since `fold`, a single chunk."""
+
+        def one(start: ir.Expr, guarded: bool, first: bool | None) -> None:
+            existing = self.existing(start, guarded)
+            chunk, vector = self.chunk(start, guarded, True, existing, lambda index: index), self.config.vector
+
+            def position(k: Any) -> ir.Expr:
+                return self.position(start, k // vector) + k % vector
+
+            selecting = Selecting(selection, self.row_values, self.length, lanes, chunk, position, self.anywhere)
+            selecting.emit(state, inputs)
+
+        self.each_chunk(one)
+
 
 class _Store(Store):
     """Emits the stores of a row of sums, which may pick elements of it.
@@ -77,16 +110,7 @@ class _Store(Store):
         self.sweep = sweep
 
     def _placed(self, value: ir.Expr, at: Mapping[tirx.Var, ir.Expr]) -> ir.Expr:
-        sweep = self.sweep
-
-        def pick(load: ir.TensorLoad) -> ir.Expr:
-            if not load.source.same_as(sweep.tensor):
-                return load
-            # An element that is not there has a negative index.
-            position = in_register("picked", tirx.max(load.indices[-1], 0))
-            return sweep.sums.at(sweep.start + position)
-
-        return tvm_ffi.structural_map(super()._placed(value, at), (ir.TensorLoad, pick))
+        return self.sweep.with_sums(super()._placed(value, at))
 
 
 class RowEpilogue:
@@ -100,7 +124,9 @@ class RowEpilogue:
     def __init__(
         self, shape: FoldedProduct, program: RowProgram, config: FoldedConfig, tensors: Tensors, feed: ProductFeed
     ) -> None:
-        self.shape, self.program, self.config, self.tensors, self.feed = shape, program, config, tensors, feed
+        self.selection = selection_of(program, shape.columns) if config.chunk >= shape.columns else None
+        self.program = program if self.selection is None else self.selection.rest
+        self.shape, self.config, self.tensors, self.feed = shape, config, tensors, feed
         self.copies: dict[tirx.Var, Any] = {}
         self.rank: ir.Expr | int = 0
 
@@ -146,8 +172,10 @@ class RowEpilogue:
         state = State.in_registers(program.row.fold, program.dtypes, program.reference_dtype)
         state.clear()
         sweep.fold(state)
-        inputs = {**point.values, LENGTH: length_of(program)}
-        merge(program.body, state, Lanes(threads.lane, config.sharing), inputs, program.offsets)
+        inputs, lanes = {**point.values, LENGTH: length_of(program)}, Lanes(threads.lane, config.sharing)
+        merge(program.body, state, lanes, inputs, program.offsets)
+        if self.selection is not None:
+            sweep.select(self.selection, state, lanes, inputs)
         exists = first + own_row <= last
         if config.rows * config.tile.splits > config.tile.rows:
             exists = tirx.And(exists, self.rank * config.rows + own_row < config.tile.rows)

@@ -1,0 +1,208 @@
+"""The best elements of a row on chip: selected as packed integers, then read again by their positions.
+
+elements packed; network over the thread's, then over the lanes of the row
+sure      keys and payloads of the best are computed again at their positions
+unsure    the row is selected by whole keys, as any fold is folded
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.ir import prim
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.steps.program import Element, StepProgram, Tuple
+from tvm_cascade.tile.emit import branches, in_register, put, registers
+from tvm_cascade.tile.fragment import Symbols
+from tvm_cascade.tile.merge.combine import merge
+from tvm_cascade.tile.merge.lanes import Lanes, in_no_lane
+from tvm_cascade.tile.merge.packed import DTYPE, PackedRanks
+from tvm_cascade.tile.merge.ranks import has_one_element, ranks_of
+from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.state import State
+
+_MOST_POSITION_BITS = 10
+"""Of a packed integer: the fewer are left to keys, the likelier are two that agree."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSelection:
+    """The selection of a row program, apart from the rest of it.
+
+    Attributes
+    ----------
+    rest, alone : the program without its selection, and the selection with the values that it reads.
+    step : the selection.
+    ranks : its elements, packed.
+    """
+
+    rest: RowProgram
+    alone: RowProgram
+    step: Tuple
+    ranks: PackedRanks
+
+
+def selection_of(program: RowProgram, length: int) -> RowSelection | None:
+    """The selection that can be packed: of one key and the position itself, read once; None where there is none."""
+    tuples = [step for step in program.body.steps if isinstance(step, Tuple)]
+    if len(tuples) != 1 or not has_one_element(tuples[0]):
+        return None
+    (step,) = tuples
+    ranks = ranks_of(step, program.dtypes)
+    selection = step.reducer.selection
+    if ranks is None or selection is None or selection.count > length:
+        return None
+    if length > 1 << _MOST_POSITION_BITS or not set(ranks.symbols[0]) <= {0, 1}:
+        return None
+    if program.dtypes[ranks.symbols[0][0]] != "float32":
+        return None
+    needed = _needed(program.body, step)
+    inputs = program.position_inputs.keys() | program.row_inputs.keys() | program.conditions.keys()
+    read = set().union(*(form.free_symbols for form in (*_lifts(step), *(one.expression for one in needed))))
+    if not read <= inputs | {one.symbol for one in needed} or not _is_position(program, step, needed):
+        return None
+    rest = tuple(one for one in program.body.steps if one is not step)
+    packed = PackedRanks(selection, length)
+    return RowSelection(_with(program, rest), _with(program, (*needed, step)), step, packed)
+
+
+def _with(program: RowProgram, steps: tuple[Any, ...]) -> RowProgram:
+    return dataclasses.replace(program, body=StepProgram(steps, program.body.finish, program.body.remembered))
+
+
+def _lifts(step: Tuple) -> list[sp.Expr]:
+    """Of an element; there is none in the other ranks."""
+    return [lift for part, lift in zip(step.parts, step.lifts, strict=True) if part in (0, 1)]
+
+
+def _needed(body: StepProgram, step: Tuple) -> list[Element]:
+    """The elements that a selection's lifts are computed from, in order."""
+    needed: list[Element] = []
+    read = set().union(*(lift.free_symbols for lift in _lifts(step)))
+    for one in reversed(body.steps):
+        if isinstance(one, Element) and one.symbol in read:
+            needed.insert(0, one)
+            read |= one.expression.free_symbols
+    return needed
+
+
+def _is_position(program: RowProgram, step: Tuple, elements: list[Element]) -> bool:
+    """Whether the index of an element, if it is kept, is its position."""
+    if 1 not in step.parts:
+        return True
+    index = step.lifts[step.parts.index(1)]
+    for element in reversed(elements):
+        index = index.xreplace({element.symbol: element.expression})
+    value = program.position_inputs.get(index)
+    while isinstance(value, prim.Cast):
+        value = value.value
+    axis = program.row.axis.variables
+    return value is not None and len(axis) == 1 and value.same_as(axis[0])
+
+
+class _Packing(ChunkFold):
+    """Packs the elements of a chunk instead of selecting among them.
+
+    Attributes
+    ----------
+    position : of an element by its number.
+    packed : the elements.
+    """
+
+    ranks: PackedRanks
+    position: Callable[[Any], ir.Expr]
+
+    def _elements_of(self, step: Tuple) -> dict[int, Any] | None:
+        self.packed = registers("packed", self.chunk.count, DTYPE)
+        return {0: self.packed}
+
+    def _put_element(
+        self, step: Tuple, elements: dict[int, Any], symbols: Symbols, conditions: dict[sp.Symbol, ir.Expr], k: Any
+    ) -> None:
+        key = self._write(step.lifts[step.parts.index(0)], symbols, "float32", conditions)
+        value = self.ranks.pack(key, T.cast(self.position(k), DTYPE))
+        if self.chunk.exists is not None:
+            value = tirx.Select(self.chunk.exists(k), value, self.ranks.none())
+        put(self.packed, k, value)
+
+    def _select(self, step: Tuple, elements: dict[int, Any]) -> None:
+        return
+
+
+class _Reading(ChunkFold):
+    """Puts the elements of a chunk into the ranks of the state, one after the other."""
+
+    def _select(self, step: Tuple, elements: dict[int, Any]) -> None:
+        ranks = ranks_of(step, self.state.dtypes)
+        assert ranks is not None
+        for k, rank in enumerate(ranks.symbols):
+            for role, symbol in rank.items():
+                self.state.components[symbol].put(elements[role][k])
+
+
+@dataclasses.dataclass(frozen=True)
+class Selecting:
+    """Emits the selection of a row.
+
+    Attributes
+    ----------
+    chunk : what the thread has of the row.
+    position : of an element of it, by its number.
+    at : a value per position, at any position.
+    """
+
+    selection: RowSelection
+    row_values: Mapping[sp.Symbol, Any]
+    length: ir.Expr
+    lanes: Lanes
+    chunk: Chunk
+    position: Callable[[Any], ir.Expr]
+    at: Callable[[ir.Expr, ir.Expr], ir.Expr]
+
+    def emit(self, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
+        """The selection's components of a state become the best of the row, in every thread of it."""
+        alone, ranks = self.selection.alone, self.selection.ranks
+        packing = _Packing(alone, state.another("_packed"), self.row_values, self.length)
+        packing.ranks, packing.position = ranks, self.position
+        packing.state.clear()
+        packing.fold(self.chunk)
+        elements = [packing.packed[k] for k in range(self.chunk.count)]
+        best = ranks.best(elements, self.lanes.width)
+        unsure = in_register("unsure", ranks.unsure(best, elements, self.lanes.width))
+        found = state.another("_selected")
+        with branches(in_no_lane(unsure)) as (sure, other):
+            with sure:
+                self._read(found, best, ranks)
+                self._keep(state, found)
+            with other:
+                found.clear()
+                ChunkFold(alone, found, self.row_values, self.length).fold(self.chunk)
+                merge(alone.body, found, self.lanes, inputs, alone.offsets)
+                self._keep(state, found)
+
+    def _read(self, found: State, best: list[ir.Expr], ranks: PackedRanks) -> None:
+        places = registers("places", len(best), DTYPE)
+        for k, packed in enumerate(best):
+            put(places, k, ranks.position(packed))
+
+        def each(emit: Callable[[Any], None]) -> None:
+            for k in range(len(best)):
+                emit(k)
+
+        def values(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
+            return lambda k, of: {s: self.at(e, places[k]) for s, e in table.items() if s in of}
+
+        alone = self.selection.alone
+        inputs, conditions = values(alone.position_inputs), values(alone.conditions)
+        chunk = Chunk(len(best), each, inputs, conditions, None, tirx.const(len(best), DTYPE), True)
+        _Reading(alone, found, self.row_values, self.length).fold(chunk)
+
+    def _keep(self, state: State, found: State) -> None:
+        for symbol in self.selection.step.components:
+            state.components[symbol].put(found.components[symbol][0])
