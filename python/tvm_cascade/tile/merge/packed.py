@@ -2,13 +2,14 @@
 
     packed = (order-preserving bits of the key, the lower b cleared) | (2^b − 1 − position)
 
-A comparator of a network is then a maximum and a minimum. What it finds is exact where no two of the elements that are
-selected, or nearly so, agree in the upper bits of their keys: `unsure` tells, and the caller selects by whole keys then.
+A comparator of a network is then a maximum and a minimum. What it finds is exact where no two of the best elements, or
+of those next to them, agree in the upper bits of their keys: `unsure` tells, and the caller selects by whole keys then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
@@ -77,8 +78,8 @@ class PackedRanks:
         for element in elements:
             count = count + T.cast(element >= last, DTYPE)
         found = tirx.NE(exchanged(in_register("near", count), lambda a, b: a + b, lanes), self.count)
-        for one, other in zip(best[:-1], best[1:], strict=True):
-            found = tirx.Or(found, (one ^ other) <= mask)
+        for one, other in pairwise(best):
+            found = tirx.Or(found, tirx.EQ(one | mask, other | mask))
         return found
 
     def _sorted(self, elements: list[ir.Expr]) -> list[ir.Expr]:
