@@ -33,7 +33,7 @@ torch = pytest.importorskip("torch")
 from .test_gpu_runner import FakeClock, timed  # noqa: E402  (which torch is needed for too)
 
 NAMES = [*workloads.names(source=workloads.SERVING), "DC_CAUSAL", "DC_ALIBI", "DC_GQA", "DC_SOFTCAP", "H7", "L7"]
-ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "mla_paged", "L7"))]
+ATTENTIONS = [name for name in NAMES if not name.startswith(("product", "head", "normed", "mla_paged", "L7"))]
 
 
 def problem(name: str) -> ServedProblem:

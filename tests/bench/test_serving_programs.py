@@ -192,6 +192,27 @@ def best_few(job: Workload, arrays: list[Array], shifted: int = 0) -> Array:
     return -np.sort(-log_p, axis=1)[:, shifted : job.shape["ranks"] + shifted]
 
 
+def normed(
+    job: Workload,
+    arrays: list[Array],
+    gain: float = 0.0,
+    bias: float = 0.0,
+    shift: float = 0.0,
+    swapped: bool = False,
+) -> Array:
+    """A linear layer behind a normalisation, with so much of its gain and of its bias."""
+    builder: Any = job.builder
+    (form,) = builder.args
+    x, own = arrays[0] - arrays[0].mean(-1, keepdims=True) * form.centred, arrays[1 + form.gain :]
+    normalised = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) + shift
+    if form.gain:
+        normalised = normalised * (gain * arrays[1] + 1.0 - gain)
+    if form.centred:
+        normalised, own = normalised + bias * arrays[2], own[1:]
+    first, *others = [normalised @ weight.T for weight in (reversed(own) if swapped else own)]
+    return first / (1.0 + np.exp(-first)) * others[0] if others else first
+
+
 def without_last(definition: Answer) -> Answer:
     return lambda job, arrays: definition(job, [arrays[0][..., :-1], arrays[1][..., :-1, :], *arrays[2:]])
 
@@ -222,6 +243,10 @@ DEFINITIONS: dict[str, tuple[Answer, Answer]] = {
     ),
     "head_sample": (sample, partial(sample, seeded=1)),
     "head_best_few": (best_few, partial(best_few, shifted=1)),
+    "normed_rms": (partial(normed, gain=1.0), partial(normed, gain=0.0)),
+    "normed_rms_plain": (normed, partial(normed, shift=0.1)),
+    "normed_layer": (partial(normed, gain=1.0, bias=1.0), partial(normed, gain=1.0)),
+    "normed_gated": (partial(normed, gain=1.0), partial(normed, gain=1.0, swapped=True)),
     "product": (product, without_last(product)),
     "product_nt": (partial(product, turned="b"), lambda job, x: product(job, [x[0], x[1][::-1]], turned="b")),
     "product_tn": (partial(product, turned="a"), lambda job, x: product(job, [x[0][:, ::-1], x[1]], turned="a")),

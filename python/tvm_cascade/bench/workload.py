@@ -33,6 +33,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "rope_dim": 16,
     "tokens": 32,
     "hidden": 192,
+    "features": 192,
     "columns": 48,
     "experts": 32,
     "classes": 80,

@@ -24,6 +24,7 @@ from tvm_cascade.bench.programs import (
     latent,
     moments,
     normalisation,
+    normed,
     product,
     quantised,
     routing,
@@ -226,6 +227,7 @@ _MLA = {"batch": 32, "heads": 128, "keys": 4096, "latent_dim": 512, "rope_dim": 
 _EXPANDED = {"batch": 1, "heads": 128, "queries": 4096, "keys": 4096, "head_dim": 192, "value_dim": 128}
 _FLOAT8 = product.Product(b_transposed=True, operands="float8_e4m3fn")
 _CUBE = {"m": 4096, "n": 4096, "k": 4096}
+_NORMED_SHAPE = {"tokens": 4096, "features": 4096, "columns": 4096}
 _HEAD = {"tokens": 4096, "hidden": 4096, "classes": 128256}
 _SERVED = (
     _served("decode", "decode", _decode("full"), "keys", "bfloat16", **_CACHED),
@@ -249,6 +251,15 @@ _SERVED = (
     _served("head", "head_best", head.head(head.BEST), "classes", "bfloat16", **_HEAD),
     _served("head", "head_sample", head.head(head.SAMPLE), "classes", "bfloat16", **_HEAD),
     _served("head", "head_best_few", head.head(head.BEST_FEW), "classes", "bfloat16", **_HEAD, ranks=8),
+    *(
+        _served("normed", name, normed.normed(form), "features", "bfloat16", **_NORMED_SHAPE)
+        for name, form in (
+            ("normed_rms", normed.Normed()),
+            ("normed_rms_plain", normed.Normed(gain=False)),
+            ("normed_layer", normed.Normed(centred=True)),
+            ("normed_gated", normed.Normed(gated=True)),
+        )
+    ),
     _served("product", "product", product.product(product.Product()), "k", "bfloat16", **_CUBE),
     _served("product", "product_nt", product.product(product.Product(b_transposed=True)), "k", "bfloat16", **_CUBE),
     _served("product", "product_tn", product.product(product.Product(a_transposed=True)), "k", "bfloat16", **_CUBE),

@@ -34,6 +34,8 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "tokens": 333,
     "hidden": 264,
     "classes": 1000,
+    "features": 256,  # a multiple of what a stage of a product holds
+    "columns": 328,
     "m": 333,
     "n": 328,  # multiples of a vector, and of no tile
     "k": 264,

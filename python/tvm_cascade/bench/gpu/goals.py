@@ -116,29 +116,32 @@ class CompileGoal:
 
 @dataclass(frozen=True)
 class PairGoal:
-    """Ours takes at most so many times as long on one workload as on another, for every pair of them.
+    """Ours takes at most so many times as long on one workload as ours or a peer on another, for every pair of them.
 
     Attributes
     ----------
     suite, group : what the goal is called by.
     pairs : labels of the one and of the other.
     at_most : the ratio of the times.
+    against : whose time on the other counts.
     """
 
     suite: str
     group: str
     pairs: tuple[tuple[str, str], ...]
     at_most: float
+    against: str = OURS
 
     def outcomes(self, reports: Sequence[GpuReport]) -> list[Outcome]:
         """The largest ratio."""
-        seconds = {report.label: report.seconds(OURS) for report in reports}
+        seconds = {(report.label, who): report.seconds(who) for report in reports for who in (OURS, self.against)}
         ratios = []
         for one, other in self.pairs:
-            own, base = seconds.get(one), seconds.get(other)
+            own, base = seconds.get((one, OURS)), seconds.get((other, self.against))
             if own is not None and base is not None:
                 ratios.append((own / base, one))
-        text = f"each at most {self.at_most:g}× the time"
+        theirs = "" if self.against == OURS else f" of {self.against}"
+        text = f"each at most {self.at_most:g}× the time{theirs}"
         if not ratios:
             return [Outcome(self.group, text, "no time", None)]
         most, label = max(ratios)
@@ -199,6 +202,8 @@ GOALS: tuple[Goal, ...] = (
     *(RateGoal("loss", served.head_label(tokens), 740) for tokens in (4096, 8192)),
     RatioGoal("loss", served.MANY_TOKENS, "inductor", 1.2, each=True),
     ShareGoal("loss", served.FEW_TOKENS, 0.9),
+    PairGoal("normgemm", "against the product alone", served.normed_pairs(), 1.053, against=CUBLAS),
+    RatioGoal("normgemm", served.NORMED, "inductor", 1.05, each=True),
 )
 
 

@@ -63,6 +63,9 @@ PRODUCT_PEERS: Mapping[str, Prepare] = {CUBLAS: served_peers.eager, INDUCTOR: se
 HEAD_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, INDUCTOR: served_peers.inductor, **_TVM}
 """The same of statistics of logits."""
 
+NORMED_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, CUBLAS: served_peers.cublas, **HEAD_PEERS}
+"""The same of linear layers behind a normalisation, and of their products alone."""
+
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
 
@@ -73,6 +76,7 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     "mla": LATENT_PEERS,
     "gemm": PRODUCT_PEERS,
     "loss": HEAD_PEERS,
+    "normgemm": NORMED_PEERS,
 }
 
 

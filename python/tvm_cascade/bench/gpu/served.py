@@ -9,7 +9,8 @@ from typing import Any
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
 from tvm_cascade.bench.gpu.head_formula import formula_of
-from tvm_cascade.bench.programs import attention, head, latent, product
+from tvm_cascade.bench.programs import attention, head, latent, normed, product
+from tvm_cascade.bench.programs.normalisation import EPSILON
 from tvm_cascade.bench.workload import Workload
 
 Named = Mapping[str, Any]
@@ -103,6 +104,17 @@ def multiply(torch: Any, form: product.Product, dtype: Any, named: Named) -> Any
     return _ACTIVATIONS[form.activation](torch, out) if form.activation else out
 
 
+def of_normed(torch: Any, form: normed.Normed, named: Named) -> Any:
+    """A linear layer behind a normalisation, as torch's users compute it."""
+    x, gain, functional = named["x"], named.get("gain"), torch.nn.functional
+    if form.centred:
+        normalised = functional.layer_norm(x, x.shape[1:], gain, named.get("bias"), EPSILON)
+    else:
+        normalised = functional.rms_norm(x, x.shape[1:], gain, EPSILON)
+    products = [functional.linear(normalised, named[weight]) for weight in form.weights]
+    return products[0] if not form.gated else functional.silu(products[0]) * products[1]
+
+
 _ACTIVATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     "relu": lambda torch, x: torch.nn.functional.relu(x),
     "silu": lambda torch, x: torch.nn.functional.silu(x),
@@ -128,6 +140,9 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (asked,) = builder.args
         tokens = ("x", "teacher_x", "target", "seed", "temperature")
         return Served(formula_of(asked, workload.shape), 0, dict.fromkeys(tokens, 0))
+    if builder.func is normed.normed_of:
+        (norm,) = builder.args
+        return Served(lambda torch, named: of_normed(torch, norm, named), 0, {"x": 0})
     if builder.func is latent.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))

@@ -17,6 +17,11 @@ def eager(problem: ServedProblem) -> Prepared:
     return allocating(problem, problem.eager)
 
 
+def cublas(problem: ServedProblem) -> Prepared | Absent:
+    """A plain product in cuBLAS; it computes nothing else."""
+    return eager(problem) if problem.multiplies else Absent("not a plain matrix product")
+
+
 def inductor(problem: ServedProblem) -> Prepared:
     """`torch.compile` of the same."""
     options = {"autotune_local_cache": False}

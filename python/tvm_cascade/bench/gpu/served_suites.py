@@ -177,6 +177,38 @@ def _of_head(asked: str, tokens: int, *groups: str) -> GpuEntry:
     return _entry(f"{asked.replace('_', ' ')} {tokens}", job, *groups)
 
 
+NORMED, ALONE = "behind a normalisation", "product alone"
+"""The groups of the suite `normgemm`: linear layers behind a normalisation, and their products by themselves."""
+
+_NORMED_SIZES = tuple((features, columns) for features in (4096, 8192) for columns in (4096, 14336))
+_NORMED_NAMES = ("normed_rms", "normed_rms_plain", "normed_layer")
+
+
+def normed_label(name: str, features: int, columns: int) -> str:
+    """What the table of a linear layer is called: normed_rms 4096x14336; of the product alone, product 4096x14336."""
+    return f"{name} {features}x{columns}"
+
+
+def normed_pairs() -> tuple[tuple[str, str], ...]:
+    """Labels of each linear layer behind a normalisation, and of its product alone."""
+    return tuple(
+        (normed_label(name, *size), normed_label("product", *size)) for size in _NORMED_SIZES for name in _NORMED_NAMES
+    )
+
+
+def normgemm() -> list[GpuEntry]:
+    """4096 tokens: RMSNorm and LayerNorm before a linear layer, before a gate and its partner, and products alone."""
+    found = []
+    for features, columns in _NORMED_SIZES:
+        alone = workloads.get("product_nt").with_shape(m=4096, n=columns, k=features)
+        found.append(_entry(normed_label("product", features, columns), alone, ALONE))
+        for name in _NORMED_NAMES:
+            job = workloads.get(name).with_shape(features=features, columns=columns)
+            found.append(_entry(normed_label(name, features, columns), job, NORMED))
+    gated = workloads.get("normed_gated").with_shape(columns=14336)
+    return [*found, _entry(normed_label("normed_gated", 4096, 14336), gated, NORMED)]
+
+
 _LARGEST_SLOW = {"product": 5 * 10**9}
 _LARGEST_SLOW_ATTENTION = 3 * 10**8
 """Operations of a program up to which programs on CUDA cores are measured too; by family, and of the others."""

@@ -183,6 +183,7 @@ _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "prefix": served_suites.prefix,
     "gemm": served_suites.gemm,
     "loss": served_suites.loss,
+    "normgemm": served_suites.normgemm,
 }
 
 SUITES = tuple(_SUITES)
@@ -190,7 +191,7 @@ SUITES = tuple(_SUITES)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss")
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm")
 """The suites of what a server runs between prefills, and of plain products."""
 
 MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")
