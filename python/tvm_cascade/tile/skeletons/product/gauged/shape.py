@@ -36,6 +36,10 @@ _SUMMED = (SUM, MAX, MIN)
 """Reducers of statistics that lanes exchange by themselves."""
 
 
+_OF_ANY_RANGE = ("bfloat16",)
+"""Dtypes of 16 bits with the range of float32: an element is rounded to them as well before its gauge as after."""
+
+
 @dataclass(frozen=True)
 class Statistic:
     """A fold of the rows of the left operand.
@@ -123,7 +127,10 @@ def read_gauged(program: Program, group: Group) -> GaugedProduct:
     scales = tuple(side.factor * PRODUCT for side in found)
     product = product_of(terms_of(program, group, outputs, loads, scales, (SUM_DTYPE,), SUMMED_IN))
     statistics = tuple(Statistic(c, lift) for c, lift in lifts.items() if c not in products)
-    element = _without_round(left, product.left.operand.dtype)
+    dtype = product.left.operand.dtype
+    if left != loaded and statistics and not isinstance(left, Round) and dtype not in _OF_ANY_RANGE:
+        raise Unfit(f"{_name(table.sources[loaded])} before its gauge may be beyond {dtype}, which it is rounded to")
+    element = _without_round(left, dtype)
     return _checked(program, group, product, [c.symbol for c in products], element, statistics, loaded, table)
 
 
