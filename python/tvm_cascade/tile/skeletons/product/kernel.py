@@ -46,7 +46,7 @@ class ProductKernel:
             T.func_attr({"global_symbol": name})
             for param in self.shape.program.params:
                 self.buffers[param] = parameter(param)
-            self.feed = self._operands()
+            self.feed = self._made_feed()
             self.epilogue: Any = self._outputs()
             T.device_entry()
             with T.attr({"tirx.launch_bounds_min_blocks_per_sm": 1}):
@@ -55,7 +55,7 @@ class ProductKernel:
                 self._roles()
         return builder.get()
 
-    def _operands(self) -> ProductFeed:
+    def _made_feed(self) -> ProductFeed:
         """The tiles that producers and consumers pass on."""
         return ProductFeed(self.shape, self.config, self.buffers)
 

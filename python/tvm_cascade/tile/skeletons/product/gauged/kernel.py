@@ -37,7 +37,7 @@ class GaugedKernel(ProductKernel):
         super().__init__(shape.product, config)
         self.gauged, self.rows = shape, RowValues(shape)
 
-    def _operands(self) -> GaugedFeed:
+    def _made_feed(self) -> GaugedFeed:
         return GaugedFeed(self.shape, self.config, self.buffers)
 
     def _outputs(self) -> GaugedEpilogue:
