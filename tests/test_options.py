@@ -78,6 +78,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
         ("force", "TRUE", True),
         ("schedule", "0", False),
         ("narrow_sums", "1", True),
+        ("narrow_positions", "128", 128),
         ("tf32", "on", True),
     ],
 )

@@ -59,6 +59,11 @@ class FuseOptions:
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
+    narrow_positions: int | None = _option(
+        None,
+        "`narrow_sums`: positions summed so at most, before float32 takes over; all where it is left out",
+        remedy="leave it out for sums of all positions, or pass a number of positions, such as 128",
+    )
     tf32: bool = _option(False, "`compile` for CUDA: float32 products on tensor cores, operands cut off to TF32")
 
     def __post_init__(self) -> None:

@@ -38,13 +38,18 @@ CLUSTERS = replace(SMALL, columns=128, cluster=2, blocks=4)
 SPLIT = ProductConfig(columns=64, stages=4, splits=2)
 
 
-def kernel_of(func: tirx.PrimFunc, config: ProductConfig | Variants | None = None, narrow_sums: bool = False) -> Kernel:
+def kernel_of(
+    func: tirx.PrimFunc,
+    config: ProductConfig | Variants | None = None,
+    narrow_sums: bool = False,
+    narrow_positions: int | None = None,
+) -> Kernel:
     """The kernel of a function that is one product."""
     program = read_program(func)
     groups = lone_reductions(program)
     group = groups[0] if len(groups) == 1 else joint_reductions(program)
     assert group is not None
-    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums))
+    setting = Setting(options=FuseOptions(narrow_sums=narrow_sums, narrow_positions=narrow_positions))
     return build_kernel(ProductSkeleton(), program, group, "main", setting, config)
 
 
@@ -121,6 +126,33 @@ def test_float8_where_narrow_sums_are_allowed(dtypes: tuple[str, str]) -> None:
     assert_right(func, length=64, kernel=kernel_of(func, SMALL, narrow_sums=True))
     with pytest.raises(Unfit, match="about twelve bits of sums of float8_e4m3fn"):
         kernel_of(func, SMALL)
+
+
+@emulated
+@pytest.mark.parametrize("config", [SMALL, SPLIT], ids=["alone", "split"])
+@pytest.mark.parametrize("promoted", [1, 2])
+def test_sums_that_leave_the_tensor_cores_every_few_steps(promoted: int, config: ProductConfig) -> None:
+    """Five steps along k, so that the last part of two is shorter."""
+    func = Product(m=70, n=72, k=600, dtypes=("float8_e4m3fn", "float8_e5m2")).build()
+    assert_right(func, length=600, kernel=kernel_of(func, replace(config, promoted=promoted), narrow_sums=True))
+
+
+@pytest.mark.parametrize(("positions", "promoted"), [(None, 0), (128, 1), (300, 2)])
+def test_positions_that_are_summed_narrowly(positions: int | None, promoted: int) -> None:
+    func = Product(m=4096, n=1536, k=2560, dtypes=("float8_e4m3fn",) * 2).build()
+    config = kernel_of(func, narrow_sums=True, narrow_positions=positions).config
+    assert config.promoted == promoted
+    assert not promoted or config.columns <= 176, "each sum has a second register"
+
+
+def test_fewer_positions_than_a_step() -> None:
+    func = Product(m=64, n=64, k=256, dtypes=("float8_e4m3fn",) * 2).build()
+    with pytest.raises(Unfit, match="narrow_positions is 64; a step sums over 128 positions of a"):
+        kernel_of(func, narrow_sums=True, narrow_positions=64)
+
+
+def test_half_precision_is_promoted_by_no_option() -> None:
+    assert kernel_of(Product(m=64, n=64, k=256).build(), narrow_positions=128).config.promoted == 0
 
 
 @emulated
@@ -393,6 +425,11 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     "float32": (Product(m=512, n=512, k=512, out="float32"), ProductConfig(), {"UTMASTG.2D", "STS.64"}),
     "gated": (Gated(m=512, n=512, k=512), ProductConfig(columns=128), {"HGMMA.64x128x16.F32.BF16"}),
     "gathered": (Product(m=500, n=501, k=511, out="float32"), ProductConfig(columns=128), {"SHFL.IDX", "STS"}),
+    "promoted": (
+        Product(m=4096, n=1536, k=2560, dtypes=("float8_e4m3fn",) * 2),
+        ProductConfig(columns=176, promoted=1),
+        {"QGMMA.64x176x32.F32.E4M3.E4M3", "FADD"},
+    ),
     "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),
 }
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tvm_cascade.devices.device import Gpu
-from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
 from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, DEPTH_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import Sizes, seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
@@ -25,8 +26,12 @@ _COLUMNS = 16
 """What columns of a tile are multiples of: those that are stored together."""
 
 
-def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
+def choose_config(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> ProductConfig:
     """The fitting configuration of the least estimated time.
+
+    Parameters
+    ----------
+    promoted : see `ProductConfig`.
 
     Raises
     ------
@@ -35,22 +40,44 @@ def choose_config(shape: MatrixProduct, gpu: Gpu) -> ProductConfig:
     """
     sizes = sizes_of(shape)
     return min(
-        fitting(shape, sizes, gpu), key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config))
+        fitting(shape, sizes, gpu, promoted),
+        key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config)),
     )
 
 
-def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> list[ProductConfig]:
+def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int = 0) -> list[ProductConfig]:
     """The configurations that fit.
+
+    Parameters
+    ----------
+    promoted : see `ProductConfig`.
 
     Raises
     ------
     Unfit
         Where none does.
     """
-    found = [config for config in _candidates(shape, sizes, gpu) if not config.lacks(shape, gpu)]
+    found = [config for config in _candidates(shape, sizes, gpu, promoted) if not config.lacks(shape, gpu)]
     if not found:
         raise Unfit("no tile fits into registers and shared memory")
     return found
+
+
+def promoted_steps(shape: MatrixProduct, options: FuseOptions) -> int:
+    """Steps along k between promotions that an option asks for; 0 for none.
+
+    Raises
+    ------
+    Unfit
+        Where that is less than a step.
+    """
+    side = shape.left.operand
+    if options.narrow_positions is None or MATRIX_DTYPES[side.dtype].option != "narrow_sums":
+        return 0
+    depth = DEPTH_BYTES // side.size
+    if options.narrow_positions < depth:
+        raise Unfit(f"narrow_positions is {options.narrow_positions}; a step sums over {depth} positions of {side}")
+    return options.narrow_positions // depth
 
 
 def _covered(sizes: Sizes, config: ProductConfig) -> int:
@@ -59,7 +86,7 @@ def _covered(sizes: Sizes, config: ProductConfig) -> int:
     return rows * config.rows * columns * config.columns
 
 
-def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> Iterator[ProductConfig]:
+def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int) -> Iterator[ProductConfig]:
     """Tiles that are no larger than the result, up to what they are multiples of."""
     unit = BOX_COLUMNS if shape.right.across else _COLUMNS
     widest = -(-sizes.columns // unit) * unit
@@ -68,7 +95,9 @@ def _candidates(shape: MatrixProduct, sizes: Sizes, gpu: Gpu) -> Iterator[Produc
             continue
         for columns in range(min(most // len(shape.rights) // unit * unit, widest), unit - 1, -unit):
             for cluster, splits in _CLUSTERS:
-                tile = ProductConfig(rows, columns, consumers, cluster=cluster, splits=splits, blocks=gpu.processors)
+                tile = ProductConfig(
+                    rows, columns, consumers, cluster=cluster, splits=splits, blocks=gpu.processors, promoted=promoted
+                )
                 if cluster == 1 or shape.right.row_bytes % DEPTH_BYTES:
                     yield _deepest(tile, shape, gpu)
 

@@ -26,6 +26,9 @@ _MATRIX_COLUMNS = 16
 _SUMS = GROUP_ROWS * 256
 """That a consumer holds in registers at most: 128 of a thread."""
 
+_SUMS_TWICE = GROUP_ROWS * 176
+"""The same where each has a second one, of the steps since the last promotion."""
+
 _WIDEST = 256
 """Columns of one instruction at most."""
 
@@ -47,6 +50,7 @@ class ProductConfig:
     band : tiles of rows that are done column by column, so that both operands stay in the L2 cache.
     staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
+    promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
     """
 
     rows: int = 128
@@ -58,6 +62,7 @@ class ProductConfig:
     band: int = 8
     staged: int = 2
     blocks: int = H200.processors
+    promoted: int = 0
 
     @property
     def own_rows(self) -> int:
@@ -105,9 +110,9 @@ class ProductConfig:
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
-        sums = self.own_rows * self.columns * len(shape.rights)
-        if self.own_rows % GROUP_ROWS or sums > _SUMS or self.columns > _WIDEST:
-            return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {_SUMS} sums at most"
+        sums, most = self.own_rows * self.columns * len(shape.rights), _SUMS_TWICE if self.promoted else _SUMS
+        if self.own_rows % GROUP_ROWS or sums > most or self.columns > _WIDEST:
+            return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {most} sums at most"
         if self.stages < 2:
             return f"{self.stages} stages: products release one when those of the next are under way"
         if self.columns % 8 or self.share % 8:

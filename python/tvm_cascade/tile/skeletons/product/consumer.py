@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from tvm import ir
 from tvm.tirx.script import builder as T
@@ -63,19 +64,28 @@ class Consumer:
 
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
+        self._sum_steps(self.feed.part(self.rank)[1])
+
+    def _sum_steps(self, count: ir.Expr) -> None:
+        """The sums of so many steps, one at least."""
         self._step(first=True)
-        with T.serial(self.feed.part(self.rank)[1] - 1):
+        with T.serial(count - 1):
             self._step(first=False)
             wgmma.wait(1)
             self._release()
         wgmma.wait(0)
         self._release()
 
+    @property
+    def summed(self) -> list[list[Any]]:
+        """The registers that products are added to, for each 64 rows an array of each sum."""
+        return self.sums
+
     def _step(self, first: bool) -> None:
         feed = self.feed
         feed.full.wait(self.ring.stage, self.ring.parity)
         wgmma.fence()
-        for part, of_part in enumerate(self.sums):
+        for part, of_part in enumerate(self.summed):
             for sums, right, operand in zip(of_part, self.rights, feed.rights, strict=True):
                 wgmma.multiply_shared(
                     sums, self.config.columns, self.left, right, feed.left.depth, feed.shape.dtypes,

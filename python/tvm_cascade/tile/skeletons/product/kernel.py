@@ -27,6 +27,7 @@ from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.product.feed import ProductFeed
 from tvm_cascade.tile.skeletons.product.operands import TileOperand
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
+from tvm_cascade.tile.skeletons.product.promoted import PromotedConsumer
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
@@ -135,7 +136,8 @@ class ProductKernel:
 
     def _consumer(self) -> Consumer:
         """A warp group that computes."""
-        return Consumer(self.feed, self.threads, self.epilogue, self.partial, self.rank)
+        kind = PromotedConsumer if self.config.promoted else Consumer
+        return kind(self.feed, self.threads, self.epilogue, self.partial, self.rank)
 
     def _produce(self) -> None:
         """By one thread, or by the whole warp group where threads copy an operand."""

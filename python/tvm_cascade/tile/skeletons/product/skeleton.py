@@ -12,7 +12,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.choice import choose_config
+from tvm_cascade.tile.skeletons.product.choice import choose_config, promoted_steps
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
@@ -42,7 +42,9 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     def configure(self, program: MatrixProduct, setting: Setting) -> ProductConfig | Variants:
         """See `choose_config`; of symbolic rows, see `choose_variants`."""
         known = isinstance(program.left.line.extent, int)
-        return choose_config(program, setting.gpu) if known else choose_variants(program, setting.gpu)
+        promoted = promoted_steps(program, setting.options)
+        choose = choose_config if known else choose_variants
+        return choose(program, setting.gpu, promoted)
 
     def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""

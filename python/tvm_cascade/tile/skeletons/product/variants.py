@@ -65,8 +65,12 @@ class Variants:
         return self.configs[next((k for most, k in self.ranges if rows <= most), self.ranges[-1][1])]
 
 
-def choose_variants(shape: MatrixProduct, gpu: Gpu) -> Variants:
+def choose_variants(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> Variants:
     """The few configurations whose least estimated time is nearest to that of all, over all numbers of rows.
+
+    Parameters
+    ----------
+    promoted : see `ProductConfig`.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def choose_variants(shape: MatrixProduct, gpu: Gpu) -> Variants:
     """
     points = [_FEW_ROWS, *range(GROUP_ROWS, _MANY_ROWS + 1, GROUP_ROWS)]
     sizes = [replace(sizes_of(shape), rows=rows) for rows in points]
-    found = fitting(shape, sizes[-1], gpu)
+    found = fitting(shape, sizes[-1], gpu, promoted)
     logs = np.log([[seconds(shape, size, config, gpu) for size in sizes] for config in found])
     weights = np.diff(np.log([1, *points])) + [_POWER if rows & (rows - 1) == 0 else 0.0 for rows in points]
     chosen = _few(logs - logs.min(axis=0), weights)
