@@ -17,6 +17,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
@@ -140,6 +141,20 @@ def test_pieces_of_a_cluster(variant: str, cluster: int, extents: dict[str, int]
 @pytest.mark.parametrize("name", ["log_sum_exp", "variance"])
 def test_results_of_rows_of_a_cluster(name: str) -> None:
     assert_fold_right(name, pieces(132, cluster=2))
+
+
+@pytest.mark.parametrize(("rows", "blocks", "width"), [(8, 8, 128), (64, 8, 128), (20, 4, 40), (33, 8, 64), (1, 2, 16)])
+def test_every_patch_has_one_block(rows: int, blocks: int, width: int) -> None:
+    """Blocks have equal numbers of patches but for one; and the rows of a block's patches are those that it is sent."""
+    patches = Patches(rows, blocks)
+    spans = -(-width // 16)
+    owned = [
+        (patches.number(octet * 8, span) % blocks, octet) for span in range(spans) for octet in range(patches.octets)
+    ]
+    counts = [sum(rank == own for own, _ in owned) for rank in range(blocks)]
+    assert counts == [patches.count(spans, rank) for rank in range(blocks)]
+    assert max(counts) == patches.most(width) and max(counts) - min(counts) <= 1
+    assert all(octet % patches.stride == rank % patches.stride for rank, octet in owned)
 
 
 @pytest.mark.parametrize("variant", ["full", "window"])

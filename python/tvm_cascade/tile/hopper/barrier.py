@@ -109,12 +109,6 @@ class Ring:
             put(self._state, 0, T.int32(0))
             put(self._state, 1, self._state[1] ^ 1)
 
-    def move(self, count: ir.Expr) -> None:
-        """On by so many stages."""
-        put(self._state, 0, self._state[0] + count)
-        put(self._state, 1, self._state[1] ^ (self._state[0] // self.stages % 2))
-        put(self._state, 0, self._state[0] % self.stages)
-
     def join(self, other: Ring) -> None:
         """To the stage of another position."""
         put(self._state, 0, other.stage)

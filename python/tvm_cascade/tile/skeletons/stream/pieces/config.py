@@ -15,7 +15,6 @@ from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, boxed, check_widths, tile_seconds
-from tvm_cascade.tile.skeletons.stream.pieces.alternating import joined_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread, spread_bytes
 from tvm_cascade.tile.tile_schedule import visited_tiles
@@ -58,6 +57,9 @@ _GROUPS = 3
 _NEIGHBOURS = 2
 """Blocks of a multiprocessor, of which one folds while another waits for what its results read."""
 
+WIDE_STAGES = 2
+"""Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
+
 _CONVERTED = {1: (32, 240, 112), 2: (32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
 consumers: one that two convert for, or two that share one."""
@@ -72,7 +74,6 @@ class PiecesConfig(StreamConfig):
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor, so that one folds while another waits for what its results read.
-    alternating : two consumers fold alternate tiles of the same rows.
     kept : whole items of a block at most, whose states it keeps, where results wait for the end of a kernel beside it;
         one where none is kept.
     """
@@ -81,32 +82,16 @@ class PiecesConfig(StreamConfig):
     cluster: int = 1
     neighbours: int = 1
     kept: int = 1
-    alternating: bool = False
-
-    @property
-    def row_groups(self) -> int:
-        """Warp groups with separate rows."""
-        return 1 if self.alternating else self.consumers
 
     @property
     def blocks_per_processor(self) -> int:
-        """Blocks that a multiprocessor holds: of clusters two, whose places would not cover all of them otherwise."""
-        return self.neighbours if self.cluster == 1 or not self.may_share else 2
-
-    @property
-    def may_share(self) -> bool:
-        """Whether two blocks have their registers on one multiprocessor."""
-        return self.consumers + self.converters == 1
+        """Blocks that a multiprocessor holds: two of clusters, whose places would not cover all of them otherwise."""
+        return self.neighbours if self.cluster == 1 else 2
 
     @property
     def may_cluster(self) -> bool:
-        """Whether a block's rows are those of one warp group, as they arrive."""
-        return self.row_groups + self.converters == 1
-
-    @property
-    def wide_stages(self) -> int:
-        """Tiles of each operand that are converted on the way: one that products read, and one that is written."""
-        return 2 * (self.consumers // self.row_groups)
+        """Whether two blocks have their registers on one multiprocessor."""
+        return self.consumers + self.converters == 1
 
     @property
     def converters(self) -> int:
@@ -157,13 +142,12 @@ class PiecesConfig(StreamConfig):
     def shared_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for the right operands."""
         tiles = self.stages * self.stage_bytes(stream) + self.wide_bytes(stream)
-        joined = joined_bytes(stream) if self.alternating else 0
-        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + joined + 1024
+        return tiles + self._met_bytes(stream) + spread_bytes(stream, self.kept) + 1024
 
     def wide_bytes(self, stream: Stream) -> int:
         """Bytes of shared memory for tiles that were converted."""
         tiles = [tile for tile in self.right_tiles(stream) if tile[0].widened is not None]
-        return self.wide_stages * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
+        return WIDE_STAGES * sum(rows * boxed(columns, operand.size) for operand, rows, columns in tiles)
 
     def state_bytes(self, stream: Stream) -> int:
         """Bytes of the vectors of a row's state that a block leaves."""
@@ -185,7 +169,9 @@ class PiecesConfig(StreamConfig):
         Unfit
             Where that is not so, or unknown.
         """
-        tiles = 0 if is_ragged(program) or not self.may_cluster else (visited(program, self.columns) or 0)
+        tiles = (
+            0 if is_ragged(program) or self.consumers + self.converters > 1 else (visited(program, self.columns) or 0)
+        )
         if self.cluster > 1 and tiles < self.cluster:
             raise Unfit(
                 f"{tiles} tiles known of {self.columns} positions, which a cluster of {self.cluster} blocks shares"
@@ -277,7 +263,7 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
     One waits for what results read while the other folds (measured: 46.4 instead of 50.8 µs with the kernel before it,
     of 512 items of four rows and 256 positions that merge nine states each).
     """
-    for config in found if all(one.may_share for one in found) else ():
+    for config in found if all(one.may_cluster for one in found) else ():
         items = _items(config, program.stream)
         if items is None or items < _NEIGHBOURS * gpu.processors or is_ragged(program):
             continue

@@ -13,13 +13,11 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD, ROWS
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import Ring
-from tvm_cascade.tile.hopper.feed import Feed, Reading
+from tvm_cascade.tile.hopper.feed import Feed
 from tvm_cascade.tile.operand import STEP_BYTES
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.skeletons.stream.epilogue import RowEpilogue
 from tvm_cascade.tile.skeletons.stream.group_fold import GroupFold
-from tvm_cascade.tile.skeletons.stream.pieces.alternating import GROUPS, Joining, Turns, own_tiles
 from tvm_cascade.tile.skeletons.stream.pieces.config import left_words
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import EachPiece, Meeting
 from tvm_cascade.tile.skeletons.stream.pieces.spread import SpreadFinish
@@ -78,18 +76,14 @@ class PiecesConsumer(GroupFold):
             self.has_rows = bind("has_rows", self.first_row + self.threads.warp * _WARP_ROWS < rows)
             self._fetch_left()
             self._fold_piece(work)
-            self._end_piece(piece)
-
-    def _end_piece(self, piece: Piece) -> None:
-        """Stores an item that the block has whole, or leaves the state of a part."""
-        if self.meeting.is_of_all:
-            self.meeting.leave(self, piece)
-            return
-        with branches(piece.is_whole) as (whole, part):
-            with whole:
-                self._store_whole(piece)
-            with part:
+            if self.meeting.is_of_all:
                 self.meeting.leave(self, piece)
+                return
+            with branches(piece.is_whole) as (whole, part):
+                with whole:
+                    self._store_whole(piece)
+                with part:
+                    self.meeting.leave(self, piece)
 
     def _store_whole(self, piece: Piece) -> None:
         if self.spread is not None:
@@ -112,22 +106,18 @@ class PiecesConsumer(GroupFold):
             ptx("ld.global.nc.b32", self.left_words[word], address)
 
     def _fold_piece(self, work: Work) -> None:
-        """All tiles."""
+        """From the first score to the last product."""
         tiles = work.tiles
-        self._fold_tiles(tiles.end - 1, tiles.end - tiles.first, 1)
-
-    def _fold_tiles(self, last: ir.Expr, count: ir.Expr, apart: int) -> None:
-        """So many tiles from the last on backwards, from the first score to the last product; one at least."""
         self.right_feed.wait(self.right)
         self._start_scores()
-        self.masking.prepare(last)
+        self.masking.prepare(tiles.end - 1)
         wgmma.wait(0)
         self._release(self.right_feed, self.right)
         with when(self.has_rows):
-            self._fold_rows(last, first=True)
-            self._pack(last if self.tiling.ragged else None)
-        with T.serial(count - 1) as step:
-            self._tile(bind("tile", last - apart - step * apart))
+            self._fold_rows(tiles.end - 1, first=True)
+            self._pack(tiles.end - 1 if self.tiling.ragged else None)
+        with T.serial(tiles.end - tiles.first - 1) as step:
+            self._tile(bind("tile", tiles.end - 2 - step))
         if self.accumulators:
             self.value_feed.wait(self.value)
             self._start_products()
@@ -160,47 +150,3 @@ class PiecesConsumer(GroupFold):
             wgmma.stage_offset(self.right.stage, self.right_feed.copies[0].tile_bytes), adds=False,
         )  # fmt: skip
         wgmma.commit()
-
-
-class AlternatingConsumer(PiecesConsumer):
-    """Emits two consumers that fold alternate tiles; the first of them ends pieces."""
-
-    def __init__(
-        self, tiling: Tiling, threads: Threads, right: Feed, value: Feed, meeting: Meeting,
-        spread: SpreadFinish | None, joining: Joining,
-    ) -> None:  # fmt: skip
-        super().__init__(tiling, threads, right, value, meeting, spread)
-        self.joining = joining
-        self.turns = [
-            Turns(f"{name}_origin", ring, self.index) for name, ring in (("right", self.right), ("value", self.value))
-        ]
-
-    @property
-    def own_rows(self) -> ir.Expr:
-        """The same of both."""
-        return tirx.const(0, "int32")
-
-    def run(self, each_piece: EachPiece) -> None:
-        """Emits the loop over the block's pieces, and what follows it."""
-        self._fold_pieces(each_piece)
-        with when(self.index == 0):
-            self.meeting.settle(self, each_piece)
-
-    def _fold_piece(self, work: Work) -> None:
-        """Every other tile; the first group has one at least."""
-        count = bind("own_tiles", own_tiles(work, self.index))
-        for turn in self.turns:
-            turn.start()
-        with when(count > 0):
-            self._fold_tiles(bind("last_own_tile", work.tiles.end - 1 - self.index), count, GROUPS)
-        for turn in self.turns:
-            turn.end(work)
-        self.joining.join(self, self.index, self.has_rows)
-
-    def _release(self, feed: Reading, ring: Ring) -> None:
-        super()._release(feed, ring)
-        ring.advance()  # past the other group's tile
-
-    def _end_piece(self, piece: Piece) -> None:
-        with when(self.index == 0):
-            super()._end_piece(piece)

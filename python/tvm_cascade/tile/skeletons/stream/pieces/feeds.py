@@ -9,7 +9,7 @@ from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.copy import TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
 from tvm_cascade.tile.hopper.widen import WideTiles, is_widened
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import WIDE_STAGES, PiecesConfig
 
 _CONVERTER_WARPS = 4
 
@@ -30,18 +30,17 @@ class FeedPair:
         self.stored_tiles = [staged_tiles(name, pool, config.stages, one) for one in copies]
         self.wide_copies = [WideTiles(one.operand, one.rows, one.columns) for one in copies]
         self.wide_tiles = [
-            staged_tiles(f"wide_{name}", pool, config.wide_stages, one) for one in self.wide_copies if self.is_widened
+            staged_tiles(f"wide_{name}", pool, WIDE_STAGES, one) for one in self.wide_copies if self.is_widened
         ]
 
     def add_barriers(self, pool: Any) -> None:
         """Barriers of both, after all tiles."""
-        stages, readers = self.config.stages, self.config.row_groups
+        stages, readers = self.config.stages, self.config.consumers
         full = Barriers(pool, stages, arrivals_of(self.copies))
         empty = Barriers(pool, stages, _CONVERTER_WARPS if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, full, empty)
         if self.is_widened:
-            wide = self.config.wide_stages
-            full, empty = Barriers(pool, wide, _CONVERTER_WARPS), Barriers(pool, wide, readers)
+            full, empty = Barriers(pool, WIDE_STAGES, _CONVERTER_WARPS), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, full, empty)
 
     @property

@@ -19,10 +19,9 @@ from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.alternating import Joining
 from tvm_cascade.tile.skeletons.stream.pieces.clustered import ClusterMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, pieces_of_item
-from tvm_cascade.tile.skeletons.stream.pieces.consumer import AlternatingConsumer, PiecesConsumer
+from tvm_cascade.tile.skeletons.stream.pieces.consumer import PiecesConsumer
 from tvm_cascade.tile.skeletons.stream.pieces.feeds import FeedPair
 from tvm_cascade.tile.skeletons.stream.pieces.grid import GridMeeting
 from tvm_cascade.tile.skeletons.stream.pieces.meeting import Meeting
@@ -50,7 +49,6 @@ class PiecesKernel(StreamKernel):
         self.right = self._map(self.stream.right, self.config.columns)
         self.values = [self._value_map(product) for product in self.stream.products]
         self.meeting = self._meeting()
-        self.joining = Joining(self.tiling, self.config.columns) if self.config.alternating else None
         self.spread_finish = SpreadFinish(self.tiling, self.config.kept) if is_spread(self.stream) else None
 
     def _meeting(self) -> Meeting:
@@ -58,7 +56,7 @@ class PiecesKernel(StreamKernel):
         if blocks > 1:
             return ClusterMeeting(self.tiling, blocks)
         pieces = pieces_of_item(self.config, self.program)
-        return GridMeeting(self.tiling, self.name, pieces, self.config.row_groups)
+        return GridMeeting(self.tiling, self.name, pieces, self.config.consumers)
 
     def _places(self) -> None:
         config = self.config
@@ -87,8 +85,6 @@ class PiecesKernel(StreamKernel):
         self.right_feed = FeedPair(pool, config, "right_tiles", [self.right])
         self.value_feed = FeedPair(pool, config, "value_tiles", self.values)
         self.meeting.allocate(pool)
-        if self.joining is not None:
-            self.joining.allocate(pool)
         if self.spread_finish is not None:
             self.spread_finish.allocate(pool)
         self.places.cut.allocate(pool)
@@ -146,8 +142,7 @@ class PiecesKernel(StreamKernel):
         if self.config.has_register_shares:
             ptx("setmaxnreg.inc.sync.aligned.u32", self.config.register_shares(self.stream)[1])
         right, value = self.right_feed.wide, self.value_feed.wide
-        given = self.tiling, self.threads, right, value, self.meeting, self.spread_finish
-        consumer = PiecesConsumer(*given) if self.joining is None else AlternatingConsumer(*given, self.joining)
+        consumer = PiecesConsumer(self.tiling, self.threads, right, value, self.meeting, self.spread_finish)
         consumer.run(self._each_piece)
 
     @contextmanager
