@@ -10,7 +10,8 @@ from tvm_cascade.bench.programs.caches import RAGGED
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, choose_pieces, sequences_of
+from tvm_cascade.tile.skeletons.stream.pieces.choice import choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, sequences_of
 
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, cuda_source

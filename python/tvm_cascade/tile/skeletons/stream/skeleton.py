@@ -15,13 +15,9 @@ from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, even_blocks, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.config import (
-    PiecesConfig,
-    beside,
-    choose_pieces,
-    fewer_blocks,
-    pieces_seconds,
-)
+from tvm_cascade.tile.skeletons.stream.pieces.choice import beside, choose_pieces, fewer_blocks
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 

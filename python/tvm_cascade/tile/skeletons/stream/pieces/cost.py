@@ -1,0 +1,86 @@
+"""What a stream kernel of few rows takes: copies and folds of its busiest block, and the meeting of its states.
+
+All figures are of a sweep of 40 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to eight
+configurations; the choice by these estimates takes at most 1.04 of the best of them.
+"""
+
+from __future__ import annotations
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.shape import Stream
+from tvm_cascade.tile.skeletons.stream.config import tile_seconds
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_of, pieces_of_item, visited
+
+_READ = 0.92
+"""Of the memory's bandwidth on paper that reads reach."""
+
+_START = 0.6e-6
+"""Seconds from a block's start to its first tile, beyond a launch's."""
+
+_FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
+"""Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
+whose operands have `_WIDTH` elements."""
+
+_WIDTH = 256
+"""Elements of a key and a value together, of the shapes measured."""
+
+_LOADED = 0.3
+"""By how much a tile takes longer where all multiprocessors are busy."""
+
+_THREAD_ROWS = 8
+"""Rows of which each thread has one at most."""
+
+_MEETING = 2.9e-6
+"""Seconds to arrive in global memory, learn that all others have, and merge a few pieces."""
+
+_CONTENTION = 1.3e-6 / 64**2
+"""Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
+
+_CLUSTER = 0.6e-6
+"""Seconds in which blocks of a cluster send states to each other and merge them."""
+
+_CLUSTERED = 10 / 11
+"""The share of multiprocessors that clusters of four or eight blocks reach: of more blocks, some share one."""
+
+_CROWDED = 0.8e-6
+"""Seconds that this takes."""
+
+_STATE_RATE = 50e9
+"""Bytes a second of states that a block leaves, and then as many that it merges."""
+
+
+def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> float:
+    """The estimated time of a configuration, without the launch; 0 where extents are symbolic."""
+    stream, tiles = program.stream, visited(program, config.columns)
+    items, rows = items_of(config, stream), stream.extent(stream.row)
+    if tiles is None or items is None or not isinstance(rows, int) or not gpu.memory_bytes_per_second:
+        return 0.0
+    longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
+    if config.kept > 1:
+        longest = config.kept * tiles
+    folding = _START + longest * _tile(config, stream, rows, gpu)
+    merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
+    if config.cluster > 1:
+        crowding = _CROWDED + merging / 2 if is_crowded(config.blocks, gpu) else 0.0
+        return folding + _CLUSTER + merging + crowding
+    is_split = config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0)
+    pieces = pieces_of_item(config, program) or 1
+    return folding + (_MEETING + _CONTENTION * pieces**2 + merging if is_split else 0.0)
+
+
+def is_crowded(blocks: int, gpu: Gpu) -> bool:
+    """Whether so many blocks of clusters have no multiprocessor each."""
+    return blocks > _CLUSTERED * gpu.processors
+
+
+def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
+    """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
+    copying = config.stage_bytes(stream) * config.blocks / (_READ * gpu.memory_bytes_per_second)
+    if config.consumers > 1:
+        return max(copying, tile_seconds(config, stream, gpu))
+    fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
+    width = stream.depth + sum(p.width for p in stream.products)
+    sharing = config.neighbours if config.cluster == 1 else 1
+    busy = 1 + _LOADED * min(config.blocks / gpu.processors, 1)
+    return max(copying, (fixed + position * config.columns * width / _WIDTH) * busy * sharing)
