@@ -79,7 +79,7 @@ def count_work(program: Program, temporaries: bool = False) -> Work:
         if find_factors(stage) is not None:
             flops += 2.0 * points
         else:
-            plain, special = _operations(stage.value)
+            plain, special = operations_of(stage.value)
             operations += points * (plain + merge_operations(stage))
             functions += points * special
     return Work(_moved(program) + (_passed(program) if temporaries else 0.0), flops, operations, functions)
@@ -135,7 +135,7 @@ def _number(extent: Extent) -> float:
     return float(int(extent)) if isinstance(extent, (int, prim.IntImm)) else float(NOMINAL)
 
 
-def _operations(value: ir.Expr) -> tuple[int, int]:
+def operations_of(value: ir.Expr) -> tuple[int, int]:
     """(arithmetic operations, special functions) of one point."""
     found: list[ir.Expr] = []
     tvm_ffi.structural_walk(value, [(kind, found.append) for kind in (*_ARITHMETIC, ir.Call)])

@@ -25,11 +25,14 @@ _EXCHANGE = {1: 0.5e-6, 2: 2.3e-6, 3: 2.9e-6, 4: 3.9e-6, 8: 3.5e-6}
 _OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
 """Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
 
+_OF_FUNCTION = 2.5e-8
+"""Seconds of a thread for a function of a sum, such as a logarithm of Gumbel noise (measured, of 16 tokens)."""
+
 _OF_END = 1.0e-8
 """Seconds of a thread for a sum that may be behind the end of its row."""
 
 _OVERLAPPED = 0.4
-"""The part of the fold of a long row's tile that is not hidden, where two consumers take turns at the tensor cores."""
+"""The part of the fold of a long row's tile that is not hidden behind products and copies; all of the last one's."""
 
 _MEETING, _OF_STRETCHES = 2.0e-6, 1.0e-6
 """Seconds of a meeting, and of each of the reads of several stretches at once."""
@@ -65,13 +68,13 @@ def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
-    each = 2 * config.parts * _fold(program, tile.columns // 4, 4)
+    each = 2 * config.parts * _fold(program, tile.own_columns // 4, 4)
     if shape.columns % tile.columns:
-        each += 2 * config.parts * tile.columns // 4 * _OF_END
-    folded = busiest * each * (1.0 if busiest == 1 else _OVERLAPPED)
+        each += 2 * config.parts * tile.own_columns // 4 * _OF_END
+    folded = each * (1.0 + _OVERLAPPED * (busiest - 1))
     if config.stretches == 1:
         return alone * busiest / even + folded
-    reads = -(-config.stretches // (config.sharing * _AT_ONCE))
+    reads = -(-config.segments // (config.sharing * _AT_ONCE))
     return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
 
 
@@ -83,4 +86,4 @@ def _fold(program: FoldedProgram, sums: int, sharing: int) -> float:
     exchanges = (depth * (depth + 1) / 4 + merged) if program.ranks else 0.0
     rounds = math.log2(sharing)
     told = _OF_SHUFFLE + (_OF_EXCHANGE * kept * merged if program.ranks else 0.0)
-    return sums * (_OF_SUM + _OF_EXCHANGE * exchanges) + rounds * told
+    return sums * (_OF_SUM + _OF_FUNCTION * program.functions + _OF_EXCHANGE * exchanges) + rounds * told

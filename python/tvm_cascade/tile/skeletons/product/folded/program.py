@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_cascade.steps.program import Tuple
+from tvm_cascade.tile.estimate import operations_of
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
@@ -18,6 +19,11 @@ class FoldedProgram:
 
     def __str__(self) -> str:
         return str(self.row)
+
+    @property
+    def functions(self) -> int:
+        """Exponentials, logarithms and the like that make an element of a row out of the sums of its products."""
+        return sum(operations_of(expression)[1] for expression in self.row.position_inputs.values())
 
     @property
     def ranks(self) -> int:
