@@ -25,6 +25,7 @@ from tvm_cascade.tile.fragment import QUAD, ROWS, register_index
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import Lanes
+from tvm_cascade.tile.once import computed_once
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
@@ -147,7 +148,7 @@ class LongEpilogue:
 
             found = tvm_ffi.structural_map(expression, (ir.TensorLoad, replace))
             position = column(k) if inside else tirx.min(column(k), end - 1)
-            return self.tensors.place(found, {**point.at, **program.row.axis.at(position)})
+            return computed_once(self.tensors.place(found, {**point.at, **program.row.axis.at(position)}))
 
         def some(table: Mapping[sp.Symbol, ir.Expr]) -> Callable[[Any, set[sp.Symbol]], dict[sp.Symbol, ir.Expr]]:
             return lambda k, of: {s: read(e, k) for s, e in table.items() if s in of}
