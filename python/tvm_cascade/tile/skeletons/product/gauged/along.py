@@ -13,7 +13,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import ptx, put, registers
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, placed
 from tvm_cascade.tile.operand import MATRIX_DTYPES, plain_value
-from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
+from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, in_words
 from tvm_cascade.transform.printer import cast
 
 _PAIR = len(NEIGHBOURS)
@@ -41,15 +41,18 @@ class Along:
     depth : columns of a step.
     buffers : the program's tensors -> the kernel's own.
     lane : of the thread.
+    number : of the set of registers.
     """
 
-    def __init__(self, shape: GaugedProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr) -> None:
+    def __init__(
+        self, shape: GaugedProduct, depth: int, buffers: Mapping[tirx.Var, Any], lane: ir.Expr, number: int
+    ) -> None:
         self.shape, self.buffers, self.lane = shape, buffers, lane
         self.pairs = depth // (_PAIR * QUAD)
         words = {s: load for s, source in shape.along.items() if (load := self._of_words(source)) is not None}
         self.loads = words
-        self.words = {s: registers(f"along_{s}", self.pairs, "uint32") for s in words}
-        self.floats = {s: registers(f"along_{s}", _PAIR * self.pairs) for s in shape.along if s not in words}
+        self.words = {s: registers(f"along_{number}_{s}", self.pairs, "uint32") for s in words}
+        self.floats = {s: registers(f"along_{number}_{s}", _PAIR * self.pairs) for s in shape.along if s not in words}
 
     def fetch(self, first: ir.Expr, batch: Mapping[tirx.Var, ir.Expr]) -> None:
         """Loads the values of a step's columns, from `first` on: two by one load where they are in one word."""
@@ -71,19 +74,12 @@ class Along:
             return self.floats[symbol][_PAIR * pair + neighbour]
         return widened(self.words[symbol][pair], dtype_of(self.loads[symbol].source), neighbour)
 
-    def factor(self, element: sp.Expr, dtype: str) -> Any:
-        """The words of what every element is multiplied by, where that is all of its lift and of its own dtype."""
-        found = [
-            s for s, load in self.loads.items() if dtype_of(load.source) == dtype and element == s * self.shape.loaded
-        ]
-        return self.words[found[0]] if found else None
+    @property
+    def factor(self) -> Any:
+        """The words of what every element is multiplied by, where that is all of its lift; None otherwise."""
+        return self.words.get(self.shape.scale)
 
     def _of_words(self, source: ir.Expr) -> ir.TensorLoad | None:
-        """The load that a value is, where it is of 16 bits and neighbours along the sum are in one word."""
-        inner, load = self.shape.product.inner.var, plain_value(source)
-        if load is None or not load.indices or MATRIX_DTYPES.get(dtype_of(load.source)) is None:
-            return None
-        last, width = load.indices[-1], load.source.ty.shape[-1]
-        even = isinstance(width, ir.prim.IntImm) and int(width) % _PAIR == 0
-        contiguous = isinstance(last, ir.Var) and last.same_as(inner)
-        return load if even and contiguous and MATRIX_DTYPES[dtype_of(load.source)].size == _PAIR else None
+        """The load that a value is, where words hold two of it."""
+        load = plain_value(source)
+        return load if load is not None and in_words(load, self.shape.product) else None

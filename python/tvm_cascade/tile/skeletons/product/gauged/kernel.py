@@ -15,7 +15,6 @@ from tvm_cascade.analysis.extract import Member
 from tvm_cascade.tile.emit import bind
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.hopper import wgmma
-from tvm_cascade.tile.hopper.barrier import Ring
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.consumer import Consumer
 from tvm_cascade.tile.skeletons.product.epilogue import Epilogue
@@ -28,6 +27,9 @@ from tvm_cascade.tile.skeletons.product.raster import Tile
 
 _SETS = 2
 """Of registers of the left operand."""
+
+_GROUPS = 2
+"""Of products in a step: those of a group start once its part of the left operand is lifted."""
 
 
 class GaugedKernel(ProductKernel):
@@ -72,30 +74,25 @@ class LiftingConsumer(Consumer):
         assert isinstance(self.feed, GaugedFeed)
         own = self.index * self.config.own_rows
         self.left_registers = LeftRegisters(shape, self.feed, own, self.threads, _SETS)
-        self.groups = wgmma.steps_of(self.left_registers.depth, self.left_registers.dtype)
-        self.ahead = Ring("loaded", self.config.stages, 0)
+        self.instructions = wgmma.steps_of(self.left_registers.depth, self.left_registers.dtype)
         rows.allocate()
 
     def _prepare_left(self) -> None:
         """Nothing: products read it from registers."""
 
     def _sum_tile(self, tile: Tile) -> None:
+        """The sums of a tile; a stage is released once the products after those that read it are under way."""
         steps = self.gauged.steps
         self._start(tile)
-        self._load_first(tile)
-        if steps > 1:
-            self._overlapped(0, tile, 0)
-        with T.serial(max(steps - 2, 0) // _SETS) as turn:
+        self.left_registers.along[0].fetch(tirx.const(0, "int32"), tile.batch)
+        self._step_of(0, tile, 0)
+        with T.serial((steps - 1) // _SETS) as turn:
             for which in (1, 0):
-                self._overlapped(which, tile, turn * _SETS + (2 - which))
-        if steps > 2 and steps % _SETS:
-            self._overlapped(1, tile, steps - 2)
-        for group in range(self.groups):
-            self._multiply((steps - 1) % _SETS, group, first=steps == 1)
+                self._further(which, tile, turn * _SETS + (2 - which))
+        if steps % _SETS == 0:
+            self._further(1, tile, steps - 1)
         wgmma.wait(0)
-        for _ in range(min(steps, 2)):
-            self._release()
-        self.ring.advance()
+        self._release()
         self.rows.finish()
 
     def _start(self, tile: Tile) -> None:
@@ -106,51 +103,52 @@ class LiftingConsumer(Consumer):
         places = [{**tile.batch, **shape.left.line.places(row)} for row in inside]
         self.rows.start(places, self.feed.buffers)
 
-    def _load_first(self, tile: Tile) -> None:
-        """The first step's part of the left operand, with nothing to multiply yet."""
-        self.left_registers.along.fetch(tirx.const(0, "int32"), tile.batch)
-        self.feed.full.wait(self.ahead.stage, self.ahead.parity)
-        for group in range(self.groups):
-            self._lift(0, group)
-        self.ahead.advance()
+    def _further(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
+        """A step after the first: the products of the one before it then have read their operands."""
+        self._step_of(which, tile, step)
+        wgmma.wait(_GROUPS)
+        self._release()
 
-    def _overlapped(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
-        """Multiplies a step and lifts the next one's part of the left operand meanwhile, instruction by instruction.
+    def _step_of(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
+        """Loads a set of registers with the next stage's part of the left operand, lifts and multiplies it.
 
-        What an instruction has read is free when so many others are under way as a step has.
+        Products of a group start as soon as its part is lifted. What runs along the sum is loaded a step ahead.
         """
         left = self.left_registers
-        left.along.fetch((step + 1) * tirx.const(left.depth, "int32"), tile.batch)
-        for group in range(self.groups):
-            self._multiply(which, group, first=isinstance(step, int) and step == 0)
-            wgmma.wait(self.groups)
-            if group == 0:
-                self.feed.full.wait(self.ahead.stage, self.ahead.parity)
-            self._lift(1 - which, group)
-        if not isinstance(step, int) or step > 0:
-            self._release()
-        self.ring.advance()
-        self.ahead.advance()
-
-    def _lift(self, which: int, group: int) -> None:
-        """What one instruction multiplies of the next stage's part of the left operand, and statistics of it."""
-        left = self.left_registers
-        left.load(which, group, self.ahead.stage)
-        for word, row, pair in left.places(group):
-            left.values(which, word)
-            self.rows.fold(left, row, pair)
+        self.feed.full.wait(self.ring.stage, self.ring.parity)
+        per_group = self.instructions // _GROUPS
+        for instruction in range(self.instructions):
+            left.load(which, instruction, self.ring.stage)
+        for group in range(_GROUPS):
+            own = range(group * per_group, (group + 1) * per_group)
             if self.gauged.is_lifted:
-                left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
-        if self.gauged.is_lifted:
-            left.pin(which, group)
+                self._lift(which, own)
+            self._multiply(which, own, first=isinstance(step, int) and step == 0)
+            if group == 0:
+                following = tirx.min(step + tirx.const(1, "int32"), self.gauged.steps - 1)
+                left.along[1 - which].fetch(following * left.depth, tile.batch)
+        if not self.gauged.is_lifted:
+            for word, row, pair in (place for one in range(self.instructions) for place in left.places(one)):
+                left.values(which, word)
+                self.rows.fold(left, which, row, pair)
+        self.ring.advance()
 
-    def _multiply(self, which: int, group: int, first: bool) -> None:
+    def _lift(self, which: int, own: range) -> None:
+        """What some instructions multiply of the left operand, and statistics of it."""
+        left = self.left_registers
+        for word, row, pair in (place for one in own for place in left.places(one)):
+            left.values(which, word)
+            self.rows.fold(left, which, row, pair)
+            left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
+        left.pin(which, own)
+
+    def _multiply(self, which: int, own: range, first: bool) -> None:
         feed, left = self.feed, self.left_registers
         wgmma.fence()
         (arrays,) = self.sums
         for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
             wgmma.multiply_registers(
                 sums, self.config.columns, left.words[which], right, left.depth, feed.shape.dtypes,
-                operand.offset(self.ring.stage), adds=not first, steps=range(group, group + 1),
+                operand.offset(self.ring.stage), adds=not first, steps=own,
             )  # fmt: skip
         wgmma.commit()

@@ -44,7 +44,7 @@ class LeftRegisters:
         self.shape, self.feed, self.threads = shape, feed, threads
         self.depth, self.dtype = feed.left.depth, shape.product.left.operand.dtype
         self.words = [registers(f"left_{k}", self.depth // _AT_ONCE * _WORDS, "uint32") for k in range(sets)]
-        self.along = Along(shape, self.depth, feed.buffers, threads.lane)
+        self.along = [Along(shape, self.depth, feed.buffers, threads.lane, k) for k in range(sets)]
         self.pair, self.floats = registers("left_pair", 2), registers("lifted_pair", 2)
         self.row = bind("own_row", first + threads.warp * 16 + threads.lane % 16)
         self.chunk = bind("own_chunk", threads.lane // 16)
@@ -65,9 +65,9 @@ class LeftRegisters:
         for e in NEIGHBOURS:
             put(self.pair, e, widened(self.words[which][word], self.dtype, e))
 
-    def symbols(self, pair: int, neighbour: int) -> dict[sp.Symbol, ir.Expr]:
+    def symbols(self, which: int, pair: int, neighbour: int) -> dict[sp.Symbol, ir.Expr]:
         """What an element's lift reads, but for values of its row."""
-        along = {symbol: self.along.value(symbol, pair, neighbour) for symbol in self.shape.along}
+        along = {symbol: self.along[which].value(symbol, pair, neighbour) for symbol in self.shape.along}
         return {self.shape.loaded: self.pair[neighbour], **along}
 
     def lift(self, which: int, word: int, pair: int, value: sp.Expr, rows: Mapping[sp.Symbol, ir.Expr]) -> None:
@@ -76,19 +76,19 @@ class LeftRegisters:
         A product of two numbers of 16 bits is exact in float32: rounded, it is what one instruction gives of a word.
         """
         own, kind = self.words[which], MATRIX_DTYPES[self.dtype].name
-        factor = self.along.factor(value, self.dtype)
+        factor = self.along[which].factor
         if factor is not None:
             ptx(f"mul.rn.{kind}x2", own[word], own[word], factor[pair])
             return
         for e in NEIGHBOURS:
-            put(self.floats, e, TilePrinter({**self.symbols(pair, e), **rows}, DTYPE, {})(value))
+            put(self.floats, e, TilePrinter({**self.symbols(which, pair, e), **rows}, DTYPE, {})(value))
         ptx(f"cvt.rn.{kind}x2.f32", own[word], self.floats[1], self.floats[0])
 
-    def pin(self, which: int, group: int) -> None:
-        """Has the words that an instruction multiplies computed before what comes next.
+    def pin(self, which: int, instructions: range) -> None:
+        """Has the words that some instructions multiply computed before what comes next.
 
         ptxas moves what computes them behind the fence of the products that read them, and then has products wait for
         each other (its warning C7513); it does not move a store.
         """
-        words = [self.words[which][_WORDS * group + k] for k in range(_WORDS)]
+        words = [self.words[which][_WORDS * one + k] for one in instructions for k in range(_WORDS)]
         T.buffer_store(self.feed.pinned, functools.reduce(tirx.bitwise_xor, words), [self.threads.thread])

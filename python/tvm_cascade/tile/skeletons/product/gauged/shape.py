@@ -90,11 +90,28 @@ class GaugedProduct:
         return self.element != self.loaded
 
     @property
+    def scale(self) -> sp.Symbol | None:
+        """The leaf that every element is multiplied by, where that is all of its lift, and words hold two of it."""
+        factor = self.element / self.loaded
+        load = plain_value(self.along[factor]) if factor in self.along else None
+        return factor if load is not None and in_words(load, self.product) else None
+
+    @property
     def steps(self) -> int:
         """Tiles along what is summed over."""
         extent = self.product.inner.extent
         assert isinstance(extent, int)
         return extent * self.product.left.operand.size // DEPTH_BYTES
+
+
+def in_words(load: ir.TensorLoad, product: MatrixProduct) -> bool:
+    """Whether neighbours along the sum are in one word of a tensor of 16 bits of the left operand's dtype."""
+    inner, shape = product.inner.var, load.source.ty.shape
+    if not load.indices or dtype_of(load.source) != product.left.operand.dtype:
+        return False
+    last, width = load.indices[-1], shape[-1]
+    even = isinstance(width, ir.prim.IntImm) and int(width) % 2 == 0
+    return even and isinstance(last, ir.Var) and last.same_as(inner)
 
 
 def read_gauged(program: Program, group: Group) -> GaugedProduct:

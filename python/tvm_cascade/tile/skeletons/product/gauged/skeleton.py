@@ -23,7 +23,7 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
 
     name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
 
-    instructions = Instructions.WGMMA
+    instructions, joint = Instructions.WGMMA, True
 
     def switched_off(self, options: FuseOptions) -> str:
         """The option for tensor cores."""

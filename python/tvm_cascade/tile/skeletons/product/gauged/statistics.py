@@ -79,12 +79,12 @@ class RowValues:
             for part in range(_PARTS):
                 put(self.parts[statistic.component.symbol], part, identity_of(statistic.component.reducer, DTYPE))
 
-    def fold(self, left: LeftRegisters, row: int, pair: int) -> None:
+    def fold(self, left: LeftRegisters, which: int, row: int, pair: int) -> None:
         """Folds the two elements that have been widened into the statistics of their row."""
         for statistic, lift in zip(self.shape.statistics, self.lifts[1:], strict=True):
             own, combine = self.parts[statistic.component.symbol], combiner_of(statistic.component.reducer)
             for e in NEIGHBOURS:
-                value = TilePrinter({**left.symbols(pair, e), **self.of_row(row)}, DTYPE, {})(lift.value)
+                value = TilePrinter({**left.symbols(which, pair, e), **self.of_row(row)}, DTYPE, {})(lift.value)
                 put(own, 2 * row + e, combine(own[2 * row + e], value))
 
     def finish(self) -> None:
