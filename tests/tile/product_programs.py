@@ -102,6 +102,45 @@ class Gated:
         return te.create_prim_func([x, g, u, out] if self.alike else [x, y, g, u, out])
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """out[m, n] = Σ_k q[m, k]·s[m, k // block]·w[n, k]·t[n // across, k // block], of float8 q and w.
+
+    Attributes
+    ----------
+    m, n, k : extents.
+    block : positions of k that share their scales.
+    across : columns that do.
+    apart : k is two loops, over blocks and inside of them.
+    """
+
+    m: int
+    n: int
+    k: int
+    block: int = 128
+    across: int = 128
+    apart: bool = False
+
+    def build(self) -> tirx.PrimFunc:
+        """The function of the operands, their scales and the output."""
+        m, n, k, block = self.m, self.n, self.k, self.block
+        q = te.placeholder((m, k), "float8_e4m3fn", name="q")
+        s = te.placeholder((m, -(-k // block)), name="s")
+        w = te.placeholder((n, k), "float8_e4m3fn", name="w")
+        t = te.placeholder((-(-n // self.across), -(-k // block)), name="t")
+        axes = [te.reduce_axis((0, k // block), "b"), te.reduce_axis((0, block), "d")]
+        axes = axes if self.apart else [te.reduce_axis((0, k), "d")]
+
+        def element(i: ir.Expr, j: ir.Expr) -> ir.Expr:
+            d, b = (axes[0] * block + axes[1], axes[0]) if self.apart else (axes[0], axes[0] // block)
+            left = q[i, d].astype("float32") * s[i, b]
+            return te.sum(left * (w[j, d].astype("float32") * t[j // self.across, b]), axis=axes)
+
+        product = te.compute((m, n), element, name="product")
+        out = te.compute((m, n), lambda i, j: product[i, j].astype("bfloat16"), name="out")
+        return te.create_prim_func([q, s, w, t, out])
+
+
 def inputs_of(func: tirx.PrimFunc, kind: str = "normal", **extents: int) -> list[Array]:
     """Data for every parameter but the last.
 

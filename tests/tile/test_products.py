@@ -24,7 +24,7 @@ from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.product.variants import Variants
 
 from .emulator.run import Array, compiler, emulate
-from .product_programs import Gated, Product, inputs_of
+from .product_programs import Gated, Product, Scaled, inputs_of
 from .test_compiled_kernels import instructions_of, text_of
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
@@ -129,9 +129,8 @@ def test_float8_where_narrow_sums_are_allowed(dtypes: tuple[str, str]) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("config", [SMALL, SPLIT], ids=["alone", "split"])
-@pytest.mark.parametrize("promoted", [1, 2])
-def test_sums_that_leave_the_tensor_cores_every_few_steps(promoted: int, config: ProductConfig) -> None:
+@pytest.mark.parametrize(("config", "promoted"), [(SMALL, 2), (SPLIT, 1)], ids=["alone", "split"])
+def test_sums_that_leave_the_tensor_cores_every_few_steps(config: ProductConfig, promoted: int) -> None:
     """Five steps along k, so that the last part of two is shorter."""
     func = Product(m=70, n=72, k=600, dtypes=("float8_e4m3fn", "float8_e5m2")).build()
     assert_right(func, length=600, kernel=kernel_of(func, replace(config, promoted=promoted), narrow_sums=True))
@@ -149,6 +148,36 @@ def test_fewer_positions_than_a_step() -> None:
     func = Product(m=64, n=64, k=256, dtypes=("float8_e4m3fn",) * 2).build()
     with pytest.raises(Unfit, match="narrow_positions is 64; a step sums over 128 positions of a"):
         kernel_of(func, narrow_sums=True, narrow_positions=64)
+
+
+@emulated
+@pytest.mark.parametrize(("columns", "apart"), [(64, False), (128, True)], ids=["one axis", "two axes"])
+def test_scales_of_blocks_along_k(columns: int, apart: bool) -> None:
+    """Rows that end within a tile, and magnitudes of blocks that differ by 2³⁰."""
+    func = Scaled(m=130, n=256, k=384, apart=apart).build()
+    given = inputs_of(func)
+    given[1] *= np.float32(2) ** np.array([0, 20, -10], "float32")
+    given[1][7] = 0
+    config = ProductConfig(columns=columns, stages=2, blocks=2, promoted=1)
+    assert_right(func, length=384, inputs=given, kernel=kernel_of(func, config, narrow_sums=True))
+
+
+def test_tiles_of_scaled_products_have_one_scale_for_their_columns() -> None:
+    kernel = kernel_of(Scaled(m=4096, n=2048, k=7168).build(), narrow_sums=True)
+    assert kernel.config.promoted == 1 and 128 % kernel.config.columns == 0
+
+
+@pytest.mark.parametrize(
+    ("scaled", "reason"),
+    [
+        (Scaled(m=64, n=128, k=256, block=64), "scales change within 128 positions of d"),
+        (Scaled(m=64, n=128, k=256, across=1), "no tile fits into registers and shared memory"),
+    ],
+    ids=["short blocks", "columns of their own"],
+)
+def test_scales_that_change_too_often(scaled: Scaled, reason: str) -> None:
+    with pytest.raises(Unfit, match=reason):
+        kernel_of(scaled.build(), narrow_sums=True)
 
 
 def test_half_precision_is_promoted_by_no_option() -> None:

@@ -162,7 +162,7 @@ def _factors(
         if len(symbols) != 2 or len(loads) != 2 or loads[0] is None or loads[1] is None:
             raise Unfit(f"{name} sums {group.members[len(lifts)].element}, which is no product of two tensors")
         lifts.append(factor * PRODUCT)
-        pairs.append(_ordered((loads[0], loads[1]), outputs))
+        pairs.append(ordered((loads[0], loads[1]), outputs))
     left = pairs[0][0]
     if not all(same(left, one) for one, _ in pairs):
         raise Unfit(f"{name} are products that have no left operand in common")
@@ -173,7 +173,7 @@ def _uses(load: ir.TensorLoad, var: tirx.Var) -> bool:
     return any(uses(index, [var]) for index in load.indices)
 
 
-def _ordered(
+def ordered(
     loads: tuple[ir.TensorLoad, ir.TensorLoad], outputs: Sequence[Output]
 ) -> tuple[ir.TensorLoad, ir.TensorLoad]:
     """The loads so that the second runs along the contiguous dimension of the outputs."""

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit
-from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, DEPTH_BYTES, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import BOX_COLUMNS, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import Sizes, seconds, sizes_of
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _ROWS = ((128, 2, 256), (256, 2, 128), (64, 1, 256))
@@ -64,13 +64,15 @@ def fitting(shape: MatrixProduct, sizes: Sizes, gpu: Gpu, promoted: int = 0) -> 
 
 
 def promoted_steps(shape: MatrixProduct, options: FuseOptions) -> int:
-    """Steps along k between promotions that an option asks for; 0 for none.
+    """Steps along k between promotions that scales or an option ask for; 0 for none.
 
     Raises
     ------
     Unfit
         Where that is less than a step.
     """
+    if shape.scales is not None:
+        return 1
     side = shape.left.operand
     if options.narrow_positions is None or MATRIX_DTYPES[side.dtype].option != "narrow_sums":
         return 0

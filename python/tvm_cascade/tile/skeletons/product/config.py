@@ -8,11 +8,9 @@ from tvm_cascade.analysis.extent import Extent, ceil_div, product
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import STORED_BYTES, Operand
-from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
+from tvm_cascade.tile.product.scales import same_in_blocks
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
-
-DEPTH_BYTES = 128
-"""Bytes of a row of an operand in one pipeline stage: the widest swizzle."""
 
 SUM_BYTES = 4
 """Of an accumulated sum."""
@@ -126,7 +124,23 @@ class ProductConfig:
             return f"{self.share} columns of a block are no multiple of 8"
         if self.blocks_together > gpu.largest_cluster:
             return f"{self.blocks_together} blocks in a cluster; {gpu.name} has {gpu.largest_cluster} at most"
-        return self._lacks_of_operands(shape) or self._lacks_of_splits(shape) or self._lacks_memory(shape, gpu)
+        return (
+            self._lacks_of_scales(shape)
+            or self._lacks_of_operands(shape)
+            or self._lacks_of_splits(shape)
+            or self._lacks_memory(shape, gpu)
+        )
+
+    def _lacks_of_scales(self, shape: MatrixProduct) -> str:
+        """All columns of a tile have the same scale, and products leave the tensor cores for it every step."""
+        if shape.scales is None:
+            return ""
+        line = shape.right.line
+        whole = isinstance(line.extent, int) and line.extent % self.columns == 0
+        if self.promoted != 1 or not whole or self.splits > 1:
+            return f"tiles of {self.columns} columns, promoted every {self.promoted} steps, in {self.splits} parts of k"
+        alike = all(same_in_blocks(factor, line, self.columns) for factor in shape.scales.across)
+        return "" if alike else f"scales differ within {self.columns} columns"
 
     def _lacks_of_operands(self, shape: MatrixProduct) -> str:
         copied = self.columns // self.cluster

@@ -29,6 +29,7 @@ from tvm_cascade.tile.skeletons.product.operands import TileOperand
 from tvm_cascade.tile.skeletons.product.partial import PartialSums
 from tvm_cascade.tile.skeletons.product.promoted import PromotedConsumer
 from tvm_cascade.tile.skeletons.product.raster import Raster, Tile
+from tvm_cascade.tile.skeletons.product.scaled import ScaledConsumer
 from tvm_cascade.tile.skeletons.product.shape import MatrixProduct
 from tvm_cascade.tile.work import GROUP_ROWS, Threads
 
@@ -136,7 +137,7 @@ class ProductKernel:
 
     def _consumer(self) -> Consumer:
         """A warp group that computes."""
-        kind = PromotedConsumer if self.config.promoted else Consumer
+        kind = ScaledConsumer if self.shape.scales else PromotedConsumer if self.config.promoted else Consumer
         return kind(self.feed, self.threads, self.epilogue, self.partial, self.rank)
 
     def _produce(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import put, registers
@@ -43,11 +43,19 @@ class PromotedConsumer(Consumer):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
         with T.serial((count + (every - 1)) // every) as turn:
+            self._start(tile, turn)
             self._sum_steps(tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
             self._promote()
 
+    def _start(self, tile: Tile, turn: ir.Expr) -> None:
+        """Emits what comes before the steps of a turn: nothing."""
+
     def _promote(self) -> None:
-        for sums, narrow in zip(self.sums, self.narrow, strict=True):
+        for part, (sums, narrow) in enumerate(zip(self.sums, self.narrow, strict=True)):
             for wide, own in zip(sums, narrow, strict=True):
-                with T.unroll(self.config.columns // 2) as k:
-                    put(wide, k, wide[k] + own[k])
+                for k in range(self.config.columns // 2):
+                    put(wide, k, self._added(wide[k], own[k], part, k // 2 % 2))
+
+    def _added(self, wide: ir.Expr, narrow: ir.Expr, part: int, row: int) -> ir.Expr:
+        """The sum with what the tensor cores have summed, of one of a thread's rows."""
+        return wide + narrow

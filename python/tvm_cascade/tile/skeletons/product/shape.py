@@ -9,7 +9,7 @@ the tensors have them in neighbouring dimensions. Nothing here goes by name: the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy as sp
 from tvm import ir, tirx
@@ -28,9 +28,13 @@ from tvm_cascade.tile.operand import (
     Unfit,
     check_partners,
 )
-from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.tile.product.lines import Line, View
-from tvm_cascade.tile.product.terms import Terms, read_terms
+from tvm_cascade.tile.product.scales import ScaledSum, Scales, read_scaled_sum, scales_of
+from tvm_cascade.tile.product.terms import PRODUCT, Terms, ordered, read_terms, terms_of
+
+DEPTH_BYTES = 128
+"""Bytes of a row of an operand in one pipeline stage: the widest swizzle."""
 
 SUMMED_IN = "the tensor cores sum in float32"
 """Of products, in words."""
@@ -97,6 +101,7 @@ class MatrixProduct:
     product : that symbol.
     tiled : the outputs that bulk copies store, by their buffers.
     paired : the outputs of which neighbours in a row can be stored at once, two and two.
+    scales : what products of each step along k are multiplied by before they are summed further.
     """
 
     program: Program
@@ -111,6 +116,7 @@ class MatrixProduct:
     outputs: tuple[Output, ...]
     tiled: dict[tirx.Var, Operand]
     paired: tuple[tirx.Var, ...]
+    scales: Scales | None = None
 
     @property
     def fold(self) -> Fold:
@@ -145,7 +151,24 @@ def read_product(program: Program, group: Group) -> MatrixProduct:
     Unfit
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
+    found = read_scaled_sum(program, group)
+    if found is not None:
+        return _scaled(program, group, found)
     return product_of(read_terms(program, group, tuple(MATRIX_DTYPES), SUMMED_IN, MOST_SUMS))
+
+
+def _scaled(program: Program, group: Group, found: ScaledSum) -> MatrixProduct:
+    """The product shape of a sum of scaled products."""
+    outputs, results = read_outputs(program, group)
+    group = replace(group, fold=group.fold.restricted_to(results))
+    lifts = (found.number * PRODUCT,)
+    terms = terms_of(program, group, outputs, ordered(found.loads, outputs), lifts, tuple(MATRIX_DTYPES), SUMMED_IN)
+    shape = product_of(terms)
+    scales = scales_of(found, group, shape.left.line, shape.right.line)
+    depth = DEPTH_BYTES // shape.left.operand.size
+    if shape.outer or not scales.same_along(shape.inner, depth):
+        raise Unfit(f"{', '.join(group.names)}: scales change within {depth} positions of {shape.inner.var.name}")
+    return replace(shape, scales=scales)
 
 
 def product_of(terms: Terms) -> MatrixProduct:

@@ -29,8 +29,7 @@ from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, plain_value
 from tvm_cascade.tile.output import Output, read_outputs
 from tvm_cascade.tile.product.terms import PRODUCT, terms_of
-from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES
-from tvm_cascade.tile.skeletons.product.shape import MOST_SUMS, SUMMED_IN, MatrixProduct, product_of
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES, MOST_SUMS, SUMMED_IN, MatrixProduct, product_of
 
 _SUMMED = (SUM, MAX, MIN)
 """Reducers of statistics that lanes exchange by themselves."""
