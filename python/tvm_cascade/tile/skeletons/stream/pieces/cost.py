@@ -15,6 +15,9 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_
 _READ = 0.92
 """Of the memory's bandwidth on paper that reads reach."""
 
+_MULTIPROCESSOR_RATE = 62e9
+"""Bytes a second that one multiprocessor reads where half of them have all tiles, or fewer."""
+
 _START = 0.6e-6
 """Seconds from a block's start to its first tile, beyond a launch's."""
 
@@ -76,7 +79,8 @@ def is_crowded(blocks: int, gpu: Gpu) -> bool:
 
 def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
     """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
-    copying = config.stage_bytes(stream) * config.blocks / (_READ * gpu.memory_bytes_per_second)
+    rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
+    copying = config.stage_bytes(stream) / rate
     if config.consumers > 1:
         return max(copying, tile_seconds(config, stream, gpu))
     fixed, position = _FOLD[1 if rows <= _THREAD_ROWS else 2]
