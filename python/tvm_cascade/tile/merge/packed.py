@@ -1,68 +1,125 @@
-"""Ranks as single integers: the upper bits of an element's key in their order, its position in the lower ones.
+"""Ranks as single integers: where an element's key lies between the row's extremes, and its position below that.
 
-    packed = (order-preserving bits of the key, the lower b cleared) | (2^b − 1 − position)
+    packed = ⌊2²³ · (key − least) / (greatest − least)⌉ · 2⁹ + (2⁹ − 1 − position) − 2³¹
 
-A comparator of a network is then a maximum and a minimum. What it finds is exact where no two of the best elements, or
-of those next to them, agree in the upper bits of their keys: `unsure` tells, and the caller selects by whole keys then.
+A comparator of a network is then a maximum and a minimum. The upper part is monotone in the key: what is found is exact
+where no two of the best elements, or of those next to them, agree in it. `unsure` tells, and the caller then selects by
+whole keys, as it does where a key is no number or infinite.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.reducer import Selection
-from tvm_cascade.tile.emit import in_register
+from tvm_cascade.tile.emit import bind, in_register, put, registers
 from tvm_cascade.tile.merge.lanes import exchanged, from_lane_at
 
 DTYPE = "int32"
 
+_POSITION_BITS = 9
+LONGEST = 1 << _POSITION_BITS
+"""Positions of a row."""
+
+_NONE = tirx.min_value(DTYPE)
+"""No element, below all others."""
+
+_MASK = LONGEST - 1
+_HIGHEST = float(2**24 - 1)
+"""Numbers from 2²³ to this are integers, whose offset from 2²³ is in the lower bits of a float32."""
+
+_STEPS = 0.99 * 2**23
+"""Steps between the extremes: a little fewer than there are, since the width of a step is rounded."""
+
+_LARGEST_RANGE = 1e30
+
 _PACK = """
-__device__ __forceinline__ int packed_key(float key, int position, int mask) {
-  union { float number; int bits; } own;
-  own.number = key + 0.0f;  // both zeros are equal
-  return ((own.bits ^ ((own.bits >> 31) & 0x7fffffff)) & ~mask) | (mask - position);
+__device__ __forceinline__ int packed_key(float place, int position) {
+  union { float number; unsigned bits; } own;
+  own.number = place;
+  return (int)(own.bits * 512u + ((unsigned)position + 0x80000000u));  // the exponent is beyond the upper end
 }
 """
 
 
-class PackedRanks:
-    """The best of a row's elements, as packed integers, best first.
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a thread's elements.
 
-    Parameters
+    Attributes
     ----------
-    length : of the row.
+    at : registers.
+    exists : whether an element is one; None where all are.
+    position : of an element in the row.
     """
 
-    def __init__(self, selection: Selection, length: int) -> None:
-        self.selection, self.count = selection, selection.count
-        self.mask = (1 << (length - 1).bit_length()) - 1
+    at: Any
+    count: int
+    exists: Callable[[int], ir.Expr] | None
+    position: Callable[[int], ir.Expr]
 
-    @staticmethod
-    def none() -> ir.Expr:
-        """No element, below all others."""
-        return tirx.min_value(DTYPE)
+    def or_else(self, k: int, other: ir.Expr) -> ir.Expr:
+        """A key, or something else where there is no element."""
+        return self.at[k] if self.exists is None else tirx.Select(self.exists(k), self.at[k], other)
 
-    def pack(self, key: ir.Expr, position: ir.Expr) -> ir.Expr:
-        """An element."""
-        key = key if self.selection.largest else -key
-        place = position if self.selection.lower else self.mask - position
-        given = (key, place, tirx.const(self.mask, DTYPE))
-        return T.cuda.func_call("packed_key", *given, source_code=_PACK, return_type=DTYPE)
+
+class PackedRanks:
+    """Emits the selection of a row's best elements as packed integers, best first.
+
+    Attributes
+    ----------
+    packed : the thread's elements.
+    best : those of the row, in every thread of it.
+    unsure : whether elements whose keys agree may be in another order.
+    """
+
+    def __init__(self, selection: Selection, keys: Keys, lanes: int) -> None:
+        self.selection, self.count, self.lanes = selection, selection.count, lanes
+        self.packed = self._packed(keys)
+        self.best = self._best()
+        self.unsure = self._unsure()
 
     def position(self, packed: ir.Expr) -> ir.Expr:
         """The position of an element."""
-        place = packed & tirx.const(self.mask, DTYPE)
-        return self.mask - place if self.selection.lower else place
+        place = packed & tirx.const(_MASK, DTYPE)
+        return _MASK - place if self.selection.lower else place
 
-    def best(self, elements: Sequence[ir.Expr], lanes: int) -> list[ir.Expr]:
-        """The best of the elements of so many neighbouring lanes, in order, in all of them."""
-        own = self._sorted(list(elements))
-        own += [self.none()] * (self.count - len(own))
-        distance = lanes // 2
+    def _packed(self, keys: Keys) -> list[ir.Expr]:
+        infinity = tirx.const(float("inf"), "float32")
+        greatest, least = -infinity, infinity
+        for k in range(keys.count):
+            greatest = in_register("greatest", tirx.max(greatest, keys.or_else(k, -infinity)))
+            least = in_register("least", tirx.min(least, keys.or_else(k, infinity)))
+        greatest = in_register("greatest", exchanged(greatest, tirx.max, self.lanes))
+        least = in_register("least", exchanged(least, tirx.min, self.lanes))
+        span = bind("span", greatest - least)
+        some = tirx.And(span > 0, span < _LARGEST_RANGE)
+        step = in_register("steps", tirx.Select(some, _STEPS / span, tirx.const(0.0, "float32")))
+        best, sign = (greatest, 1) if self.selection.largest else (least, -1)
+        nothing = in_register("nothing", tirx.const(0.0, "float32"))
+        probe: ir.Expr = nothing
+        packed = registers("packed", keys.count, DTYPE)
+        for k in range(keys.count):
+            below = in_register("below", (keys.or_else(k, best) - best) * sign)
+            probe = probe + below * nothing
+            place = keys.position(k)
+            place = _MASK - place if self.selection.lower else place
+            given = (below * step + tirx.const(_HIGHEST, "float32"), T.cast(place, DTYPE))
+            value = T.cuda.func_call("packed_key", *given, source_code=_PACK, return_type=DTYPE)
+            put(packed, k, value if keys.exists is None else tirx.Select(keys.exists(k), value, _NONE))
+        self.odd = tirx.Or(tirx.Not(some), tirx.NE(probe, tirx.const(0.0, "float32")))
+        return [packed[k] for k in range(keys.count)]
+
+    def _best(self) -> list[ir.Expr]:
+        own = self._sorted(self.packed)
+        own += [_NONE] * (self.count - len(own))
+        distance = self.lanes // 2
         while distance:
             kept = [in_register("own", value) for value in own]
             others = [in_register("other", from_lane_at(value, distance)) for value in kept]
@@ -70,21 +127,21 @@ class PackedRanks:
             distance //= 2
         return own
 
-    def unsure(self, best: Sequence[ir.Expr], elements: Sequence[ir.Expr], lanes: int) -> ir.Expr:
-        """Whether keys that agree in their upper bits may be in another order, in the lane's row."""
-        mask = tirx.const(self.mask, DTYPE)
-        last = in_register("last", best[-1] & ~mask)
-        count: ir.Expr = tirx.const(0, DTYPE)
-        for element in elements:
-            count = count + T.cast(element >= last, DTYPE)
-        found = tirx.NE(exchanged(in_register("near", count), lambda a, b: a + b, lanes), self.count)
-        for one, other in pairwise(best):
+    def _unsure(self) -> ir.Expr:
+        mask = tirx.const(_MASK, DTYPE)
+        last = in_register("last", self.best[-1] & ~mask)
+        count: ir.Expr = tirx.const(0, "int32")
+        for element in self.packed:
+            count = count + T.cast(element >= last, "int32")
+        near = exchanged(in_register("near", count), lambda a, b: a + b, self.lanes)
+        found = tirx.Or(self.odd, tirx.NE(near, self.count))
+        for one, other in pairwise(self.best):
             found = tirx.Or(found, tirx.EQ(one | mask, other | mask))
-        return found
+        return in_register("unsure", found)
 
     def _sorted(self, elements: list[ir.Expr]) -> list[ir.Expr]:
         if len(elements) == 1:
-            return elements
+            return list(elements)
         middle = len(elements) // 2
         return self._merged(self._sorted(elements[:middle]), self._sorted(elements[middle:]))
 

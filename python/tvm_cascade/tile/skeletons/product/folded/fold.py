@@ -150,20 +150,25 @@ class RowEpilogue:
         config = self.config
         thread = bind("thread_of_all", index * 128 + threads.warp * 32 + threads.lane)
         first = bind("first_of_block", tile.first_row + self.rank * config.rows)
-        member = bind("member", thread % config.sharing)
-        with T.serial(-(-config.rows // config.rows_at_once)) as turn:
+        member, count = bind("member", thread % config.sharing), bind("rows_there", self._rows_there(first))
+        with T.serial(-(-config.rows // config.rows_at_once)) as turn, when(turn * config.rows_at_once < count):
             own_row = bind("row_of_block", turn * config.rows_at_once + thread // config.sharing)
             # Threads without a row go along with the last one: all lanes of a warp take part in its shuffles.
-            own_row = bind("row_at_hand", tirx.min(own_row, config.rows - 1))
-            self._fold(own_row, first, tile.batch, member, thread, threads)
+            self._fold(bind("row_at_hand", tirx.min(own_row, count - 1)), own_row < count, first, tile, member, threads)
+
+    def _rows_there(self, first: ir.Expr) -> ir.Expr:
+        """How many of a block's rows there are, given the first."""
+        config = self.config
+        count = tirx.min(config.rows, kernel_extent(self.shape.product.left.line.extent) - first)
+        if config.rows * config.tile.splits > config.tile.rows:
+            count = tirx.min(count, config.tile.rows - self.rank * config.rows)
+        return count
 
     def _fold(
-        self, own_row: ir.Expr, first: ir.Expr, batch: Mapping[tirx.Var, ir.Expr], member: ir.Expr, thread: ir.Expr,
-        threads: Threads,
-    ) -> None:  # fmt: skip
+        self, own_row: ir.Expr, exists: ir.Expr, first: ir.Expr, tile: Tile, member: ir.Expr, threads: Threads
+    ) -> None:
         config, product, program = self.config, self.shape.product, self.program
-        last = kernel_extent(product.left.line.extent) - 1
-        row = bind("row", tirx.min(first + own_row, last))
+        row, batch = bind("row", first + own_row), tile.batch
         point = Point(program, self.tensors, self.shape.at({**product.left.line.places(row), **batch}))
         length = self.shape.columns
         segment = Segment(tirx.const(0, "int32"), kernel_extent(length), length, length)
@@ -176,11 +181,6 @@ class RowEpilogue:
         merge(program.body, state, lanes, inputs, program.offsets)
         if self.selection is not None:
             sweep.select(self.selection, state, lanes, inputs)
-        exists = first + own_row <= last
-        if config.rows * config.tile.splits > config.tile.rows:
-            exists = tirx.And(exists, self.rank * config.rows + own_row < config.tile.rows)
-        if config.rows < config.rows_at_once:
-            exists = tirx.And(exists, thread < config.rows * config.sharing)
         with when(exists):
             store = _Store(sweep, point)
             store.emit(state, member)

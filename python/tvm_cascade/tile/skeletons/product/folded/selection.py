@@ -14,21 +14,17 @@ from typing import Any
 import sympy as sp
 from tvm import ir, tirx
 from tvm.ir import prim
-from tvm.tirx.script import builder as T
 
 from tvm_cascade.steps.program import Element, StepProgram, Tuple
-from tvm_cascade.tile.emit import branches, in_register, put, registers
+from tvm_cascade.tile.emit import branches, put, registers
 from tvm_cascade.tile.fragment import Symbols
 from tvm_cascade.tile.merge.combine import merge
 from tvm_cascade.tile.merge.lanes import Lanes, in_no_lane
-from tvm_cascade.tile.merge.packed import DTYPE, PackedRanks
+from tvm_cascade.tile.merge.packed import LONGEST, Keys, PackedRanks
 from tvm_cascade.tile.merge.ranks import has_one_element, ranks_of
 from tvm_cascade.tile.row.chunk import Chunk, ChunkFold
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.state import State
-
-_MOST_POSITION_BITS = 10
-"""Of a packed integer: the fewer are left to keys, the likelier are two that agree."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +35,11 @@ class RowSelection:
     ----------
     rest, alone : the program without its selection, and the selection with the values that it reads.
     step : the selection.
-    ranks : its elements, packed.
     """
 
     rest: RowProgram
     alone: RowProgram
     step: Tuple
-    ranks: PackedRanks
 
 
 def selection_of(program: RowProgram, length: int) -> RowSelection | None:
@@ -58,7 +52,7 @@ def selection_of(program: RowProgram, length: int) -> RowSelection | None:
     selection = step.reducer.selection
     if ranks is None or selection is None or selection.count > length:
         return None
-    if length > 1 << _MOST_POSITION_BITS or not set(ranks.symbols[0]) <= {0, 1}:
+    if length > LONGEST or not set(ranks.symbols[0]) <= {0, 1}:
         return None
     if program.dtypes[ranks.symbols[0][0]] != "float32":
         return None
@@ -68,8 +62,7 @@ def selection_of(program: RowProgram, length: int) -> RowSelection | None:
     if not read <= inputs | {one.symbol for one in needed} or not _is_position(program, step, needed):
         return None
     rest = tuple(one for one in program.body.steps if one is not step)
-    packed = PackedRanks(selection, length)
-    return RowSelection(_with(program, rest), _with(program, (*needed, step)), step, packed)
+    return RowSelection(_with(program, rest), _with(program, (*needed, step)), step)
 
 
 def _with(program: RowProgram, steps: tuple[Any, ...]) -> RowProgram:
@@ -106,30 +99,22 @@ def _is_position(program: RowProgram, step: Tuple, elements: list[Element]) -> b
     return value is not None and len(axis) == 1 and value.same_as(axis[0])
 
 
-class _Packing(ChunkFold):
-    """Packs the elements of a chunk instead of selecting among them.
+class _KeysOf(ChunkFold):
+    """Keeps the keys of a chunk instead of selecting among them.
 
     Attributes
     ----------
-    position : of an element by its number.
-    packed : the elements.
+    keys : of the elements.
     """
 
-    ranks: PackedRanks
-    position: Callable[[Any], ir.Expr]
-
     def _elements_of(self, step: Tuple) -> dict[int, Any] | None:
-        self.packed = registers("packed", self.chunk.count, DTYPE)
-        return {0: self.packed}
+        self.keys = registers("keys", self.chunk.count, "float32")
+        return {0: self.keys}
 
     def _put_element(
         self, step: Tuple, elements: dict[int, Any], symbols: Symbols, conditions: dict[sp.Symbol, ir.Expr], k: Any
     ) -> None:
-        key = self._write(step.lifts[step.parts.index(0)], symbols, "float32", conditions)
-        value = self.ranks.pack(key, T.cast(self.position(k), DTYPE))
-        if self.chunk.exists is not None:
-            value = tirx.Select(self.chunk.exists(k), value, self.ranks.none())
-        put(self.packed, k, value)
+        put(self.keys, k, self._write(step.lifts[step.parts.index(0)], symbols, "float32", conditions))
 
     def _select(self, step: Tuple, elements: dict[int, Any]) -> None:
         return
@@ -167,18 +152,17 @@ class Selecting:
 
     def emit(self, state: State, inputs: Mapping[sp.Symbol, ir.Expr]) -> None:
         """The selection's components of a state become the best of the row, in every thread of it."""
-        alone, ranks = self.selection.alone, self.selection.ranks
-        packing = _Packing(alone, state.another("_packed"), self.row_values, self.length)
-        packing.ranks, packing.position = ranks, self.position
-        packing.state.clear()
-        packing.fold(self.chunk)
-        elements = [packing.packed[k] for k in range(self.chunk.count)]
-        best = ranks.best(elements, self.lanes.width)
-        unsure = in_register("unsure", ranks.unsure(best, elements, self.lanes.width))
+        alone, selection = self.selection.alone, self.selection.step.reducer.selection
+        assert selection is not None
+        folding = _KeysOf(alone, state.another("_keys"), self.row_values, self.length)
+        folding.state.clear()
+        folding.fold(self.chunk)
+        keys = Keys(folding.keys, self.chunk.count, self.chunk.exists, self.position)
+        ranks = PackedRanks(selection, keys, self.lanes.width)
         found = state.another("_selected")
-        with branches(in_no_lane(unsure)) as (sure, other):
+        with branches(in_no_lane(ranks.unsure)) as (sure, other):
             with sure:
-                self._read(found, best, ranks)
+                self._read(found, ranks)
                 self._keep(state, found)
             with other:
                 found.clear()
@@ -186,8 +170,9 @@ class Selecting:
                 merge(alone.body, found, self.lanes, inputs, alone.offsets)
                 self._keep(state, found)
 
-    def _read(self, found: State, best: list[ir.Expr], ranks: PackedRanks) -> None:
-        places = registers("places", len(best), DTYPE)
+    def _read(self, found: State, ranks: PackedRanks) -> None:
+        best = ranks.best
+        places = registers("places", len(best), "int32")
         for k, packed in enumerate(best):
             put(places, k, ranks.position(packed))
 
@@ -200,7 +185,7 @@ class Selecting:
 
         alone = self.selection.alone
         inputs, conditions = values(alone.position_inputs), values(alone.conditions)
-        chunk = Chunk(len(best), each, inputs, conditions, None, tirx.const(len(best), DTYPE), True)
+        chunk = Chunk(len(best), each, inputs, conditions, None, tirx.const(len(best), "int32"), True)
         _Reading(alone, found, self.row_values, self.length).fold(chunk)
 
     def _keep(self, state: State, found: State) -> None:
