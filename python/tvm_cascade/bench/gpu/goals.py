@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tvm_cascade.bench.goals import Outcome
 from tvm_cascade.bench.goals import evaluate as judged
 from tvm_cascade.bench.gpu import served_suites as served
-from tvm_cascade.bench.gpu.peers import CUBLAS, FLASHINFER, FLASHINFER_FA3, OURS
+from tvm_cascade.bench.gpu.peers import CUBLAS, FLASHINFER, FLASHINFER_FA3, GEMM_ALONE, OURS
 from tvm_cascade.bench.gpu.record import GpuReport
 from tvm_cascade.bench.gpu.suites import (
     BACKWARD,
@@ -204,6 +204,10 @@ GOALS: tuple[Goal, ...] = (
     ShareGoal("loss", served.FEW_TOKENS, 0.9),
     PairGoal("normgemm", "against the product alone", served.normed_pairs(), 1.053, against=CUBLAS),
     RatioGoal("normgemm", served.NORMED, "inductor", 1.05, each=True),
+    RatioGoal("moe", served.TABLE_OF_ROUTERS, GEMM_ALONE, 1.0),
+    RatioGoal("moe", served.TABLE_OF_ROUTERS, GEMM_ALONE, 1 / 1.15, each=True),
+    *(RatioGoal("moe", served.TABLE_OF_ROUTERS, peer, 3.0) for peer in ("eager", "inductor")),
+    RatioGoal("moe", served.FEW_ROUTED, "eager", 2.0, each=True),
 )
 
 

@@ -12,6 +12,7 @@ from tvm_cascade.errors import OptionError
 
 OURS, OURS_CUDA_CORES, TVM_DEFAULT = tvm_peers.OURS, tvm_peers.OURS_CUDA_CORES, tvm_peers.TVM_DEFAULT
 INDUCTOR, FLASHINFER, FLASHINFER_FA3, CUBLAS = "inductor", "flashinfer", "flashinfer-fa3", "cublas"
+GEMM_ALONE = "gemm-alone"
 
 PEERS: Mapping[str, Prepare] = {
     "cudnn": partial(torch_peers.sdpa, "CUDNN_ATTENTION"),
@@ -66,6 +67,9 @@ HEAD_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, INDUCTOR: serv
 NORMED_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, CUBLAS: served_peers.cublas, **HEAD_PEERS}
 """The same of linear layers behind a normalisation, and of their products alone."""
 
+ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: served_peers.product_alone, **HEAD_PEERS}
+"""The same of routers, with the product alone."""
+
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
 
@@ -77,6 +81,7 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     "gemm": PRODUCT_PEERS,
     "loss": HEAD_PEERS,
     "normgemm": NORMED_PEERS,
+    "moe": ROUTER_PEERS,
 }
 
 

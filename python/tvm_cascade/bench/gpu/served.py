@@ -9,7 +9,8 @@ from typing import Any
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
 from tvm_cascade.bench.gpu.head_formula import formula_of
-from tvm_cascade.bench.programs import attention, head, latent, normed, product
+from tvm_cascade.bench.gpu.routing_formula import route
+from tvm_cascade.bench.programs import attention, head, latent, normed, product, routing
 from tvm_cascade.bench.programs.normalisation import EPSILON
 from tvm_cascade.bench.workload import Workload
 
@@ -143,6 +144,10 @@ def served(workload: Workload, dtype: Any) -> Served | None:
     if builder.func is normed.normed_of:
         (norm,) = builder.args
         return Served(lambda torch, named: of_normed(torch, norm, named), 0, {"x": 0})
+    if builder.func is routing.routed_by:
+        (router,) = builder.args
+        best = workload.shape["topk"]
+        return Served(lambda torch, named: route(torch, router, best, named), 0, {"x": 0})
     if builder.func is latent.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))

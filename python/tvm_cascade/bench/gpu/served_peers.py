@@ -22,6 +22,15 @@ def cublas(problem: ServedProblem) -> Prepared | Absent:
     return eager(problem) if problem.multiplies else Absent("not a plain matrix product")
 
 
+def product_alone(problem: ServedProblem) -> Prepared | Absent:
+    """The product that a program starts with, by cuBLAS; what is made of it is computed beside the time."""
+    x, w = problem.named.get("x"), problem.named.get("gate")
+    if x is None or w is None:
+        return Absent("no product of x and gate")
+    output = problem.empty_output()
+    return Prepared(lambda: x @ w, lambda _: problem.eager(), lambda: output)
+
+
 def inductor(problem: ServedProblem) -> Prepared:
     """`torch.compile` of the same."""
     options = {"autotune_local_cache": False}

@@ -60,7 +60,7 @@ class ServedProblem:
         for argument in workload.program.arguments:
             shape, dtype = extents(argument.tensor), dtype_of(argument.tensor)
             if len(shape) > 1 and np.issubdtype(np.dtype("float32") if dtype.kind == "V" else dtype, np.floating):
-                values = torch.randn(shape, generator=generator, device=device)
+                values = torch.randn(shape, generator=generator, device=device) * argument.deviation
                 inputs.append(values.to(getattr(torch, dtype.name)))
             else:
                 inputs.append(as_tensor(torch, argument.values(rng, "normal"), device))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu.entry import GpuEntry
+from tvm_cascade.bench.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
 from tvm_cascade.bench.workload import Workload
 
 NEPTUNE, REDFUSER, GROUPED, VARIANTS = "Neptune", "H7 to H9", "grouped", "variants"
@@ -207,6 +209,48 @@ def normgemm() -> list[GpuEntry]:
             found.append(_entry(normed_label(name, features, columns), job, NORMED))
     gated = workloads.get("normed_gated").with_shape(columns=14336)
     return [*found, _entry(normed_label("normed_gated", 4096, 14336), gated, NORMED)]
+
+
+TABLE_OF_ROUTERS, FEW_ROUTED, MODELS_ROUTERS = "R1 to R8", "1 to 64 tokens", "models"
+"""The groups of the suite `moe`."""
+
+_MODELS = {
+    # label: (hidden, experts, topk, how)
+    "Mixtral": (4096, 8, 2, Router(renormalised=True)),
+    "Qwen3": (4096, 128, 8, Router(renormalised=True)),
+    "sigmoid": (5120, 16, 1, Router(SIGMOID)),
+    "root softplus": (7168, 256, 6, Router(ROOT_SOFTPLUS, renormalised=True)),
+    "biased": (7168, 256, 8, Router(SIGMOID, renormalised=True, biased=True)),
+    "DeepSeek-V3": (7168, 256, 8, Router(SIGMOID, True, biased=True, groups=8, groups_kept=4)),
+    "640 experts": (4096, 640, 8, Router(renormalised=True)),
+    "32 of 128": (2048, 128, 32, Router()),
+}
+"""Routers at extents that models have, and at the largest."""
+
+
+def moe() -> list[GpuEntry]:
+    """RedFuser's routers in bfloat16, a larger one with few tokens, and those of models with many and few."""
+    table = [_router(f"R{k}", *_extents(f"R{k}"), Router(), TABLE_OF_ROUTERS) for k in range(1, 9)]
+    few = [_router(f"{n} tokens", n, 4096, 256, 8, Router(), FEW_ROUTED) for n in (1, 8, 64)]
+    models = [
+        _router(f"{name} {tokens}", tokens, *extents, MODELS_ROUTERS)
+        for name, extents in _MODELS.items()
+        for tokens in (4096, 16)
+    ]
+    return [*table, *few, *models]
+
+
+def _extents(name: str) -> tuple[int, int, int, int]:
+    tokens, hidden, experts, best = (workloads.get(name).shape[e] for e in ("tokens", "hidden", "experts", "topk"))
+    return tokens, hidden, experts, best
+
+
+def _router(label: str, tokens: int, hidden: int, experts: int, best: int, how: Router, *groups: str) -> GpuEntry:
+    shape = {"tokens": tokens, "hidden": hidden, "experts": experts, "topk": best}
+    builder = partial(routed_by, how)
+    return _entry(
+        label, Workload(label, "routing", "tvm-cascade", shape, "bfloat16", "float32", builder, ("experts",)), *groups
+    )
 
 
 _LARGEST_SLOW = {"product": 5 * 10**9}

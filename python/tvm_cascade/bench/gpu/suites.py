@@ -184,6 +184,7 @@ _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "gemm": served_suites.gemm,
     "loss": served_suites.loss,
     "normgemm": served_suites.normgemm,
+    "moe": served_suites.moe,
 }
 
 SUITES = tuple(_SUITES)
@@ -191,7 +192,7 @@ SUITES = tuple(_SUITES)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm")
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm", "moe")
 """The suites of what a server runs between prefills, and of plain products."""
 
 MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")

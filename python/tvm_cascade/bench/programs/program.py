@@ -36,14 +36,21 @@ class Precision:
 
 @dataclass(frozen=True)
 class Argument:
-    """An input tensor and how its values are drawn."""
+    """An input tensor and how its values are drawn.
+
+    Attributes
+    ----------
+    deviation : what drawn values are multiplied by.
+    """
 
     tensor: te.Tensor
     draw: Draw
+    deviation: float = 1.0
 
     def values(self, rng: np.random.Generator, kind: str) -> Values:
         """An array of the tensor's shape and dtype."""
-        return self.draw(rng, extents(self.tensor), kind).astype(dtype_of(self.tensor))
+        drawn = self.draw(rng, extents(self.tensor), kind)
+        return (drawn if self.deviation == 1.0 else drawn * self.deviation).astype(dtype_of(self.tensor))
 
 
 @dataclass(frozen=True)
