@@ -127,6 +127,14 @@ def _renormalised(
     return weights, te.compute((m, best), lambda i, r: indices[i, r], name="ids")
 
 
+def least(m: int, n: int, k: int, best: int = 3) -> tirx.PrimFunc:
+    """The smallest of a row, and where they are."""
+    logits = Logits(m, n, k)
+    values, indices = topk(logits.at, best, largest=False, name="least")
+    kept = te.compute((m, best), lambda i, r: values[i, r], name="kept")
+    return logits.build([kept, te.compute((m, best), lambda i, r: indices[i, r], name="ids")])
+
+
 def argmax(m: int, n: int, k: int) -> tirx.PrimFunc:
     """Where the largest of a row is, the first of equal ones."""
     logits = Logits(m, n, k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.folded import selection
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.skeleton import FoldedSkeleton
 
@@ -149,6 +151,44 @@ def test_few_rows() -> None:
 def test_values_of_an_element_chosen_by_another_key(splits: int) -> None:
     """What is picked is read from the sums of the row, of which a block may have several parts."""
     assert_right(programs.biased_choice_router(70, 40, 256, 3), rows(48, 40, splits, sharing=4), 256, outputs=2)
+
+
+PACKED = 64
+"""Columns that 4 and 8 threads read at once, so that elements are packed."""
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["normal", "ties"])
+@pytest.mark.parametrize("build", [partial(programs.router, best=4), programs.least, programs.biased_choice_router])
+def test_packed_elements(build: Callable[[int, int, int], tirx.PrimFunc], kind: str) -> None:
+    """Keys that agree in the bits that are kept of them are told apart, or ordered by index."""
+    config, func = rows(PACKED, PACKED, 3, sharing=4), build(70, PACKED, 256)
+    assert "packed_key" in kernel_of(func, config).func.script()
+    assert_right(func, config, 256, outputs=2, kind=kind)
+
+
+@emulated
+def test_only_where_packed_keys_agree_whole_keys_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the merge of whole keys, rows of different elements are right, and rows of equal ones are not."""
+    monkeypatch.setattr(selection, "merge", lambda *_: None)
+    func, config = programs.router(70, PACKED, 256, 4), rows(PACKED, PACKED, 3, sharing=4)
+    assert_right(func, config, 256, outputs=2)
+    with pytest.raises((AssertionError, RuntimeError)):
+        assert_right(func, config, 256, outputs=2, kind="ties")
+
+
+@emulated
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_keys_that_are_no_numbers_of_a_range_are_compared_whole(value: float) -> None:
+    """Other rows are not touched by one that has such a key."""
+    func, config = programs.least(70, PACKED, 256), rows(PACKED, PACKED, 2, sharing=4)
+    given = inputs_of(func, 2)
+    given[0] = given[0].astype("float32").clip(-1, 1).astype("float16")
+    given[0][3, :] = np.float16(value)
+    _kept, ids = emulate(kernel_of(func, config).func, given)
+    exact = evaluate(func, given)["ids"]
+    others = [row for row in range(70) if row != 3]
+    np.testing.assert_array_equal(ids[others], exact[others])
 
 
 @emulated

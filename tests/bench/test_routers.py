@@ -1,0 +1,37 @@
+"""The suite of routers: its programs against their definitions in torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tvm_cascade.bench.gpu import suites
+from tvm_cascade.bench.gpu.check import twin
+from tvm_cascade.bench.gpu.entry import GpuEntry
+from tvm_cascade.bench.gpu.served import served
+from tvm_cascade.evaluate import oracle
+
+torch = pytest.importorskip("torch")
+
+_MODELS = [
+    entry for entry in suites.entries("moe", ["models"]) if entry.label.endswith(" 16") and "32" not in entry.label
+]
+
+
+def test_it_holds_redfusers_table_and_few_tokens_in_bfloat16() -> None:
+    found = {entry.label: entry.workload for entry in suites.entries("moe")}
+    assert found["R7"].shape == {"tokens": 2048, "hidden": 2048, "experts": 128, "topk": 8}
+    assert [found[f"{n} tokens"].shape["tokens"] for n in (1, 8, 64)] == [1, 8, 64]
+    assert {workload.dtype for workload in found.values()} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("entry", _MODELS, ids=lambda entry: entry.label)
+def test_programs_route_as_torch_does(entry: GpuEntry) -> None:
+    small = twin(entry.workload).with_dtype("float32")
+    arrays, formula = small.inputs(np.random.default_rng(0)), served(small, torch.float32)
+    assert formula is not None
+    names = [argument.tensor.name for argument in small.program.arguments]
+    wide = {name: torch.from_numpy(array).double() for name, array in zip(names, arrays, strict=True)}
+    expected = formula.compute(torch, wide).numpy()
+    (found,) = oracle.evaluate(small.build(), arrays).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
