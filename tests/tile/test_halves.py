@@ -50,7 +50,14 @@ def cut(case: Workload, blocks: int, spread: int = 1, optimistic: bool = True) -
     )
 
 
+def clustered(case: Workload, blocks: int) -> HalvesConfig:
+    """A configuration of clusters of so many blocks, one for each tile of rows."""
+    items = -(-case.shape["heads"] // 64) * case.shape["batch"]
+    return HalvesConfig(columns=COLUMNS, stages=2, blocks=items * blocks, cluster=blocks, most_pieces=blocks)
+
+
 NARROW = latent_case(width=128)
+MIDDLE = latent_case(70, 200, 1, 256)
 
 CASES: dict[str, tuple[Workload, HalvesConfig | None]] = {
     "one short tile": (latent_case(keys=48), None),
@@ -59,6 +66,7 @@ CASES: dict[str, tuple[Workload, HalvesConfig | None]] = {
     "pieces that divide the axis": (latent_case(64, 256, 2, 128), cut(latent_case(64, 256, 2), 4)),
     "pieces that do not": (latent_case(70, 333, 1, 128), cut(latent_case(70, 333), 7)),
     "columns over four blocks": (latent_case(70, 150), cut(latent_case(70, 150), 8, spread=4)),
+    "clusters of two blocks": (MIDDLE, clustered(MIDDLE, 2)),
     "an odd number of boxes": (latent_case(64, 100, 1, 320), None),
     "a reference that moves with every tile": (NARROW, cut(NARROW, 1, optimistic=False)),
 }
@@ -79,6 +87,21 @@ def test_states_far_apart(kind: str, blocks: int) -> None:
     assert_attention_right(NARROW, cut(NARROW, blocks), kind, skeleton=SKELETON)
 
 
+@pytest.mark.slow
+@emulated
+def test_clusters_of_four_blocks() -> None:
+    case = latent_case(16, 250)
+    assert_attention_right(case, clustered(case, 4), skeleton=SKELETON)
+
+
+@emulated
+@pytest.mark.parametrize("kind", ["late_spike", "neg_inf_first_segment"])
+def test_states_of_a_cluster_far_apart(kind: str) -> None:
+    """References of the blocks differ, or one has folded nothing but -inf."""
+    case = latent_case(64, 200, 1, 256)
+    assert_attention_right(case, clustered(case, 2), kind, skeleton=SKELETON)
+
+
 def paged_case(page: int, heads: int = 64, keys: int = 200, batch: int = 2, width: int = 128) -> Workload:
     """Latent attention over pages, each request of its own length."""
     extents = {"batch": batch, "heads": heads, "keys": keys, "latent_dim": width, "rope_dim": 64}
@@ -91,6 +114,13 @@ def test_latents_in_pages(page: int, blocks: int) -> None:
     """Tiles of 64 positions in pages of 1 to 128; lengths of a tensor."""
     case = paged_case(page)
     assert_attention_right(case, cut(case, blocks), skeleton=SKELETON)
+
+
+@emulated
+def test_clusters_of_lengths_of_one_piece() -> None:
+    """A request that ends in the first piece leaves nothing to the second."""
+    case = paged_case(16, keys=200, width=256)
+    assert_attention_right(case, clustered(case, 2), skeleton=SKELETON)
 
 
 @emulated
@@ -162,7 +192,8 @@ def test_wide_latents_run_on_tensor_cores() -> None:
     for heads in (16, 32, 64, 128):
         told = lowering(latent_case(heads, 4096, 32))
         assert told.startswith("the tensor-core kernel `stream halves`"), told
-    assert "most_pieces=2, spread=1" in lowering(latent_case(128, 4096, 32))
+    assert "cluster=2" in lowering(latent_case(128, 4096, 32))
+    assert "cluster=1" in lowering(latent_case(128, 4096, 16)), "32 clusters of four blocks do not run at once"
 
 
 def test_few_requests_spread_the_columns() -> None:
@@ -183,6 +214,13 @@ def test_values_of_another_tensor_are_refused() -> None:
 
 def test_states_that_two_groups_cannot_hold_are_refused() -> None:
     assert "fits into registers and shared memory" in refusal(latent_case(width=1024))
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(128, 2), (256, 4)])
+def test_shares_of_less_than_a_box_are_refused(width: int, blocks: int) -> None:
+    case = latent_case(64, 512, 1, width)
+    with pytest.raises(Unfit, match="cluster"):
+        kernel_of(case.build(), clustered(case, blocks), skeleton=SKELETON)
 
 
 COMPILED = {"a batch": (128, 4096, 32), "one request": (128, 2048, 1), "few heads": (16, 4096, 128)}

@@ -63,14 +63,14 @@ __device__ __forceinline__ bool {name}_is_own(unsigned long long word) {{
 """
 _REQUEST = """
 __device__ __forceinline__ unsigned long long {name}_request() {{
-  return atomicCAS(&{name}_owned[{name}_number() % {sets}], 0ull, gridDim.x * {name}_unit());
+  return atomicCAS(&{name}_owned[{name}_number() % {sets}], 0ull, gridDim.x * {claims}ull * {name}_unit());
 }}
 """
 _SEEK = """
 #ifndef {name}_SEEK
 #define {name}_SEEK
 __device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 where none is free
-  unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {name}_unit();
+  unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {claims}ull * {name}_unit();
   int free = -1, marked = 0;
 #pragma unroll 1
   for (int k = 0; k < {sets}; ++k) {{
@@ -130,11 +130,13 @@ class LaunchSets:
     ----------
     name : of the memory.
     sets : how many there are.
+    claims : of a block: threads that request and release.
     answer : to the block's request, in the thread that made it.
     """
 
     name: str
     sets: int
+    claims: int = 1
     answer: Any = field(init=False)
 
     def allocate(self) -> None:
@@ -154,7 +156,7 @@ class LaunchSets:
         T.evaluate(self._call("release", _RELEASE, "void", number))
 
     def _call(self, suffix: str, source: str, returned: str, *arguments: ir.Expr) -> Any:
-        text = (_WORDS + source).format(name=self.name, sets=self.sets, left_bits=LEFT_BITS)
+        text = (_WORDS + source).format(name=self.name, sets=self.sets, claims=self.claims, left_bits=LEFT_BITS)
         return T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text, return_type=returned)
 
 

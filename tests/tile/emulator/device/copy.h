@@ -1,6 +1,8 @@
 // Bulk copies of boxes of a tensor to and from shared memory, with the 128-byte swizzle.
 #pragma once
 
+#include <map>
+
 #include "barrier.h"
 
 namespace emulator {
@@ -173,6 +175,13 @@ void copy_to_block(uint32_t target, uint32_t source, uint32_t bytes, uint32_t ba
   });
 }
 
+struct Send {
+  uint32_t to;
+  std::vector<float> data;
+};
+
+constexpr size_t kTogether = 64;
+
 void send_to_block(uint32_t target, std::initializer_list<float> values, uint32_t barrier) {
   const char* who = "st.async";
   const uint32_t to = target & kInBlock, block = target / (kInBlock + 1), completes = barrier & kInBlock;
@@ -180,11 +189,20 @@ void send_to_block(uint32_t target, std::initializer_list<float> values, uint32_
   if (barrier / (kInBlock + 1) != block) fault("%s: the barrier is in block %u, not %u", who, barrier >> 24, block);
   if (to % bytes) fault("%s: %u bytes to %u", who, bytes, to);
   in_block(block, [&] { memory_barrier(completes, who); });
-  scheduler.add(scheduler.copies, [=, data = std::vector<float>(values)] {
-    scheduler.enter(int(block));
-    std::memcpy(shared.at(to, bytes, who), data.data(), bytes);
-    brought(completes, bytes);
-  });
+  static std::map<uint32_t, std::shared_ptr<std::vector<Send>>> under_way;  // those to one barrier land together
+  auto& last = under_way[barrier];
+  if (!last || last.use_count() < 2 || last->size() == kTogether) {
+    last = std::make_shared<std::vector<Send>>();
+    scheduler.add(scheduler.copies, [=, sends = last] {
+      scheduler.enter(int(block));
+      for (const Send& send : *sends) {
+        const uint32_t size = send.data.size() * sizeof(float);
+        std::memcpy(shared.at(send.to, size, who), send.data.data(), size);
+        brought(completes, size);
+      }
+    });
+  }
+  last->push_back({to, values});
 }
 
 void copy_tensor_to_global(const void* map, std::initializer_list<int32_t> place, uint32_t source) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import sympy as sp
 from tvm import ir, tirx
@@ -37,6 +38,7 @@ class GroupFold:
     first_row : of its own rows.
     rows : the state and the steps of its rows.
     accumulators : registers of the components that are products.
+    row_values : registers of what has a value per row that are there already.
     """
 
     def __init__(self, tiling: Tiling, threads: Threads, right: Reading, value: Reading) -> None:
@@ -50,6 +52,7 @@ class GroupFold:
             for p in self.stream.products
         }
         self.packing = Packing(self.program.accumulations, self.columns, threads.lane, self.thread_rows)
+        self.row_values: dict[sp.Symbol, Any] = {}
         self._allocate()
         self._describe_left()
         self.right_matrix = wgmma.SharedMatrix(right.tiles[0].ptr_to([0, 0, 0, 0]), self.columns, transposed=False)
@@ -105,7 +108,9 @@ class GroupFold:
         self.first_row = bind("first_own_row", work.first_row + self.own_rows)
         upper = bind("row", self.first_row + self.threads.warp * 16 + lane // 4)
         place = Place(work.batch, (upper, upper + 8), lane % 4 * 2, self.tiling.buffers)
-        self.rows = RowFold(self.program, place, self.scores, self.columns, self.config.polynomial)
+        self.rows = RowFold(
+            self.program, place, self.scores, self.columns, self.config.polynomial, dict(self.row_values)
+        )
         self.rows.own = self.thread_rows
         self.masking = Masking(passes_of(self.masks, self.stream.position, self.columns), self.rows, lane)
         for array in self.accumulators.values():

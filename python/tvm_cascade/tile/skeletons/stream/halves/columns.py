@@ -38,6 +38,11 @@ def half_of(product: Product, group: int, spread: int = 1) -> range:
     return range(middle) if group == 0 else range(middle, width)
 
 
+def are_alike(stream: Stream) -> bool:
+    """Whether both groups have as many columns of every product."""
+    return all(len(half_of(product, 0)) == len(half_of(product, 1)) for product in stream.products)
+
+
 def may_spread(product: Product, spread: int) -> bool:
     """Whether each of so many blocks gets whole boxes for both groups."""
     return spread == 1 or product.width % (spread * GROUPS * (BOX_BYTES // product.value.size)) == 0

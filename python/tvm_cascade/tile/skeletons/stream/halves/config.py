@@ -14,7 +14,7 @@ from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.config import boxed
-from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, may_spread, sent_registers
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
@@ -114,7 +114,11 @@ class HalvesConfig(PiecesConfig):
     def _has_shares(self, stream: Stream) -> bool:
         """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were."""
         per_share = self.cluster * BOX_BYTES // STORED_BYTES
-        if self.spread > 1 or any(len(half_of(p, g)) % per_share for p in stream.products for g in range(GROUPS)):
+        if (
+            self.spread > 1
+            or not are_alike(stream)
+            or any(len(half_of(p, g)) % per_share for p in stream.products for g in range(GROUPS))
+        ):
             return False
         sent = sum(sent_registers(stream, group, self.cluster) for group in range(GROUPS)) * WARP_GROUP * 4
         return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)

@@ -102,7 +102,8 @@ class PartedFeed:
     def shares(self) -> list[list[int]]:
         """The numbers of the parts that group 0 reads, and of all others: copied by one thread each."""
         own = [number for number, staged in enumerate(self.parts) if 0 in staged.part.readers]
-        return [[number for number in range(len(self.parts)) if number not in own], own]
+        others = [number for number in range(len(self.parts)) if number not in own]
+        return [share for share in (others, own) if share]
 
     def filling(self, name: str) -> Ring:
         """The producer's position: every stage is empty at first."""
@@ -162,7 +163,7 @@ def column_offset(first: ir.Expr | int, ring: Ring, copies: TensorMap) -> ir.Exp
     return stage + wgmma.stage_offset(first // copies.per_box, copies.box_bytes)
 
 
-def place_of(tiles: Any, stage: ir.Expr, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
+def place_of(tiles: Any, stage: ir.Expr, box: ir.Expr | int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
     """An address in a tile that is used once, so that no register is worth keeping it in."""
     at = column if isinstance(column, int) else computed_here(column)
     return tiles.ptr_to([stage, box, computed_here(row), at])

@@ -1,11 +1,12 @@
 """A warp group that has half of the columns: it lifts every other tile, and multiplies with the weights of all.
 
-own tile j     start scores;  take tile j - 1;  wait for scores;  fold;  finish tile j - 1;  share;  half += weights @ V
-tile j - 1     wait until it is shared;  rows = what is shared;  half = moved;  start half += shared weights @ V
+own tile j      start scores of all parts but the last;  take tile j - 1;  start the rest;  fold;  share
+                half += weights @ V
+tile j - 1      wait until it is shared;  rows = what is shared;  half = moved;  start half += shared weights @ V
 
-Scores are under way while the other group folds, and its tile's products while this one does. Source: FlashMLA's
-"seesaw" (DeepSeek, 2025), where references too go back and forth; here all of a row's state does, so that tiles are
-folded in order, as by one.
+A tile's scores so are under way while the other group folds; and as soon as its products are done, a tile's stage is
+filled again. Source: FlashMLA's "seesaw" (DeepSeek, 2025), where references too go back and forth; here all of a row's
+state does, so that tiles are folded in order, as by one.
 """
 
 from __future__ import annotations
@@ -28,12 +29,10 @@ from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, Reader, StagedPart, column_offset, place_of
 from tvm_cascade.tile.skeletons.stream.halves.meeting import HalfMeeting, PieceWork
-from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares
+from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Handed
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import Threads, Work
-
-EARLY, FINISH = 4, False
 
 
 class Half(Consumer):
@@ -43,13 +42,14 @@ class Half(Consumer):
     ----------
     left : the pipeline of the left operand, in the parts that the right one has.
     tiles : that of the right operand, which is the values too.
+    handed : registers that both groups hand over, where they go on together.
     """
 
     def __init__(
         self, tiling: Tiling, threads: Threads, left: PartedFeed, tiles: PartedFeed, shared: Shared, epilogue: Epilogue,
-        meeting: HalfMeeting | ClusterShares,
+        meeting: HalfMeeting | ClusterShares, group: int, handed: Handed | None = None,
     ) -> None:  # fmt: skip
-        self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, meeting.group
+        self.shared, self.parts, self.meeting, self.group = shared, tiles.parts, meeting, group
         self.order = tiles.order_of(self.group)
         self.scored, self.rows_read = tiles.scores(), left.whole()
         self.moved = registers("moved", 1, "uint32")
@@ -57,6 +57,8 @@ class Half(Consumer):
         super().__init__(
             tiling, threads, Readings(self.rows_read, self.scored, tiles.values(self.group, products)), epilogue
         )
+        if handed is not None:
+            self.accumulators, self.row_values = handed.all_accumulators, handed.values
         self.weights = [shared.matrix(accumulation) for accumulation in self.program.accumulations]
 
     @property
@@ -124,14 +126,12 @@ class Half(Consumer):
 
     def _tile(self, tile: ir.Expr) -> None:
         """A tile of its own, after that of the other group before it."""
-        self._start_scores(self.order[:EARLY])
+        early = max(len(self.order) - 1, 1)
+        self._start_scores(self.order[:early])
         self._take(tile + 1)
-        if FINISH:
-            self._multiplied()
-        self._start_scores(self.order[EARLY:], add=True)
+        self._start_scores(self.order[early:], add=True)
         self.masking.prepare(tile)
-        if not FINISH:
-            self._multiplied(pending=1)
+        self._multiplied(pending=1)
         wgmma.wait(0)
         put(self.moved, 0, T.uint32(0))
         if self.optimistic:

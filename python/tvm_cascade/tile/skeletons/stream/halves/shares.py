@@ -10,9 +10,7 @@ it keeps with what the same threads of the others have sent, in the order of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import sympy as sp
@@ -23,150 +21,136 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.steps.program import program_of
 from tvm_cascade.tile.dependent import wait_for_others
 from tvm_cascade.tile.emit import bind, branches, kernel_extent, named, put, registers, when
-from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS
+from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, QUAD, ROWS
 from tvm_cascade.tile.hopper.barrier import Barriers, cluster_arrive, cluster_wait, fence_barriers
 from tvm_cascade.tile.merge.cluster import send_four_to_rank, take_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.pieces import BYTES, FOUR, as_float
-from tvm_cascade.tile.rows import RowFold
+from tvm_cascade.tile.rows import Place, RowFold
 from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
-from tvm_cascade.tile.skeletons.stream.halves.columns import half_of, sent_registers, sent_scalars
+from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
-from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
-from tvm_cascade.tile.work import WARP_GROUP, Threads
+from tvm_cascade.tile.work import WARP_GROUP, Threads, Work
 
 
-@dataclass(frozen=True)
-class Share:
-    """What a block keeps of a group's folded rows; implements `epilogue.Staged`.
+class Handed:
+    """The folded rows of both groups, in registers of one name: implements `epilogue.Staged` for what a block keeps.
 
-    Attributes
+    Parameters
     ----------
-    folded : the rows, with all columns of the group.
-    first : of its columns, counted from the first of the group's.
-    blocks : that have a share each.
-    accumulators : of its columns.
+    blocks : of the cluster, which have a share of the group's columns each.
+    left_place : see `epilogue.Staged`.
     """
 
-    folded: Staged
-    first: Mapping[sp.Symbol, ir.Expr]
-    blocks: int
-    accumulators: Mapping[sp.Symbol, Any]
+    def __init__(self, tiling: Tiling, threads: Threads, blocks: int, left_place: Callable[..., ir.Expr]) -> None:
+        self.tiling, self.threads, self.blocks, self._left_place = tiling, threads, blocks, left_place
+        self.group, self.rank = bind("group_of_two", threads.group - 1), bind("own_rank", threads.block % blocks)
+        program, stream = tiling.program, tiling.stream
+        self.halves = {p.component.symbol: len(half_of(p, 0)) for p in stream.products}
+        self.all_accumulators = {s: registers(f"{s}", width // 2) for s, width in self.halves.items()}
+        symbols = [*program.row_inputs, *(c.symbol for c in stream.row_components)]
+        symbols += [move.moved for move in program.body.moves]
+        self.values = {s: registers(str(s), len(ROWS)) for s in dict.fromkeys(symbols)}
 
-    def columns_of(self, product: Product) -> range:
-        """As many as a share has, from the first of the group's on."""
-        columns = self.folded.columns_of(product)
-        return range(columns.start, columns.start + len(columns) // self.blocks)
-
-    def block_columns(self, product: Product) -> ir.Expr | int:
-        """How far to the right of those its own are."""
-        return self.folded.block_columns(product) + self.first[product.component.symbol]
-
-    @property
-    def threads(self) -> Threads:
-        """See `Folded`."""
-        return self.folded.threads
-
-    @property
-    def work(self) -> Any:
-        """See `Folded`."""
-        return self.folded.work
-
-    @property
-    def rows(self) -> RowFold:
-        """See `Folded`."""
-        return self.folded.rows
+    def start(self, work: Work) -> None:
+        """Begins with what is done for both groups at once: registers of the block's own share."""
+        self.work = work
+        self.first_row = bind("first_own_row", work.first_row)
+        lane = self.threads.lane
+        upper = bind("row", self.first_row + self.threads.warp * 16 + lane // QUAD)
+        place = Place(work.batch, (upper, upper + 8), lane % QUAD * 2, self.tiling.buffers)
+        self.rows = RowFold(self.tiling.program, place, None, self.tiling.config.columns, values=dict(self.values))
+        self.rows.end = self.tiling.end_position(work)
+        self.accumulators = {s: registers(f"{s}_kept", width // 2 // self.blocks) for s, width in self.halves.items()}
 
     @property
     def index(self) -> ir.Expr:
-        """See `Staged`."""
-        return self.folded.index
+        """The group's number."""
+        return self.group
 
     @property
     def own_rows(self) -> ir.Expr:
-        """See `Staged`."""
-        return self.folded.own_rows
+        """Both groups have all rows of the tile."""
+        return T.int32(0)
 
-    @property
-    def first_row(self) -> ir.Expr:
-        """See `Staged`."""
-        return self.folded.first_row
+    def columns_of(self, product: Product) -> range:
+        """As many as a share has."""
+        return range(self.halves[product.component.symbol] // self.blocks)
+
+    def block_columns(self, product: Product) -> ir.Expr | int:
+        """The first of the share."""
+        half = self.halves[product.component.symbol]
+        return self.group * half + self.rank * (half // self.blocks)
 
     def left_place(self, box: int, row: ir.Expr, column: ir.Expr | int) -> ir.Expr:
-        """See `Staged`."""
-        return self.folded.left_place(box, row, column)
+        """An address in the left operand's stage, whose boxes the groups have in turn."""
+        return self._left_place(self.group + box * GROUPS, row, column)
 
     def left_is_read(self) -> None:
-        """See `Staged`."""
-        self.folded.left_is_read()
+        """Nothing: no other rows follow."""
 
 
 class ClusterShares:
-    """Emits the meeting for a group's half of the columns.
+    """Emits the meeting, with the same code for both groups.
 
     Parameters
     ----------
     blocks : of the cluster.
-    group : whose half it is.
     """
 
     spread = 1
 
-    def __init__(self, tiling: Tiling, blocks: int, group: int) -> None:
-        self.tiling, self.stream, self.program = tiling, tiling.stream, tiling.program
-        self.blocks, self.group = blocks, group
-        halves = {p.component.symbol: half_of(p, group) for p in self.stream.products}
-        self.words = {symbol: len(columns) // 2 // blocks for symbol, columns in halves.items()}
+    def __init__(self, tiling: Tiling, blocks: int) -> None:
+        self.tiling, self.stream, self.program, self.blocks = tiling, tiling.stream, tiling.program, blocks
+        self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
         self.scalars = sent_scalars(self.stream)
 
     def allocate(self, pool: Any) -> None:
         """Shared memory for what the other blocks send."""
-        shape = (self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
+        shape = (GROUPS, self.blocks - 1, self.words_of_a_thread // FOUR, WARP_GROUP, FOUR)
         self.sent = named("sent", pool.alloc(shape, DTYPE, align=16))
 
     def add_barrier(self, pool: Any) -> None:
-        """Adds the barrier at which it arrives."""
-        self.arrived = Barriers(pool, 1, 1)
+        """Adds the barriers at which it arrives, one for each group."""
+        self.arrived = Barriers(pool, GROUPS, 1)
 
     def initialise(self) -> None:
-        """Initialises that; called by one thread."""
+        """Initialises those; called by one thread."""
         self.arrived.initialise()
         fence_barriers()
 
     @property
     def words_of_a_thread(self) -> int:
         """Registers that a thread sends to another block."""
-        return sent_registers(self.stream, self.group, self.blocks)
-
-    def settle_all(self, folded: Staged, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
-        """Nothing: blocks have one piece, which they hand over."""
-
-    def begin(self, fold: Group) -> None:
-        """Nothing: shared memory is the block's own."""
+        return sent_registers(self.stream, 0, self.blocks)
 
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
+        """Nothing: both groups go on together."""
+
+    def meet(self, handed: Handed, work: Work, epilogue: Epilogue) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""
-        threads = folded.threads
-        self.rank = bind("own_rank", threads.block % self.blocks)
+        threads = handed.threads
+        handed.start(work)
+        self.group, self.rank = handed.group, handed.rank
         self.thread = bind("own_thread", threads.warp * WARP + threads.lane)
         counter = Part(registers("folded", 1, COUNTER))
-        counter.put(folded.rows.end - work.tiles.first * self.tiling.config.columns)
+        counter.put(handed.rows.end - work.tiles.first * self.tiling.config.columns)
         with when(threads.leads):
-            self.arrived.announce(0, (self.blocks - 1) * self.words_of_a_thread * WARP_GROUP * BYTES)
+            self.arrived.announce(self.group, (self.blocks - 1) * self.words_of_a_thread * WARP_GROUP * BYTES)
         cluster_arrive(relaxed=True)  # all groups of a block have read the tiles where it gets what is sent
         cluster_wait()
-        self._send(folded, counter)
-        share = self._share(folded)
-        self.arrived.wait(0, 0)
-        self._merge(share, counter)
-        epilogue.emit(share)
+        self._send(handed, counter)
+        self._keep(handed)
+        self.arrived.wait(self.group, 0)
+        self._merge(handed, counter)
+        epilogue.emit(handed)
 
-    def _send(self, folded: Staged, counter: Part) -> None:
+    def _send(self, folded: Handed, counter: Part) -> None:
         scalars = self._scalars(folded, counter)
         scalars += [T.float32(0)] * (-len(scalars) % FOUR)
         for rank in range(self.blocks):
@@ -175,31 +159,28 @@ class ClusterShares:
                 first = 0
                 for symbol, words in self.words.items():
                     with T.unroll(words // FOUR) as k:
-                        four = [folded.accumulators[symbol][rank * words + k * FOUR + e] for e in range(FOUR)]
+                        four = [folded.all_accumulators[symbol][rank * words + k * FOUR + e] for e in range(FOUR)]
                         self._send_four(rank, number, first + k, four)
                     first += words // FOUR
                 for k in range(0, len(scalars), FOUR):
                     self._send_four(rank, number, first + k // FOUR, scalars[k : k + FOUR])
 
     def _send_four(self, rank: int, number: ir.Expr, k: ir.Expr | int, four: list[ir.Expr]) -> None:
-        place = self.sent.ptr_to([number, k, self.thread, 0])
-        send_four_to_rank(place, self.arrived.pointer(0), T.int32(rank), *four)
+        place = self.sent.ptr_to([self.group, number, k, self.thread, 0])
+        send_four_to_rank(place, self.arrived.pointer(self.group), T.int32(rank), *four)
 
-    def _scalars(self, folded: Staged, counter: Part) -> list[ir.Expr]:
+    def _scalars(self, folded: Handed, counter: Part) -> list[ir.Expr]:
         """What has a value per row, of both rows, and the count."""
         return [*(folded.rows.values[s][r] for s in self.scalars for r in ROWS), as_float(counter[0])]
 
-    def _share(self, folded: Staged) -> Share:
-        """The block's own: its columns' registers."""
-        kept = {symbol: registers(f"{symbol}_kept", words) for symbol, words in self.words.items()}
+    def _keep(self, handed: Handed) -> None:
+        """The block's own share: its columns' registers."""
         for symbol, words in self.words.items():
             for rank in range(self.blocks):
                 with when(in_no_lane(self.rank != rank)), T.unroll(words) as k:
-                    put(kept[symbol], k, folded.accumulators[symbol][rank * words + k])
-        first = {symbol: self.rank * (words * 2) for symbol, words in self.words.items()}
-        return Share(folded, first, self.blocks, kept)
+                    put(handed.accumulators[symbol], k, handed.all_accumulators[symbol][rank * words + k])
 
-    def _merge(self, share: Share, counter: Part) -> None:
+    def _merge(self, share: Handed, counter: Part) -> None:
         """All pieces of both rows, one row after the other."""
         if self.program.late:
             wait_for_others()
@@ -237,14 +218,14 @@ class ClusterShares:
         for symbol, words in self.words.items():
             part = state.fragments[symbol]
             with T.unroll(words // FOUR) as k:  # two neighbours of the upper row, then of the lower one
-                take_four(self.sent.ptr_to([number, first + k, self.thread, 0]), T.address_of(four[0]))
+                take_four(self.sent.ptr_to([self.group, number, first + k, self.thread, 0]), T.address_of(four[0]))
                 for e in NEIGHBOURS:
                     part.put(four[2 * row + e], k * 2 + e)
             first += words // FOUR
         count = len(ROWS) * len(self.scalars)
         alike = registers("alike", -(-(count + 1) // FOUR) * FOUR)
         for k in range(0, count + 1, FOUR):
-            take_four(self.sent.ptr_to([number, first + k // FOUR, self.thread, 0]), T.address_of(alike[k]))
+            take_four(self.sent.ptr_to([self.group, number, first + k // FOUR, self.thread, 0]), T.address_of(alike[k]))
         values = {symbol: alike[len(ROWS) * k + row] for k, symbol in enumerate(self.scalars)}
         for symbol, part in state.scalars.items():
             part.put(values[symbol])

@@ -29,7 +29,13 @@ class GridMeeting(Meeting):
     name : of the kernel.
     groups : warp groups of a block that merge together, each of which has rows of its own.
     barrier : the named barrier of those.
+
+    Attributes
+    ----------
+    own_set : where in shared memory the launch's set is.
     """
+
+    own_set: int | ir.Expr = 0
 
     def __init__(self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING) -> None:
         super().__init__(tiling, pieces)
@@ -71,7 +77,7 @@ class GridMeeting(Meeting):
     def leave(self, fold: Group, piece: Piece) -> None:
         """Leaves the state of a piece, and arrives."""
         with when(self._leads(fold)):
-            put(self.set, 0, self.sets.obtain())
+            put(self.set, self.own_set, self.sets.obtain())
         self._meet()
         self._find_set()
         self.fold, self.slot = fold, bind("slot", piece.own_slot(fold.threads.block))
@@ -86,7 +92,7 @@ class GridMeeting(Meeting):
             self._find_set()
             departed = registers("all_departed", 1, "int32")
             with when(self._leads(fold)):
-                put(self.told, piece.side, self.states.wait(piece.first_block, piece.blocks))
+                put(self.told, self._told_at(piece), self.states.wait(piece.first_block, piece.blocks))
                 put(departed, 0, self.states.depart(piece.first_block, piece.blocks))
             self._meet()
             self._merge_share(fold, piece, work)
@@ -98,16 +104,20 @@ class GridMeeting(Meeting):
 
     def _find_set(self) -> None:
         """In a register, for all that follows in the scope."""
-        self.states.set = bind("set_of_states", self.set[0])
+        self.states.set = bind("set_of_states", self.set[self.own_set])
 
     def _merge_share(self, fold: Group, piece: Piece, work: Work) -> None:
-        told, units = bind("told_to", self.told[piece.side]), self.units
+        told, units = bind("told_to", self.told[self._told_at(piece)]), self.units
         own = bind("own_piece", fold.threads.block - piece.first_block)
         first, end = (
             bind("unit_bound", tirx.Select(told == SHARE, k * units // piece.blocks, whole))
             for k, whole in ((own, 0), (own + 1, tirx.Select(told == ALL, units, 0)))
         )
         self._merge_units(work, piece, first, end, self._thread(fold), self.threads)
+
+    def _told_at(self, piece: Piece) -> ir.Expr:
+        """Where threads are told of a piece."""
+        return piece.side
 
     def _thread(self, fold: Group) -> ir.Expr:
         """The thread's number among those that merge together."""
