@@ -13,7 +13,6 @@ from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.fast_math import is_fast, with_fast_math
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.folded.config import LongConfig
 
 from . import folded_programs as programs
@@ -53,25 +52,11 @@ def test_two_heads_of_different_widths(config: LongConfig) -> None:
     assert_right(programs.two_heads(130, 150, 64, 192), of_two(config), 192)
 
 
-@emulated
-@pytest.mark.parametrize(("tokens", "products"), [(70, 1), (5, 1), (70, 2)])
-def test_consumers_abreast(tokens: int, products: int) -> None:
-    """Two consumers have the same rows, and half of a tile's columns each."""
-    tile = ProductConfig(64, 64, 2, stages=2, staged=0, blocks=3, abreast=2)
-    config = LongConfig(tile, 3, min(tokens, 64), products)
-    programs_of = {1: programs.cross_entropy(tokens, 150, 64), 2: programs.two_heads(tokens, 150, 64, 192)}
-    assert_right(programs_of[products], config, 192)
-
-
-def test_few_tokens_with_much_to_do_have_two_consumers_abreast() -> None:
+def test_few_tokens_have_narrow_tiles_of_one_consumer() -> None:
+    """As many stretches as blocks; the fold of the last tile is hidden by nothing."""
     config = kernel_of(workloads.get("head_sample").with_shape(tokens=16).build()).config
-    assert isinstance(config, LongConfig) and (config.tile.rows, config.tile.abreast) == (64, 2)
-
-
-def test_consumers_abreast_of_one_stretch_are_refused() -> None:
-    tile = ProductConfig(64, 64, 2, stages=2, staged=0, blocks=3, abreast=2)
-    with pytest.raises(Unfit, match="merged with those of stretches, of which there is one"):
-        kernel_of(programs.log_sum_exp(70, 150, 64), LongConfig(tile, 1, 64))
+    assert isinstance(config, LongConfig) and config.stretches == 132
+    assert (config.tile.rows, config.tile.consumers) == (64, 1) and config.tile.columns <= 128
 
 
 @pytest.mark.parametrize("asked", ["cross_entropy", "training_loss", "divergence", "sample"])

@@ -40,9 +40,9 @@ __device__ __forceinline__ unsigned long long {name}_get(int index) {{
 _ARRIVE = """
 __device__ __forceinline__ int {name}_arrive(int row) {{
   __threadfence();  // what this thread has put comes before its arrival, for all the device
-  unsigned before = atomicInc(&{name}_arrived[row], {arrivals} - 1);
+  unsigned before = atomicInc(&{name}_arrived[row], {segments} - 1);
   __threadfence();  // and what others have put before theirs can be read after it
-  return before == {arrivals} - 1;
+  return before == {segments} - 1;
 }}
 """
 
@@ -56,7 +56,6 @@ class GridStates:
     name : of the kernel.
     segments, rows : how many there are.
     form : of the states.
-    together : segments that arrive at once, as those of the warp groups of a block.
     set : the number of the launch's own, once a thread knows it.
     """
 
@@ -64,7 +63,6 @@ class GridStates:
     segments: int
     rows: int
     form: Sequence[PartForm]
-    together: int = 1
     set: ir.Expr = field(init=False)
 
     def put(self, state: State, segment: ir.Expr, row: ir.Expr) -> None:
@@ -115,7 +113,7 @@ class GridStates:
         sets = self.sets.sets
         fields = {
             "name": self.name, "words": sets * self._words_per_set, "counters": sets * self.rows,
-            "arrivals": self.segments // self.together,
+            "segments": self.segments,
         }  # fmt: skip
         text = _SOURCE + source
         call = T.cuda.func_call(f"{self.name}_{suffix}", *arguments, source_code=text.format(**fields),

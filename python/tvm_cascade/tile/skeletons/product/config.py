@@ -49,7 +49,6 @@ class ProductConfig:
     staged : boxes of 128 bytes a row of results that a consumer has under way to memory.
     blocks : that are launched at most; each does tiles in turn, and copies for the next while it computes.
     promoted : steps along k whose products the tensor cores sum before float32 sums take them over; 0: all of them.
-    abreast : consumers that have the same rows, and a part of the columns each.
     """
 
     rows: int = 128
@@ -62,17 +61,11 @@ class ProductConfig:
     staged: int = 2
     blocks: int = H200.processors
     promoted: int = 0
-    abreast: int = 1
 
     @property
     def own_rows(self) -> int:
         """Rows of a consumer."""
-        return self.rows * self.abreast // self.consumers
-
-    @property
-    def own_columns(self) -> int:
-        """Columns of a consumer."""
-        return self.columns // self.abreast
+        return self.rows // self.consumers
 
     @property
     def blocks_together(self) -> int:
@@ -115,7 +108,7 @@ class ProductConfig:
 
     def lacks(self, shape: MatrixProduct, gpu: Gpu) -> str:
         """What of a GPU or of the shape it does not fit, in words; empty where it fits."""
-        sums, most = self.own_rows * self.own_columns * len(shape.rights), _SUMS_TWICE if self.promoted else _SUMS
+        sums, most = self.own_rows * self.columns * len(shape.rights), _SUMS_TWICE if self.promoted else _SUMS
         if self.own_rows % GROUP_ROWS or sums > most or self.columns > _WIDEST:
             return f"{self.own_rows}×{self.columns} sums of a consumer: expected rows in 64s, {most} sums at most"
         if self.stages < 2:

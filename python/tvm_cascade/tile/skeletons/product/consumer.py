@@ -37,26 +37,16 @@ class Consumer:
         self.index = bind("consumer", threads.group - 1)
         parts = self.config.own_rows // GROUP_ROWS
         self.sums = [
-            [registers(f"sums_{part}", self.config.own_columns // 2) for _ in feed.rights] for part in range(parts)
+            [registers(f"sums_{part}", self.config.columns // 2) for _ in feed.rights] for part in range(parts)
         ]
         self._prepare_left()
-        self.rights = [right.matrix(self.first_column) for right in feed.rights]
+        self.rights = [right.matrix() for right in feed.rights]
         self.ring, self.read = Ring("filled", self.config.stages, 0), Ring("read", self.config.stages, 0)
         feed.address_blocks(threads)
 
     def _prepare_left(self) -> None:
         """Emits what reading the left operand takes: the descriptor of a consumer's rows."""
-        self.left = self.feed.left.matrix(self.first_row)
-
-    @property
-    def first_row(self) -> ir.Expr:
-        """Of its rows in a tile."""
-        return self.index // self.config.abreast * self.config.own_rows
-
-    @property
-    def first_column(self) -> ir.Expr | int:
-        """Of its columns in a tile."""
-        return self.index % self.config.abreast * self.config.own_columns if self.config.abreast > 1 else 0
+        self.left = self.feed.left.matrix(self.index * self.config.own_rows)
 
     def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
         """Emits the loop over the block's tiles."""
@@ -98,7 +88,7 @@ class Consumer:
         for part, of_part in enumerate(self.summed):
             for sums, right, operand in zip(of_part, self.rights, feed.rights, strict=True):
                 wgmma.multiply_shared(
-                    sums, self.config.own_columns, self.left, right, feed.left.depth, feed.shape.dtypes,
+                    sums, self.config.columns, self.left, right, feed.left.depth, feed.shape.dtypes,
                     feed.left.offset(self.ring.stage, part), operand.offset(self.ring.stage), add=not first,
                 )  # fmt: skip
         wgmma.commit()

@@ -126,7 +126,7 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu,
     waves = -(-tiles * config.splits // (clusters * config.blocks_together))
     sums = config.columns * sizes.sums
     last = min(tiles, clusters * config.cluster)
-    added = _FIRST_TILE + (waves - 1) * _NEXT_TILE * config.own_rows * config.own_columns * sizes.sums
+    added = _FIRST_TILE + (waves - 1) * _NEXT_TILE * config.own_rows * sums
     added += last * config.rows * config.columns * sizes.stored / (_STORED * gpu.memory_bytes_per_second)
     if config.cluster > 1:
         added += _TOGETHER

@@ -20,9 +20,6 @@ from tvm_cascade.tile.work import GROUP_ROWS
 _TILES = ((64, 1), (128, 2))
 """Rows of a tile, and its consumers."""
 
-_ABREAST = 2
-"""Consumers that have the same rows, where those of a tile are one consumer's."""
-
 _SPLITS = (1, 2, 3, 4, 8)
 """Parts of k."""
 
@@ -86,20 +83,12 @@ def _stretches(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:
             continue
         items = places * -(-rows_of // rows)
         for columns in range(widest, min(widest, _FEWEST_COLUMNS) - 1, -unit):
-            for stretches in _counts(-(-shape.columns // columns), items, gpu):
+            tiles = -(-shape.columns // columns)
+            even = gpu.processors // math.gcd(items, gpu.processors)
+            counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
+            for stretches in sorted({min(tiles, count) for count in counts}):
                 tile = ProductConfig(rows, columns, consumers, staged=0, blocks=gpu.processors)
-                config = LongConfig(tile, stretches, min(rows, rows_of), len(shape.products))
-                yield from _deepest(config, shape, gpu)
-                if rows == GROUP_ROWS and columns % (_ABREAST * unit) == 0:
-                    two = replace(tile, consumers=_ABREAST, abreast=_ABREAST)
-                    yield from _deepest(replace(config, tile=two), shape, gpu)
-
-
-def _counts(tiles: int, items: int, gpu: Gpu) -> list[int]:
-    """Into how many stretches rows of some tiles may be cut."""
-    even = gpu.processors // math.gcd(items, gpu.processors)
-    counts = {1, even, -(-gpu.processors // items), *(-(-tiles // length) for length in _LENGTHS)}
-    return sorted({min(tiles, count) for count in counts})
+                yield from _deepest(LongConfig(tile, stretches, min(rows, rows_of), len(shape.products)), shape, gpu)
 
 
 def _deepest(config: Config, shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:

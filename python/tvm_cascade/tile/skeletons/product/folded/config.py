@@ -163,13 +163,8 @@ class LongConfig:
         return self.tile.consumers * WARP_GROUP
 
     @property
-    def segments(self) -> int:
-        """States of a row that are merged: one of each stretch and consumer."""
-        return self.stretches * self.tile.abreast
-
-    @property
     def sharing(self) -> int:
-        """Threads that merge the states of a row."""
+        """Threads that merge the stretches of a row."""
         most = min(WARP, max(1, self.threads // self.rows))
         return 1 << most.bit_length() - 1
 
@@ -179,8 +174,6 @@ class LongConfig:
             return f"{shape.row.position_outputs[0].buffer.name} has an element for every column, which is gone by then"
         if shape.picked:
             return f"{shape.picked} has elements that are picked of whole rows, which are gone by then"
-        if self.tile.abreast > 1 and self.stretches == 1:
-            return "states of consumers with the same rows are merged with those of stretches, of which there is one"
         if self.tile.splits > 1:
             return "parts of k are added up before rows are folded, in shorter rows"
         if self.stretches > (tiles := -(-shape.columns // self.tile.columns)):

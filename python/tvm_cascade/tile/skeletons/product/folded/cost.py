@@ -32,7 +32,12 @@ _OF_END = 1.0e-8
 """Seconds of a thread for a sum that may be behind the end of its row."""
 
 _OVERLAPPED = 0.4
-"""The part of the fold of a long row's tile that is not hidden behind products and copies; all of the last one's."""
+"""The part of the fold of a long row's tile that is not hidden, where two consumers take turns at the tensor cores;
+all of the last tile's."""
+
+_LONE, _BEHIND_COPIES = 3.0, 0.1
+"""How many times as long the fold of one consumer takes, which nothing hides the latencies of, and the part of it that
+copies for the next tiles do not hide (measured, of 16 tokens: tiles of 96 to 256 columns)."""
 
 _MEETING, _OF_STRETCHES = 2.0e-6, 1.0e-6
 """Seconds of a meeting, and of each of the reads of several stretches at once."""
@@ -68,13 +73,14 @@ def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
-    each = 2 * config.parts * _fold(program, tile.own_columns // 4, 4)
+    each = 2 * config.parts * _fold(program, tile.columns // 4, 4)
     if shape.columns % tile.columns:
-        each += 2 * config.parts * tile.own_columns // 4 * _OF_END
-    folded = each * (1.0 + _OVERLAPPED * (busiest - 1))
+        each += 2 * config.parts * tile.columns // 4 * _OF_END
+    times, shown = (1.0, _OVERLAPPED) if tile.consumers > 1 else (_LONE, _BEHIND_COPIES)
+    folded = times * each * (1.0 + shown * (busiest - 1))
     if config.stretches == 1:
         return alone * busiest / even + folded
-    reads = -(-config.segments // (config.sharing * _AT_ONCE))
+    reads = -(-config.stretches // (config.sharing * _AT_ONCE))
     return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
 
 

@@ -95,10 +95,8 @@ class LongEpilogue:
         index : of the consumer.
         """
         lane = threads.lane
-        cut = self.config.tile
-        own = bind("own_row", index // cut.abreast * cut.own_rows + threads.warp * 16 + lane // QUAD)
-        self.beside = index % cut.abreast
-        self.first = bind("lane_column", tile.first_column + self.beside * cut.own_columns + lane % QUAD * 2)
+        own = bind("own_row", index * self.config.tile.own_rows + threads.warp * 16 + lane // QUAD)
+        self.first = bind("lane_column", tile.first_column + lane % QUAD * 2)
         with when(tile.is_first):
             for state in self.states:
                 state.clear()
@@ -125,7 +123,7 @@ class LongEpilogue:
 
     def _chunk(self, part: int, sums: Any, row: int, point: Point) -> Chunk:
         """The sums of a row that a thread has; those of all products but the last wait in shared memory."""
-        program, steps = self.program, self.config.tile.own_columns // 8
+        program, steps = self.program, self.config.tile.columns // 8
         inside = self.shape.columns % self.config.tile.columns == 0
         end, tensors = kernel_extent(self.shape.columns), self.shape.tensors
 
@@ -180,8 +178,7 @@ class LongEpilogue:
         with when(tirx.EQ(lane % QUAD, 0)):
             for number, state in enumerate(self.states):
                 part, row = divmod(number, len(ROWS))
-                segment = tile.stretch * config.tile.abreast + self.beside
-                self.grid.put(state, segment, first_row + own + part * GROUP_ROWS + row * 8)
+                self.grid.put(state, tile.stretch, first_row + own + part * GROUP_ROWS + row * 8)
         self._sync()
         with when(self.leads):
             put(self.flag, 0, self.grid.arrive(tile.row_tile))
@@ -191,8 +188,7 @@ class LongEpilogue:
 
     def _grid(self) -> GridStates:
         """Global memory for the states of all stretches."""
-        config, rows = self.config, self.items * self.config.tile.rows
-        return GridStates(self.name, config.segments, rows, self.states[0].form, together=config.tile.abreast)
+        return GridStates(self.name, self.config.stretches, self.items * self.config.tile.rows, self.states[0].form)
 
     def _merge_all(self, states: GridStates, tile: WalkedTile, index: ir.Expr, threads: Threads, last: ir.Expr) -> None:
         """Several threads a row merge some stretches each, and then what they have."""
@@ -205,9 +201,9 @@ class LongEpilogue:
             point = self._point(tile, place)
             state = self._state("_merged")
             state.clear()
-            batch = min(_AT_ONCE, -(-config.segments // sharing))
+            batch = min(_AT_ONCE, -(-config.stretches // sharing))
             others = [self._state(f"_other_{k}") for k in range(batch)]
-            with T.serial(-(-config.segments // (sharing * batch))) as step:
+            with T.serial(-(-config.stretches // (sharing * batch))) as step:
                 numbers = [bind("number", (step * batch + k) * sharing + member) for k in range(batch)]
                 for other, number in zip(others, numbers, strict=True):
                     states.get(other, number, tile.row_tile * config.tile.rows + place)

@@ -29,7 +29,7 @@ class WaitingSums:
 
     def __init__(self, config: LongConfig, pool: Any) -> None:
         self.config = config
-        shape = (config.products - 1, config.parts * config.tile.own_columns // 2, config.threads)
+        shape = (config.products - 1, config.parts * config.tile.columns // 2, config.threads)
         self.memory = named("waiting_sums", pool.alloc(shape, "float32", align=16))
 
     def start(self, index: ir.Expr, threads: Threads) -> None:
@@ -38,7 +38,7 @@ class WaitingSums:
 
     def keep(self, number: int, part: int, sums: Any) -> None:
         """Leaves the sums that a thread has of 64 rows of a product."""
-        with T.unroll(self.config.tile.own_columns // 2) as k:
+        with T.unroll(self.config.tile.columns // 2) as k:
             T.buffer_store(self.memory, sums[k], [number, self._register(part, k), self.thread])
 
     def read(self, number: int, part: int, register: ir.Expr) -> ir.Expr:
@@ -47,7 +47,7 @@ class WaitingSums:
         return found
 
     def _register(self, part: int, register: ir.Expr) -> ir.Expr:
-        return part * (self.config.tile.own_columns // 2) + register
+        return part * (self.config.tile.columns // 2) + register
 
 
 class ConsumerOfSeveral(Consumer):
@@ -67,10 +67,8 @@ class ConsumerOfSeveral(Consumer):
         self.waiting = waiting
         for feed in feeds[1:]:
             feed.follow(feeds[0])
-        self.products = [
-            (feed, feed.left.matrix(self.first_row), [right.matrix(self.first_column) for right in feed.rights])
-            for feed in feeds
-        ]
+        first = self.index * self.config.own_rows
+        self.products = [(feed, feed.left.matrix(first), [right.matrix() for right in feed.rights]) for feed in feeds]
 
     def _sum_tile(self, tile: Tile) -> None:
         last = len(self.products) - 1
