@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tvm_cascade.tile.merge.launches import LEFT_BITS
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
@@ -36,6 +37,24 @@ def never_giving_up(text: str) -> str:
     found, count = re.subn(r"word = atomicAdd\(&\w+_met\[item\], 1u << 20\);", "return 0;", text)
     assert count
     return found
+
+
+def beside_others(text: str) -> str:
+    """The CUDA text of a kernel while others have all sets but the last, and have arrived at all items there.
+
+    The emulator's second launch waits for ever where a block of the first has kept the set.
+    """
+    owned = f"{2 * ((99 << LEFT_BITS + 1) + 2)}ull"  # by another launch, two blocks of which are left
+
+    def first(value: str, count: int) -> str:
+        return f" = {{{', '.join([value] * count)}}}"
+
+    text, words = re.subn(r"_owned\[(\d+)\](?=;)", lambda m: m[0] + first(owned, int(m[1]) - 1), text)
+    text, arrived = re.subn(
+        r"_met\[(\d+) \* (\d+)\](?=;)", lambda m: m[0] + first("1", (int(m[1]) - 1) * int(m[2])), text
+    )
+    assert words and arrived
+    return text
 
 
 def halves() -> tuple[Kernel, list[Array]]:
@@ -73,6 +92,26 @@ def test_each_block_merges_its_share(name: str) -> None:
     alone = emulate(kernel.func, inputs)
     for one, other in zip(shared, alone, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@emulated
+@pytest.mark.parametrize("name", ["items that cross to the next block", "halves of a wide state"])
+def test_launches_in_flight_keep_their_states_apart(name: str) -> None:
+    kernel, inputs = CASES[name]()
+    for one, other in zip(emulate(kernel.func, inputs), emulate(kernel.func, inputs, beside_others), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@emulated
+def test_a_launch_that_shares_its_words_with_another_is_told_by_that() -> None:
+    """The check above can fail."""
+    kernel, inputs = attention(FEW, pieces(3))
+    alone = emulate(kernel.func, inputs)
+    try:
+        shared = emulate(kernel.func, inputs, lambda text: beside_others(text).replace("found != 0", "false"))
+    except EmulationError:
+        return
+    assert any((one != other).any() for one, other in zip(alone, shared, strict=True))
 
 
 @emulated
