@@ -217,7 +217,6 @@ def test_refusals_name_what_is_in_the_way(func: Callable[[], tirx.PrimFunc], why
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (replace(SMALL, stages=2), "2 stages"),
         (ProductConfig(256, 128, 2, stages=3), "128 rows of a consumer"),
         (ProductConfig(64, 64, 1, stages=4, splits=2), "2 parts of k"),
         (ProductConfig(stages=5), "bytes of shared memory"),
