@@ -109,7 +109,7 @@ __device__ __forceinline__ int {name}_seek() {{
 _OBTAIN = """
 __device__ __forceinline__ int {name}_obtain(unsigned long long found) {{
   int set = (int)({name}_number() % {sets});
-  if (found != 0 && !{name}_is_own(found)) set = {name}_seek();
+  if (__builtin_expect(found != 0 && !{name}_is_own(found), 0)) set = {name}_seek();  // out of the way of all others
   __threadfence();  // what launches before have done with the set comes before
   return set;
 }}

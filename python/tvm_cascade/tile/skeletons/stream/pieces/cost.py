@@ -1,7 +1,7 @@
 """What a stream kernel of few rows takes: copies and folds of its busiest block, and the meeting of its states.
 
-All figures are of a sweep of 40 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to eight
-configurations; the choice by these estimates takes at most 1.04 of the best of them.
+All figures are of a sweep of 21 shapes (1 to 64 rows of 512 to 16384 positions, 1 to 64 items), each by up to seven
+configurations.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, items_
 _READ = 0.92
 """Of the memory's bandwidth on paper that reads reach."""
 
-_MULTIPROCESSOR_RATE = 62e9
-"""Bytes a second that one multiprocessor reads where half of them have all tiles, or fewer."""
+_MULTIPROCESSOR_RATE, _FEW_STAGES = 62e9, 57e9
+"""Bytes a second that one multiprocessor reads where half of them have all tiles; and with two stages."""
+
+_FEW_BLOCKS = 1 / 4
+"""The share of multiprocessors below which these rates are above what folds take."""
 
 _START = 0.6e-6
 """Seconds from a block's start to its first tile, beyond a launch's."""
@@ -34,8 +37,11 @@ _LOADED = 0.3
 _THREAD_ROWS = 8
 """Rows of which each thread has one at most."""
 
-_MEETING = 2.9e-6
-"""Seconds to arrive in global memory, learn that all others have, and merge a few pieces."""
+_MEETING = 4.0e-6
+"""Seconds to claim states in global memory, arrive, learn that all others have, and merge a few pieces."""
+
+_WHOLE, _STORING = 2.0e-6, 2.5
+"""Seconds at the end of a block's last item where it has that whole, and by the seconds that merging its state takes."""
 
 _CONTENTION = 1.3e-6 / 64**2
 """Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
@@ -69,7 +75,7 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
         return folding + _CLUSTER + merging + crowding
     is_split = config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0)
     pieces = pieces_of_item(config, program) or 1
-    return folding + (_MEETING + _CONTENTION * pieces**2 + merging if is_split else 0.0)
+    return folding + (_MEETING + _CONTENTION * pieces**2 + merging if is_split else _WHOLE + _STORING * merging)
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
@@ -79,7 +85,9 @@ def is_crowded(blocks: int, gpu: Gpu) -> bool:
 
 def _tile(config: PiecesConfig, stream: Stream, rows: int, gpu: Gpu) -> float:
     """The seconds of a tile: of its bytes where all blocks read at once, or of its products and fold."""
-    rate = min(_READ * gpu.memory_bytes_per_second / config.blocks, _MULTIPROCESSOR_RATE)
+    rate = _READ * gpu.memory_bytes_per_second / config.blocks
+    if config.blocks > _FEW_BLOCKS * gpu.processors:
+        rate = min(rate, _MULTIPROCESSOR_RATE if config.stages > 2 else _FEW_STAGES)
     copying = config.stage_bytes(stream) / rate
     if config.consumers > 1:
         return max(copying, tile_seconds(config, stream, gpu))

@@ -20,6 +20,9 @@ from tvm_cascade.tile.skeletons.stream.pieces.meeting import HELD, MEETING, Each
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.work import WARP_GROUP, Work
 
+_UNKNOWN = -1
+"""The number of the launch's set before the leader has obtained it."""
+
 
 class GridMeeting(Meeting):
     """Emits it.
@@ -72,6 +75,7 @@ class GridMeeting(Meeting):
         """Asks for the launch's set, which is there by the time that the first state is left."""
         self.sets.allocate()
         with when(self._leads(fold)):
+            put(self.set, self.own_set, tirx.const(_UNKNOWN, "int32"))
             self.sets.request()
 
     def leave(self, fold: Group, piece: Piece) -> None:
@@ -100,7 +104,13 @@ class GridMeeting(Meeting):
                 self.states.clear(piece.first_block)
         self._meet()
         with when(self._leads(fold)):
-            self.sets.release(self.sets.obtain())
+            self._obtain_late()
+            self.sets.release(self.set[self.own_set])
+
+    def _obtain_late(self) -> None:
+        """Of a block that has left no state."""
+        with when(self.set[self.own_set] == _UNKNOWN):
+            put(self.set, self.own_set, self.sets.obtain())
 
     def _find_set(self) -> None:
         """In a register, for all that follows in the scope."""
