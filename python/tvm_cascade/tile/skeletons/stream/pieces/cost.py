@@ -41,7 +41,7 @@ _MEETING = 4.0e-6
 """Seconds to claim states in global memory, arrive, learn that all others have, and merge a few pieces."""
 
 _WHOLE, _STORING = 2.0e-6, 2.5
-"""Seconds at the end of a block's last item where it has that whole, and by the seconds that merging its state takes."""
+"""Seconds at the end of an item that a block has whole, and by the seconds that merging its state would take."""
 
 _CONTENTION = 1.3e-6 / 64**2
 """Seconds by the square of an item's pieces: each block reads a share of every state, at words that all write."""
