@@ -164,6 +164,26 @@ def test_clusters_need_a_tile_for_each_block(variant: str) -> None:
         kernel_of(few, pieces(132, cluster=8))
 
 
+@pytest.mark.parametrize(
+    ("kv_heads", "batch", "keys", "queries", "expected"),
+    [
+        (8, 1, 1024, 1, (64, 8)),
+        (8, 1, 4096, 8, (128, 8)),
+        (8, 4, 1024, 8, (128, 2)),
+        (8, 8, 512, 1, (64, 2)),
+        (1, 1, 16384, 8, (128, 1)),
+        (8, 1, 65536, 1, (128, 1)),
+    ],
+)
+def test_choices_are_those_that_took_least(
+    kv_heads: int, batch: int, keys: int, queries: int, expected: tuple[int, int]
+) -> None:
+    """The width of tiles, and blocks of a cluster, of eight heads for each of keys and values (measured)."""
+    shape = {"heads": 8 * kv_heads, "kv_heads": kv_heads, "keys": keys, "queries": queries, "head_dim": 128}
+    config = kernel_of(attention_of("causal" if queries > 1 else "full", batch=batch, **shape)).config
+    assert isinstance(config, PiecesConfig) and (config.columns, config.cluster) == expected
+
+
 def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -> None:
     short, long = (kernel_of(workloads.get("DC_GQA").with_length(n).build()).config for n in (512, 1 << 20))
     assert short.cluster > 1 and long.cluster == 1
