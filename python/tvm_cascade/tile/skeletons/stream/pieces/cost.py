@@ -73,9 +73,11 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     if config.cluster > 1:
         crowding = _CROWDED + merging / 2 if is_crowded(config.blocks, gpu) else 0.0
         return folding + _CLUSTER + merging + crowding
-    is_split = config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0)
-    pieces = pieces_of_item(config, program) or 1
-    return folding + (_MEETING + _CONTENTION * pieces**2 + merging if is_split else _WHOLE + _STORING * merging)
+    if config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0):
+        pieces = pieces_of_item(config, program) or 1
+        return folding + _MEETING + _CONTENTION * pieces**2 + merging
+    is_alone = config.consumers * config.neighbours == 1  # else another folds meanwhile
+    return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
