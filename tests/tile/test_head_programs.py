@@ -59,8 +59,10 @@ def test_few_tokens_have_narrow_tiles_of_one_consumer() -> None:
     assert (config.tile.rows, config.tile.consumers) == (64, 1) and config.tile.columns <= 128
 
 
-@pytest.mark.parametrize("asked", ["cross_entropy", "training_loss", "divergence", "sample"])
-@pytest.mark.parametrize("tokens", [1, 4096])
+@pytest.mark.parametrize(
+    ("asked", "tokens"),
+    [("cross_entropy", 1), ("training_loss", 1), ("divergence", 1), ("divergence", 4096), ("sample", 4096)],
+)
 def test_logits_are_in_no_memory(asked: str, tokens: int) -> None:
     func = workloads.get(f"head_{asked}").with_shape(tokens=tokens).build()
     (report,) = explain(func, HOPPER).functions

@@ -25,10 +25,14 @@ _LOGARITHMS = frozenset({"log", "log2", "log10", "log1p"})
 
 def with_fast_math(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function, marked, if approximations of all that it calls suit results of half precision."""
+    return func if needs_exact(func.body) else func.with_attr(FAST_MATH, True)
+
+
+def needs_exact(code: ir.Expr | tirx.Stmt) -> bool:
+    """Whether some function in an expression or statement is not to be approximated."""
     called: list[ir.Call] = []
-    tvm_ffi.structural_walk(func.body, (ir.Call, called.append))
-    unbounded = any(call_name(call) in _UNBOUNDED or _is_log_of_log(call) for call in called)
-    return func if unbounded else func.with_attr(FAST_MATH, True)
+    tvm_ffi.structural_walk(code, (ir.Call, called.append))
+    return any(call_name(call) in _UNBOUNDED or _is_log_of_log(call) for call in called)
 
 
 def _is_log_of_log(call: ir.Call) -> bool:

@@ -26,7 +26,8 @@ _OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
 """Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
 
 _OF_FUNCTION = 2.5e-8
-"""Seconds of a thread for a function of a sum, such as a logarithm of Gumbel noise (measured, of 16 tokens)."""
+"""Seconds of a thread for a function of a sum that is not approximated, such as a logarithm of Gumbel noise (measured,
+of 16 tokens; approximated ones, as the tanh of a soft cap, made no difference)."""
 
 _OF_END = 1.0e-8
 """Seconds of a thread for a sum that may be behind the end of its row."""
@@ -92,4 +93,4 @@ def _fold(program: FoldedProgram, sums: int, sharing: int) -> float:
     exchanges = (depth * (depth + 1) / 4 + merged) if program.ranks else 0.0
     rounds = math.log2(sharing)
     told = _OF_SHUFFLE + (_OF_EXCHANGE * kept * merged if program.ranks else 0.0)
-    return sums * (_OF_SUM + _OF_FUNCTION * program.functions + _OF_EXCHANGE * exchanges) + rounds * told
+    return sums * (_OF_SUM + _OF_FUNCTION * program.exact_functions + _OF_EXCHANGE * exchanges) + rounds * told

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import operations_of
+from tvm_cascade.tile.fast_math import needs_exact
 from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
@@ -21,9 +22,10 @@ class FoldedProgram:
         return str(self.row)
 
     @property
-    def functions(self) -> int:
-        """Exponentials, logarithms and the like that make an element of a row out of the sums of its products."""
-        return sum(operations_of(expression)[1] for expression in self.row.position_inputs.values())
+    def exact_functions(self) -> int:
+        """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
+        exact = [expression for expression in self.row.position_inputs.values() if needs_exact(expression)]
+        return sum(operations_of(expression)[1] for expression in exact)
 
     @property
     def ranks(self) -> int:
