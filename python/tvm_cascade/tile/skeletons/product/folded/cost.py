@@ -14,10 +14,12 @@ import dataclasses
 import math
 
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
+from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
 _EXCHANGE = {1: 0.5e-6, 2: 2.3e-6, 3: 2.9e-6, 4: 3.9e-6, 8: 3.5e-6}
 """Seconds until a block has all parts of its rows in shared memory, by parts of k."""
@@ -77,12 +79,20 @@ def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
     each = 2 * config.parts * _fold(program, tile.columns // 4, 4)
     if shape.columns % tile.columns:
         each += 2 * config.parts * tile.columns // 4 * _OF_END
-    times, shown = (1.0, _OVERLAPPED) if tile.consumers > 1 else (_LONE, _BEHIND_COPIES)
-    folded = times * each * (1.0 + shown * (busiest - 1))
+    folded = _folded(shape, tile, each, busiest, gpu)
     if config.stretches == 1:
         return alone * busiest / even + folded
     reads = -(-config.stretches // (config.sharing * _AT_ONCE))
     return alone * busiest / even + folded + _MEETING + reads * _OF_STRETCHES
+
+
+def _folded(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, gpu: Gpu) -> float:
+    """What the folds of a block's tiles add: copies go on behind one as long as there are stages for them."""
+    if tile.consumers > 1:
+        return each * (1.0 + _OVERLAPPED * (tiles - 1))
+    ahead = tile.stages * tile.stage_bytes(shape.product) * gpu.processors / gpu.memory_bytes_per_second
+    alone = _LONE * each
+    return alone + max(_BEHIND_COPIES * alone, alone - ahead) * (tiles - 1)
 
 
 def _fold(program: FoldedProgram, sums: int, sharing: int) -> float:
