@@ -59,7 +59,7 @@ extern "C" unsigned long long word(int set) { return k_owned[set]; }
 def host_text() -> str:
     """The functions of a kernel, with the host's instructions for those of the device."""
     parts = (launches._WORDS, launches._REQUEST, launches._SEEK, launches._OBTAIN, launches._RELEASE)
-    text = "".join(parts).format(name="k", sets=SETS, left_bits=launches.LEFT_BITS)
+    text = "".join(parts).format(name="k", sets=SETS, claims=1, left_bits=launches.LEFT_BITS)
     text, numbers = re.subn(r'asm volatile\("mov\.u64[^;]*;[^;]*;', "grid = number;", text)
     text, releases = re.subn(
         r'asm volatile\("red\.release[^;]*;[^;]*;', "__atomic_fetch_add(word, less, __ATOMIC_SEQ_CST);", text

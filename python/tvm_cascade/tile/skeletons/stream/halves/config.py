@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.hopper.copy import BOX_BYTES
+from tvm_cascade.tile.merge.pieces import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
@@ -22,14 +23,14 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 _BARRIERS = 320
 """Bytes of barriers and of alignment."""
 
-_MEETING = {1: 5.0, 2: 3.2, 4: 0.5}
+_MEETING = {1: 4.5, 2: 3.2, 4: 0.5}
 """What a meeting takes, in tiles, by how many blocks the columns are spread over: each leaves and merges a state of its
 columns (measured, of L1 to L9)."""
 
 _PIECE = 0.05
 """What each of the pieces adds to that: a thread scales and adds its elements of one after the other (measured)."""
 
-_CLUSTER_MEETING = 1.6
+_CLUSTER_MEETING = 1.0
 """What a meeting of the blocks of a cluster takes, in tiles (measured, of L1 to L3)."""
 
 _CLUSTERED = {2: 1.0, 4: 10 / 11, 8: 10 / 11}
@@ -112,15 +113,15 @@ class HalvesConfig(PiecesConfig):
         return self.left_stages * self.rows * left + self.stages * self.columns * right
 
     def _has_shares(self, stream: Stream) -> bool:
-        """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were."""
+        """Whether each block of a cluster gets whole boxes of each half, and what is sent has room where tiles were.
+
+        Results wait for their stores where the left operand was, which so has as many boxes.
+        """
         per_share = self.cluster * BOX_BYTES // STORED_BYTES
-        if (
-            self.spread > 1
-            or not are_alike(stream)
-            or any(len(half_of(p, g)) % per_share for p in stream.products for g in range(GROUPS))
-        ):
+        whole = all(len(half_of(product, 0)) % per_share == 0 for product in stream.products)
+        if self.spread > 1 or not are_alike(stream) or not whole or stream.left.size != STORED_BYTES:
             return False
-        sent = sum(sent_registers(stream, group, self.cluster) for group in range(GROUPS)) * WARP_GROUP * 4
+        sent = GROUPS * sent_registers(stream, 0, self.cluster) * WARP_GROUP * BYTES
         return (self.cluster - 1) * sent <= self.stages * self.stage_bytes(stream)
 
     def _allotted(self, gpu: Gpu) -> int:

@@ -79,7 +79,7 @@ class HalvesKernel(PiecesKernel):
         What runs once comes from the memory instruction by instruction: 3 µs for 14 KiB of it (measured).
         """
         if self.config.cluster > 1:
-            return [ClusterShares(self.tiling, self.config.cluster)] * GROUPS
+            return [ClusterShares(self.tiling, self.config.cluster, self.epilogue)] * GROUPS
         if are_alike(self.stream):
             return [HalfMeeting(self.tiling, self.name, bind("group_of_two", self.threads.group - 1))] * GROUPS
         return [HalfMeeting(self.tiling, self.name, group) for group in range(GROUPS)]
@@ -94,16 +94,17 @@ class HalvesKernel(PiecesKernel):
 
     def _consume(self) -> None:
         ptx("setmaxnreg.inc.sync.aligned.u32", self.config.consumer_registers)
-        self.handed, meeting = None, self.meetings[0]
-        if isinstance(meeting, HalfMeeting) and not isinstance(meeting.group, int):
-            meeting.begin(Settling.of(self.threads))
-        for shares in self._shares:
-            self.handed = Handed(self.tiling, self.threads, shares.blocks, self._left_place)
+        first, self.handed = self.meetings[0], None
+        if isinstance(first, ClusterShares):
+            self.handed = first.handed = Handed(self.tiling, self.threads, first.blocks, self._left_place)
+        if first.is_of_both:
+            first.begin(Settling.of(self.threads))
         with branches(self.threads.group == 1) as halves:
             for group, half in enumerate(halves):
                 with half:
                     self._group(group)
-        self._meet()
+        if first.is_of_both:
+            first.settle_all(self.threads, self._each_work)
 
     def _group(self, group: int) -> None:
         meeting = self.meetings[group]
@@ -111,24 +112,11 @@ class HalvesKernel(PiecesKernel):
             self.tiling, self.threads, self.left_feed, self.tiles, self.shared, self.epilogue, meeting, group,
             self.handed,
         )  # fmt: skip
-        if not isinstance(meeting, HalfMeeting) or not isinstance(meeting.group, int):
-            half.run(self._each_work)
-            return
-        meeting.begin(half)
+        if not meeting.is_of_both:
+            meeting.begin(half)
         half.run(self._each_work)
-        meeting.settle_all(self.threads, self._each_work)
-
-    def _meet(self) -> None:
-        """What both groups do with the same code."""
-        meeting = self.meetings[0]
-        if isinstance(meeting, HalfMeeting):
-            if not isinstance(meeting.group, int):
-                meeting.settle_all(self.threads, self._each_work)
-            return
-        assert self.handed is not None
-        with self._each_work() as work:
-            meeting.meet(self.handed, work, self.epilogue)
-        self.epilogue.drain(self.threads)
+        if not meeting.is_of_both:
+            meeting.settle_all(self.threads, self._each_work)
 
     @property
     def _shares(self) -> list[ClusterShares]:

@@ -11,6 +11,7 @@ it keeps with what the same threads of the others have sent, in the order of the
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sympy as sp
@@ -32,6 +33,7 @@ from tvm_cascade.tile.shape import Product
 from tvm_cascade.tile.skeletons.stream.epilogue import Epilogue, Staged
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, half_of, sent_registers, sent_scalars
 from tvm_cascade.tile.skeletons.stream.halves.meeting import PieceWork
+from tvm_cascade.tile.skeletons.stream.pieces.meeting import Group
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, State
@@ -101,11 +103,17 @@ class ClusterShares:
     Parameters
     ----------
     blocks : of the cluster.
+
+    Attributes
+    ----------
+    handed : what both groups hand over, once the kernel has its registers.
     """
 
-    spread = 1
+    spread, is_of_both = 1, True
+    handed: Handed
 
-    def __init__(self, tiling: Tiling, blocks: int) -> None:
+    def __init__(self, tiling: Tiling, blocks: int, epilogue: Epilogue) -> None:
+        self.epilogue = epilogue
         self.tiling, self.stream, self.program, self.blocks = tiling, tiling.stream, tiling.program, blocks
         self.words = {p.component.symbol: len(half_of(p, 0)) // 2 // blocks for p in self.stream.products}
         self.scalars = sent_scalars(self.stream)
@@ -129,10 +137,19 @@ class ClusterShares:
         """Registers that a thread sends to another block."""
         return sent_registers(self.stream, 0, self.blocks)
 
+    def begin(self, fold: Group) -> None:
+        """Nothing: shared memory is the block's own."""
+
     def hand_over(self, folded: Staged, work: PieceWork, epilogue: Epilogue) -> None:
         """Nothing: both groups go on together."""
 
-    def meet(self, handed: Handed, work: Work, epilogue: Epilogue) -> None:
+    def settle_all(self, threads: Threads, each_work: Callable[[], AbstractContextManager[PieceWork]]) -> None:
+        """Of the block's only piece."""
+        with each_work() as work:
+            self._settle(self.handed, work)
+        self.epilogue.drain(threads)
+
+    def _settle(self, handed: Handed, work: Work) -> None:
         """Sends the others their shares of the state, merges the block's own, and stores its results."""
         threads = handed.threads
         handed.start(work)
@@ -148,7 +165,7 @@ class ClusterShares:
         self._keep(handed)
         self.arrived.wait(self.group, 0)
         self._merge(handed, counter)
-        epilogue.emit(handed)
+        self.epilogue.emit(handed)
 
     def _send(self, folded: Handed, counter: Part) -> None:
         scalars = self._scalars(folded, counter)

@@ -36,9 +36,11 @@ class GridMeeting(Meeting):
     Attributes
     ----------
     own_set : where in shared memory the launch's set is.
+    most_registers : of a thread, which hold elements of states while it merges.
     """
 
     own_set: int | ir.Expr = 0
+    most_registers: int = HELD
 
     def __init__(self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING) -> None:
         super().__init__(tiling, pieces)
@@ -57,7 +59,7 @@ class GridMeeting(Meeting):
     def _spans_of_a_unit(self, pieces: int) -> int:
         """As many as registers hold, so that most loads are under way together, and all threads have some."""
         each = -(-self.spans * self.most_rows * QUAD // (self.threads * pieces))
-        most = min(each, HELD // (FOUR * (self.at_once + 1)))
+        most = min(each, self.most_registers // (FOUR * (self.at_once + 1)))
         return max(n for n in range(1, self.spans + 1) if self.spans % n == 0 and n <= max(most, 1))
 
     def allocate(self, pool: Any) -> None:
