@@ -21,7 +21,7 @@ from tvm_cascade.tile.work import GROUP_ROWS
 _STATISTICS = 0.015e-6
 """Seconds that statistics add to a step: they are folded while products run (measured, 4096 rows: 0.010 to 0.017)."""
 
-_SCALED = 0.05e-6
+_SCALED = 0.1e-6
 """Seconds that a factor along the sum adds, of which one instruction multiplies two elements."""
 
 _LIFTED, _OPERATION = 0.15e-6, 0.05e-6

@@ -8,11 +8,14 @@ other, so that what is computed of A takes no time of the tensor cores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.analysis.extract import Member
-from tvm_cascade.tile.emit import bind
+from tvm_cascade.tile.emit import bind, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, TilePrinter
 from tvm_cascade.tile.hopper import wgmma
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
@@ -24,12 +27,13 @@ from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
 from tvm_cascade.tile.skeletons.product.gauged.statistics import RowValues
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
 from tvm_cascade.tile.skeletons.product.raster import Tile
+from tvm_cascade.tile.work import WARP_GROUP
 
 _SETS = 2
 """Of registers of the left operand."""
 
-_GROUPS = 2
-"""Of products in a step: those of a group start once its part of the left operand is lifted."""
+_TURN = 5
+"""The first named barrier of the consumers' turns, one for each."""
 
 
 class GaugedKernel(ProductKernel):
@@ -74,11 +78,30 @@ class LiftingConsumer(Consumer):
         assert isinstance(self.feed, GaugedFeed)
         own = self.index * self.config.own_rows
         self.left_registers = LeftRegisters(shape, self.feed, own, self.threads, _SETS)
-        self.instructions = wgmma.steps_of(self.left_registers.depth, self.left_registers.dtype)
         rows.allocate()
 
     def _prepare_left(self) -> None:
         """Nothing: products read it from registers."""
+
+    def run(self, each_tile: Callable[[], AbstractContextManager[Tile]]) -> None:
+        """Emits the loop over the block's tiles; the first consumer has the first turn."""
+        if not self._takes_turns:
+            super().run(each_tile)
+            return
+        with when(self.index == 1):
+            self._turn("bar.arrive", 0)
+        super().run(each_tile)
+        with when(self.index == 0):
+            self._turn("bar.sync", 0)
+
+    @property
+    def _takes_turns(self) -> bool:
+        """Whether two consumers multiply in turn: one lifts while the other's products run."""
+        return self.gauged.is_lifted and self.config.consumers > 1
+
+    def _turn(self, instruction: str, of: ir.Expr | int) -> None:
+        """Waits for a consumer's turn, or gives it."""
+        ptx(instruction, T.cast(_TURN + of, "uint32"), T.uint32(WARP_GROUP * self.config.consumers))
 
     def _sum_tile(self, tile: Tile) -> None:
         """The sums of a tile; a stage is released once the products after those that read it are under way."""
@@ -106,49 +129,48 @@ class LiftingConsumer(Consumer):
     def _further(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
         """A step after the first: the products of the one before it then have read their operands."""
         self._step_of(which, tile, step)
-        wgmma.wait(_GROUPS)
+        wgmma.wait(1)
         self._release()
 
     def _step_of(self, which: int, tile: Tile, step: ir.Expr | int) -> None:
         """Loads a set of registers with the next stage's part of the left operand, lifts and multiplies it.
 
-        Products of a group start as soon as its part is lifted. What runs along the sum is loaded a step ahead.
+        What runs along the sum is loaded a step ahead.
         """
         left = self.left_registers
         self.feed.full.wait(self.ring.stage, self.ring.parity)
-        per_group = self.instructions // _GROUPS
-        for instruction in range(self.instructions):
-            left.load(which, instruction, self.ring.stage)
-        for group in range(_GROUPS):
-            own = range(group * per_group, (group + 1) * per_group)
-            if self.gauged.is_lifted:
-                self._lift(which, own)
-            self._multiply(which, own, first=isinstance(step, int) and step == 0)
-            if group == 0:
-                following = tirx.min(step + tirx.const(1, "int32"), self.gauged.steps - 1)
-                left.along[1 - which].fetch(following * left.depth, tile.batch)
+        left.load(which, self.ring.stage)
+        if self.gauged.is_lifted:
+            self._lift(which)
+        self._multiply(which, first=isinstance(step, int) and step == 0)
+        following = tirx.min(step + tirx.const(1, "int32"), self.gauged.steps - 1)
+        left.along[1 - which].fetch(following * left.depth, tile.batch)
         if not self.gauged.is_lifted:
-            for word, row, pair in (place for one in range(self.instructions) for place in left.places(one)):
+            for word, row, pair in left.places:
                 left.values(which, word)
                 self.rows.fold(left, which, row, pair)
         self.ring.advance()
 
-    def _lift(self, which: int, own: range) -> None:
-        """What some instructions multiply of the left operand, and statistics of it."""
+    def _lift(self, which: int) -> None:
+        """What is multiplied of the left operand, and statistics of it."""
         left = self.left_registers
-        for word, row, pair in (place for one in own for place in left.places(one)):
+        for word, row, pair in left.places:
             left.values(which, word)
             self.rows.fold(left, which, row, pair)
             left.lift(which, word, pair, self.rows.element, self.rows.of_row(row))
-        left.pin(which, own)
+        left.pin(which)
 
-    def _multiply(self, which: int, own: range, first: bool) -> None:
+    def _multiply(self, which: int, first: bool) -> None:
         feed, left = self.feed, self.left_registers
+        if self._takes_turns:
+            self._turn("bar.sync", self.index)
         wgmma.fence()
         (arrays,) = self.sums
         for sums, right, operand in zip(arrays, self.rights, feed.rights, strict=True):
             wgmma.multiply_registers(
                 sums, self.config.columns, left.words[which], right, left.depth, feed.shape.dtypes,
-                operand.offset(self.ring.stage), adds=not first, steps=own,
+                operand.offset(self.ring.stage), adds=not first,
             )  # fmt: skip
         wgmma.commit()
+        if self._takes_turns:
+            self._turn("bar.arrive", 1 - self.index)

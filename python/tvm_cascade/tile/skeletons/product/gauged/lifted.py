@@ -49,16 +49,18 @@ class LeftRegisters:
         self.row = bind("own_row", first + threads.warp * 16 + threads.lane % 16)
         self.chunk = bind("own_chunk", threads.lane // 16)
 
-    def load(self, which: int, group: int, stage: ir.Expr) -> None:
-        """Loads what one instruction multiplies of a stage's part into a set."""
-        chunk = tirx.bitwise_xor(self.chunk + 2 * group, self.row % _CHUNK)
-        source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
-        words = [self.words[which][_WORDS * group + k] for k in range(_WORDS)]
-        ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *words, source)
+    def load(self, which: int, stage: ir.Expr) -> None:
+        """Loads a stage's part into a set."""
+        for instruction in range(self.depth // _AT_ONCE):
+            chunk = tirx.bitwise_xor(self.chunk + 2 * instruction, self.row % _CHUNK)
+            source = self.feed.left.tiles.ptr_to([stage, 0, self.row, chunk * _CHUNK])
+            words = [self.words[which][_WORDS * instruction + k] for k in range(_WORDS)]
+            ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *words, source)
 
-    def places(self, group: int) -> list[tuple[int, int, int]]:
-        """(word, row of the thread's two, pair of its columns) of every word that an instruction multiplies."""
-        return [(_WORDS * group + k, k % 2, 2 * group + k // 2) for k in range(_WORDS)]
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """(word, row of the thread's two, pair of its columns) of every word of a set."""
+        return [(k, k % 2, k // _WORDS * 2 + k % _WORDS // 2) for k in range(self.depth // _AT_ONCE * _WORDS)]
 
     def values(self, which: int, word: int) -> None:
         """Widens the two elements of a word into `pair`."""
@@ -84,11 +86,11 @@ class LeftRegisters:
             put(self.floats, e, TilePrinter({**self.symbols(which, pair, e), **rows}, DTYPE, {})(value))
         ptx(f"cvt.rn.{kind}x2.f32", own[word], self.floats[1], self.floats[0])
 
-    def pin(self, which: int, instructions: range) -> None:
-        """Has the words that some instructions multiply computed before what comes next.
+    def pin(self, which: int) -> None:
+        """Has the words of a set computed before what comes next.
 
         ptxas moves what computes them behind the fence of the products that read them, and then has products wait for
         each other (its warning C7513); it does not move a store.
         """
-        words = [self.words[which][_WORDS * one + k] for one in instructions for k in range(_WORDS)]
+        words = [self.words[which][word] for word, *_ in self.places]
         T.buffer_store(self.feed.pinned, functools.reduce(tirx.bitwise_xor, words), [self.threads.thread])
