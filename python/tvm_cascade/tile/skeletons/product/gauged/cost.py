@@ -11,7 +11,7 @@ import sympy as sp
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.product.choice import fitting
-from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES, ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.gauged.feed import PINNED_BYTES
@@ -26,6 +26,10 @@ _SCALED = 0.1e-6
 
 _LIFTED, _OPERATION = 0.15e-6, 0.05e-6
 """Seconds that other elements add, and each of their operations: products wait for them (measured, of one to four)."""
+
+
+_COPIED = 0.85
+"""The part of the memory's bandwidth that kernels of rows reach."""
 
 
 def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
@@ -54,11 +58,22 @@ def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:
 
 def seconds(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> float:
     """The estimated time of a kernel, without its launch."""
+    return product_seconds(shape.product, sizes_of(shape.product), config, gpu) + beside(shape, config, gpu)
+
+
+def beside(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> float:
+    """Seconds that a kernel takes longer than that of a plain product."""
     sizes = sizes_of(shape.product)
     tiles = sizes.places * -(-sizes.rows // config.rows) * -(-sizes.columns // config.columns)
     waves = -(-tiles // min(config.blocks, gpu.processors))
-    beside = waves * sizes.steps * beside_step(shape)
-    return product_seconds(shape.product, sizes, config, gpu) + beside
+    return waves * sizes.steps * beside_step(shape)
+
+
+def copied(shape: GaugedProduct, gpu: Gpu) -> float:
+    """Seconds of a kernel that reads the left operand and writes what a plain product would multiply."""
+    sizes = sizes_of(shape.product)
+    moved = 2 * sizes.places * sizes.rows * sizes.steps * DEPTH_BYTES
+    return moved / (_COPIED * gpu.memory_bytes_per_second) + gpu.dependent_launch_seconds
 
 
 def beside_step(shape: GaugedProduct) -> float:
