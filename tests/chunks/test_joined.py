@@ -128,6 +128,13 @@ def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_wh
     assert shared + -(-others // 2) <= 132
 
 
+def test_kernels_of_a_prefix_of_few_rows_run_one_after_the_other() -> None:
+    workload = workloads.get("decode_prefix")
+    func = workload.with_shape(**{**workload.shape, "batch": 16}).build()
+    report = str(tvm_cascade.explain(func, target={"kind": "cuda", "arch": "sm_90a"}))
+    assert "a plan of 2 steps" in report and "beside the next" not in report
+
+
 def masked() -> tirx.PrimFunc:
     x = array("x")
     m = fold("m", lambda i, j: tirx.if_then_else(j < 20, x[i, j], number(float("-inf"))), maximum)
