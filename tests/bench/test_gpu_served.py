@@ -289,3 +289,22 @@ def test_a_plan_tells_the_skeleton_of_each_kernel() -> None:
     steps = [StepReport(name, "", (), (), 1.0, 1.0, 1.0) for name in ("row", "", "product")]
     told = tvm_peers._lowering(FunctionReport("main", "unchanged", "", "a plan of 3 kernels", plan=tuple(steps)))
     assert told == "a plan of 3 kernels: row, S-TIR schedule on CUDA cores, product"
+
+
+@pytest.mark.parametrize("label", ["Q7", "e5m2 2048x7168", "blocks 2048x7168"])
+def test_quantised_products_are_the_oracles_with_and_without_their_rounding(label: str) -> None:
+    (entry,) = suites.entries("quant", [label])
+    workload = check.twin(entry.workload).with_shape(tokens=24)
+    job = ServedProblem.drawn(torch, workload, "cpu", seed=0)
+    job.inputs[0][3] = 0
+    arrays = [as_array(x) for x in job.inputs]
+    for values, rounding in ((job.references(), False), (job.usual(), True)):
+        (expected,) = oracle.evaluate(job.func, arrays, rounding=rounding).values()
+        rows = np.take(expected, job.rows, axis=0).astype(np.float64)
+        tolerance.assert_close(as_array(next(values)), rows, length=job.length, dtype=workload.dtype)
+    wide = {name: x.float() if name == "weight" else x for name, x in job.named.items()}
+    output = job.formula.compute(torch, wide).to(job.output_dtype)
+    exact = check.Exact(job)
+    assert exact.judge(output).ok, exact.judge(output).message
+    for wrong in (torch.zeros_like(output), output.roll(1, dims=-1), output * 1.5):
+        assert not exact.judge(wrong).ok

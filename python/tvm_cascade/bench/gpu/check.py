@@ -14,6 +14,7 @@ import numpy as np
 from tvm_cascade.bench.gpu.prepared import Prepare, Prepared
 from tvm_cascade.bench.gpu.problem import as_array, as_tensor
 from tvm_cascade.bench.gpu.problems import AnyProblem, problem_class
+from tvm_cascade.bench.gpu.served_problem import ServedProblem
 from tvm_cascade.bench.peers import Absent
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import InputError
@@ -36,6 +37,7 @@ _TWIN_LIMITS: Mapping[str, int] = {
     "classes": 1000,
     "features": 256,  # a multiple of what a stage of a product holds
     "columns": 328,
+    "column_blocks": 2,
     "m": 333,
     "n": 328,  # multiples of a vector, and of no tile
     "k": 264,
@@ -65,7 +67,8 @@ class Exact:
         self._problem = problem
         self.values = [as_array(one) for one in problem.references()]
         dtype = problem.output_dtype
-        self._rounded = [as_array(problem.torch.from_numpy(exact).to(dtype)) for exact in self.values]
+        inside = [as_array(one) for one in problem.usual()] if isinstance(problem, ServedProblem) else []
+        self._rounded = [as_array(problem.torch.from_numpy(one).to(dtype)) for one in inside or self.values]
 
     def judge(self, output: Any) -> Comparison:
         """The comparison of an output where it is worst."""

@@ -208,6 +208,9 @@ GOALS: tuple[Goal, ...] = (
     RatioGoal("moe", served.TABLE_OF_ROUTERS, GEMM_ALONE, 1 / 1.15, each=True),
     *(RatioGoal("moe", served.TABLE_OF_ROUTERS, peer, 3.0) for peer in ("eager", "inductor")),
     RatioGoal("moe", served.FEW_ROUTED, "eager", 2.0, each=True),
+    RatioGoal("quant", served.PER_TOKEN, "inductor", 1.2),
+    RatioGoal("quant", served.PER_TOKEN, "inductor", 1.0, each=True),
+    RatioGoal("quant", served.PER_TOKEN, CUBLAS, 0.935),
 )
 
 

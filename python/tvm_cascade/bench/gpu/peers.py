@@ -70,6 +70,11 @@ NORMED_PEERS: Mapping[str, Prepare] = {"eager": served_peers.eager, CUBLAS: serv
 ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: served_peers.product_alone, **HEAD_PEERS}
 """The same of routers, with the product alone."""
 
+QUANTISED_PEERS: Mapping[str, Prepare] = {
+    "eager": served_peers.eager, CUBLAS: served_peers.cublas_float8, **HEAD_PEERS
+}  # fmt: skip
+"""The same of quantised products, and of the float8 product alone."""
+
 OWN = (OURS, OURS_CUDA_CORES)
 """Rows that are no peers: what they give must be right, twice the same, and is checked against the oracle too."""
 
@@ -82,6 +87,7 @@ _BY_SUITE: Mapping[str, Mapping[str, Prepare]] = {
     "loss": HEAD_PEERS,
     "normgemm": NORMED_PEERS,
     "moe": ROUTER_PEERS,
+    "quant": QUANTISED_PEERS,
 }
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from tvm_cascade.bench.gpu.formula import ScoreForm, form_of, mapped
 from tvm_cascade.bench.gpu.head_formula import formula_of
+from tvm_cascade.bench.gpu.quantised_formula import multiply_exact, multiply_quantised
 from tvm_cascade.bench.gpu.routing_formula import route
-from tvm_cascade.bench.programs import attention, head, latent, normed, product, routing
+from tvm_cascade.bench.programs import attention, head, latent, normed, product, quantised, routing
 from tvm_cascade.bench.programs.normalisation import EPSILON
 from tvm_cascade.bench.workload import Workload
 
@@ -27,11 +28,13 @@ class Served:
     compute : from the module and the inputs to the output.
     axis : of the output, along which some positions are compared.
     cut : of each input the axis that runs along that one; those that are not in it are read whole.
+    exact : the same without what the program itself rounds inside, where it does.
     """
 
     compute: Callable[[Any, Named], Any]
     axis: int
     cut: Mapping[str, int]
+    exact: Callable[[Named], Any] | None = None
 
 
 def dense(torch: Any, named: Named, name: str) -> Any:
@@ -148,6 +151,10 @@ def served(workload: Workload, dtype: Any) -> Served | None:
         (router,) = builder.args
         best = workload.shape["topk"]
         return Served(lambda torch, named: route(torch, router, best, named), 0, {"x": 0})
+    if builder.func is quantised.quantised_of:
+        (rounded,) = builder.args
+        exact = functools.partial(multiply_exact, rounded)
+        return Served(lambda torch, named: multiply_quantised(torch, rounded, dtype, named), 0, {"x": 0}, exact)
     if builder.func is latent.latent_attention_over:
         width, own = workload.shape["latent_dim"], ("q", "kv", "table", "lengths")
         return Served(lambda torch, named: attend_latent(torch, width, named), 0, dict.fromkeys(own, 0))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from tvm_cascade.bench.gpu.prepared import Prepared, allocating
+from tvm_cascade.bench.gpu.quantised_formula import quantise
 from tvm_cascade.bench.gpu.served_problem import ServedProblem
 from tvm_cascade.bench.peers import Absent
 
@@ -29,6 +30,28 @@ def product_alone(problem: ServedProblem) -> Prepared | Absent:
         return Absent("no product of x and gate")
     output = problem.empty_output()
     return Prepared(lambda: x @ w, lambda _: problem.eager(), lambda: output)
+
+
+def cublas_float8(problem: ServedProblem) -> Prepared | Absent:
+    """The product of activations that are float8 already; scales of tokens are undone outside of what is timed."""
+    builder: Any = problem.workload.builder
+    (form,) = builder.args
+    if form.blocks:
+        return Absent("its scales change along k")
+    torch, weight = problem.torch, problem.named["weight"].t()
+    narrow, scale = quantise(torch, form, problem.named["x"])
+    down, one = (torch.full((), value, device=weight.device) for value in (_INTO_RANGE, 1.0))
+    dtype, back = problem.output_dtype, scale / _INTO_RANGE
+
+    def run() -> Any:
+        return torch._scaled_mm(narrow, weight, down, one, out_dtype=dtype, use_fast_accum=True)
+
+    plain = allocating(problem, run)
+    return Prepared(plain.run, lambda found: (found.float() * back).to(dtype), plain.poison, plain.configuration)
+
+
+_INTO_RANGE = 2.0**-10
+"""What sums of products of the largest float8 numbers are multiplied by, to be in the range of float16."""
 
 
 def inductor(problem: ServedProblem) -> Prepared:

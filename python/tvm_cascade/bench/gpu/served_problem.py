@@ -124,9 +124,17 @@ class ServedProblem:
 
     def references(self) -> Iterator[Any]:
         """The exact output of the rows that are compared, in float64."""
+        named = self._widened()
+        yield self.formula.compute(self.torch, named) if self.formula.exact is None else self.formula.exact(named)
+
+    def usual(self) -> Iterator[Any]:
+        """The same with what the program rounds inside; nothing where that is no difference."""
+        if self.formula.exact is not None:
+            yield self.formula.compute(self.torch, self._widened())
+
+    def _widened(self) -> dict[str, Any]:
         chosen = {name: self._chosen(name, x) for name, x in self.named.items()}
-        exact = {name: x.double() if x.is_floating_point() else x for name, x in chosen.items()}
-        yield self.formula.compute(self.torch, exact)
+        return {name: x.double() if x.is_floating_point() else x for name, x in chosen.items()}
 
     def _chosen(self, name: str, tensor: Any) -> Any:
         if name not in self.formula.cut:

@@ -8,6 +8,7 @@ from functools import partial
 
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.gpu.entry import GpuEntry
+from tvm_cascade.bench.programs.quantised import BLOCK, Quantised, quantised
 from tvm_cascade.bench.programs.routing import ROOT_SOFTPLUS, SIGMOID, Router, routed_by
 from tvm_cascade.bench.workload import Workload
 
@@ -148,7 +149,7 @@ def gemm() -> list[GpuEntry]:
 
 
 def _float8() -> Workload:
-    return replace(workloads.get("product_float8"), allowances=("narrow_sums",))
+    return _narrow(workloads.get("product_float8"))
 
 
 MANY_TOKENS, FEW_TOKENS = "thousands of tokens", "16 tokens"
@@ -251,6 +252,38 @@ def _router(label: str, tokens: int, hidden: int, experts: int, best: int, how: 
     return _entry(
         label, Workload(label, "routing", "tvm-cascade", shape, "bfloat16", "float32", builder, ("experts",)), *groups
     )
+
+
+PER_TOKEN, PER_BLOCK, OTHER_FLOAT8 = "Q1 to Q10", "blocks of 128", "float8_e5m2"
+"""The groups of the suite `quant`, by what has a scale, and what activations are rounded to."""
+
+_BLOCKED_SIZES = ((7168, 2048), (2048, 7168), (4096, 1536))
+
+
+def quant() -> list[GpuEntry]:
+    """RedFuser's quantised products, with weights as libraries want them; the same with blocks, and in another float8.
+
+    Sums of float8 products are narrow, as those of the libraries that it is measured against.
+    """
+    found = []
+    for name in workloads.names("quantised", source="RedFuser table 2d"):
+        own = workloads.get(name).shape
+        found.append(_quantised(name, Quantised(), own["hidden"], PER_TOKEN, columns=own["columns"]))
+    found.append(_quantised("e5m2 2048x7168", Quantised("float8_e5m2"), 2048, OTHER_FLOAT8, columns=7168))
+    for features, columns in _BLOCKED_SIZES:
+        across = {"column_blocks": columns // BLOCK}
+        found.append(_quantised(f"blocks {features}x{columns}", Quantised(blocks=True), features, PER_BLOCK, **across))
+    return found
+
+
+def _quantised(label: str, form: Quantised, features: int, group: str, **across: int) -> GpuEntry:
+    shape, dtype = {"tokens": 4096, "features": features, **across}, "bfloat16" if form.blocks else "float16"
+    job = Workload(label, "quantised", "tvm-cascade", shape, dtype, "float32", quantised(form), ("features",))
+    return _entry(label, _narrow(job), group)
+
+
+def _narrow(workload: Workload) -> Workload:
+    return replace(workload, allowances=("narrow_sums",))
 
 
 _LARGEST_SLOW = {"product": 5 * 10**9}

@@ -185,6 +185,7 @@ _SUITES: Mapping[str, Callable[[], list[GpuEntry]]] = {
     "loss": served_suites.loss,
     "normgemm": served_suites.normgemm,
     "moe": served_suites.moe,
+    "quant": served_suites.quant,
 }
 
 SUITES = tuple(_SUITES)
@@ -192,7 +193,7 @@ SUITES = tuple(_SUITES)
 OF_ROWS = ("variance", "inertia", "row")
 """The suites of folds along rows."""
 
-SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm", "moe")
+SERVED = ("decode", "mla", "paged", "prefix", "gemm", "loss", "normgemm", "moe", "quant")
 """The suites of what a server runs between prefills, and of plain products."""
 
 MOVING = (*OF_ROWS, "decode", "mla", "paged", "prefix", "loss")
