@@ -72,6 +72,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     (r"st\.shared\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_shared_pair(%0, %1, %2);"),
     (r"st\.global\.b32 \[%0\], %1;", "ptx::store_global(%0, %1);"),
     (r"st\.global\.v2\.f32 \[%0\], \{%1, %2\};", "ptx::store_global_pair(%0, %1, %2);"),
+    (r"st\.global\.v2\.b32 \[%0\], \{%1, %2\};", "ptx::store_global_words(%0, %1, %2);"),
     (r"prefetch\.tensormap \[%0\];", "ptx::prefetch_tensormap(%0);"),
     (r"cp\.async\.bulk\.prefetch\.L2\.global \[%0\], %1;", ""),
     (r"griddepcontrol\.(wait|launch_dependents);", ""),

@@ -17,6 +17,7 @@ from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.row.copies import as_multiple, copy_vector
 from tvm_cascade.tile.row.elements import Vectors, registers_of
 from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
+from tvm_cascade.tile.row.narrowed import is_narrowed, store_narrowed
 from tvm_cascade.tile.row.staging import STAGED_REGISTERS
 from tvm_cascade.tile.row.store import of_results
 from tvm_cascade.tile.row.sweep import Sweep
@@ -79,16 +80,22 @@ class PositionOutputs:
                 indices = [self.sweep.place(i, start, k * count + e) for i in output.indices]
                 T.buffer_store(own, stored(e), indices)
             return
+        aligned = access if self.sweep.peel is None else self.sweep.peel.aligned(access)
+        width = load_width(aligned, count)
+        at, place = self.sweep.origin(start, k)
+        first = self.tensors.place(aligned.base, at) + cast(place, INDEX)
+        first = first if self.sweep.peel is None else as_multiple(first, width)
+        flat = self.tensors.flat_of(output.buffer)
+        if is_narrowed(value, width):
+            for part in range(0, count, width):
+                values = [stored(tirx.const(part + e, "int32")) for e in range(width)]
+                store_narrowed(flat.ptr_to([first + part]), values, output.buffer.name)
+            return
         staged = registers(f"{output.buffer.name}_stored", count, access.dtype)
         with T.unroll(count) as e:
             put(staged, e, cast(stored(e), access.dtype))
-        access = access if self.sweep.peel is None else self.sweep.peel.aligned(access)
-        width = load_width(access, count)
-        at, place = self.sweep.origin(start, k)
-        first = self.tensors.place(access.base, at) + cast(place, INDEX)
-        first = first if self.sweep.peel is None else as_multiple(first, width)
         for part in range(0, count, width):
-            copy_vector(self.tensors.flat_of(output.buffer), first + part, staged, part, width)
+            copy_vector(flat, first + part, staged, part, width)
 
     def _with_reciprocals(self, value: ir.Expr) -> ir.Expr:
         """a / b as a · (1/b) for a loop-invariant b that is no constant: one division a row."""

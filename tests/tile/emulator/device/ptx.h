@@ -38,6 +38,7 @@ uint32_t look(const void* address);
 // To global memory.
 void store_global(const void* address, uint32_t value);
 void store_global_pair(const void* address, float first, float second);
+void store_global_words(const void* address, uint32_t first, uint32_t second);
 
 // Barriers of threads.
 void bar_sync(uint32_t barrier, uint32_t threads);

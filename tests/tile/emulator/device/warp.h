@@ -163,6 +163,12 @@ void store_global_pair(const void* address, float first, float second) {
   std::memcpy(const_cast<void*>(address), pair, sizeof pair);
 }
 
+void store_global_words(const void* address, uint32_t first, uint32_t second) {
+  const uint32_t words[2] = {first, second};
+  check_aligned(address, sizeof words);
+  std::memcpy(const_cast<void*>(address), words, sizeof words);
+}
+
 void setmaxnreg(bool more, int count) {
   meet(more ? "setmaxnreg.inc" : "setmaxnreg.dec");
   if (count % 8 || count < 24 || count > 256) fault("setmaxnreg to %d registers", count);
