@@ -24,7 +24,7 @@ _MATRIX_COLUMNS = 16
 _SUMS = GROUP_ROWS * 256
 """That a consumer holds in registers at most: 128 of a thread."""
 
-_SUMS_TWICE = GROUP_ROWS * 176
+_SUMS_TWICE = GROUP_ROWS * 192
 """The same where each has a second one, of the steps since the last promotion."""
 
 _WIDEST = 256

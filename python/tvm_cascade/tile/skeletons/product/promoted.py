@@ -42,10 +42,14 @@ class PromotedConsumer(Consumer):
         for array in (array for of_part in self.sums for array in of_part):
             with T.unroll(self.config.columns // 2) as k:
                 put(array, k, tirx.const(0.0, "float32"))
+        self._begin(tile)
         with T.serial((count + (every - 1)) // every) as turn:
             self._start(tile, turn)
             self._sum_steps(tirx.const(1, "int32") if every == 1 else tirx.min(every, count - turn * every))
             self._promote()
+
+    def _begin(self, tile: Tile) -> None:
+        """Emits what comes before the first turn: nothing."""
 
     def _start(self, tile: Tile, turn: ir.Expr) -> None:
         """Emits what comes before the steps of a turn: nothing."""
