@@ -9,7 +9,7 @@ from tvm_cascade.bench.gpu import suites
 from tvm_cascade.bench.gpu.check import twin
 from tvm_cascade.bench.gpu.entry import GpuEntry
 from tvm_cascade.bench.gpu.served import served
-from tvm_cascade.evaluate import oracle
+from tvm_cascade.evaluate import oracle, tolerance
 
 torch = pytest.importorskip("torch")
 
@@ -34,4 +34,5 @@ def test_programs_route_as_torch_does(entry: GpuEntry) -> None:
     wide = {name: torch.from_numpy(array).double() for name, array in zip(names, arrays, strict=True)}
     expected = formula.compute(torch, wide).numpy()
     (found,) = oracle.evaluate(small.build(), arrays).values()
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    told = tolerance.check(found, expected, expected, length=small.length, dtype="float64")
+    assert told.ok, told.message

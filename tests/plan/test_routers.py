@@ -16,17 +16,17 @@ Build = Callable[[int, int, int], tirx.PrimFunc]
 ROUTERS: dict[str, tuple[Build, list[str]]] = {
     "softmax": (programs.router, ["folded"]),
     "sigmoid": (programs.sigmoid_router, ["folded"]),
-    "root_softplus": (programs.root_softplus_router, ["folded"]),
+    "root_softplus": (programs.root_softplus_router, ["product", "row"]),
     "biased_choice": (programs.biased_choice_router, ["folded"]),
     "grouped": (programs.grouped_router, ["product", "row", "row", "row"]),
 }
-"""Programs with the skeletons of their steps."""
+"""Programs with the skeletons of their steps; what takes several functions of an element is cheaper as two."""
 
 
 @pytest.mark.parametrize("name", ROUTERS)
 def test_every_router_has_its_path_on_tensor_cores(name: str) -> None:
     build, path = ROUTERS[name]
-    assert skeletons(plan_of(build(4096, 256, 7168))) == path
+    assert skeletons(plan_of(build(2048, 128, 2048))) == path
     func = build(64, 96, 128)
     assert_plan_right(func, plan_of(func), as_written, length=128)
 

@@ -27,7 +27,7 @@ from tvm_cascade.tile.work import GROUP_ROWS
 NOMINAL = 1024
 """What a symbolic extent counts for."""
 
-_IN_CLUSTERS = {1: 1.0, 2: 1.0, 3: 126 / 132, 4: 120 / 132, 8: 120 / 132}
+IN_CLUSTERS = {1: 1.0, 2: 1.0, 3: 126 / 132, 4: 120 / 132, 8: 120 / 132}
 """The part of the multiprocessors that clusters of so many blocks fit on (measured)."""
 
 _CLOCK = 1.59e9
@@ -125,7 +125,7 @@ def seconds(shape: MatrixProduct, sizes: Sizes, config: ProductConfig, gpu: Gpu,
     exchanges : blocks of a cluster exchange partial sums by columns.
     """
     tiles = sizes.places * -(-sizes.rows // config.rows) * -(-sizes.columns // config.columns)
-    resident = min(config.blocks, math.floor(gpu.processors * _IN_CLUSTERS[config.blocks_together]))
+    resident = min(config.blocks, math.floor(gpu.processors * IN_CLUSTERS[config.blocks_together]))
     clusters = max(1, resident // config.blocks_together)
     waves = -(-tiles * config.splits // (clusters * config.blocks_together))
     sums = config.columns * sizes.sums

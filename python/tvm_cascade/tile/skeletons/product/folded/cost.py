@@ -4,8 +4,8 @@
     stretches of rows   product of as many tiles as the busiest block has + the fold of each + their meeting
 
 Selections are networks: the k best of n elements take about log k·(log k + 1)/4 + 1 + log k/2 exchanges an element.
-Coefficients were fitted on one H200 to 60 kernels: routers of 2048 tokens, 64 and 128 experts, the 1, 6 and 8 best,
-in 1 to 8 parts of k.
+Coefficients were fitted on one H200 to 90 kernels: routers of 1 to 2048 tokens, 64 to 640 experts, the 1, 6, 8 and 32
+best, in 1 to 8 parts of k. Those of ranks on chip are of packed integers (`merge.packed`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import math
 
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
+from tvm_cascade.tile.skeletons.product.cost import IN_CLUSTERS, sizes_of
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
-from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.folded.config import Config, FoldedConfig, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.program import FoldedProgram
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
-_EXCHANGE = {1: 0.5e-6, 2: 2.3e-6, 3: 2.9e-6, 4: 3.9e-6, 8: 3.5e-6}
+_EXCHANGE = {1: 0.5e-6, 2: 0.6e-6, 3: 1.4e-6, 4: 1.7e-6, 8: 1.0e-6}
 """Seconds until a block has all parts of its rows in shared memory, by parts of k."""
+
+_START = 1.0e-6
+"""Seconds from the end of a block to the first product of another in its place."""
 
 _OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
 """Seconds of a thread for a sum, for an exchange of two selected elements, and for what lanes tell each other."""
@@ -30,6 +33,15 @@ _OF_SUM, _OF_EXCHANGE, _OF_SHUFFLE = 1.0e-8, 7.2e-9, 1.0e-7
 _OF_FUNCTION = 2.5e-8
 """Seconds of a thread for a function of a sum that is not approximated, such as a logarithm of Gumbel noise (measured,
 of 16 tokens; approximated ones, as the tanh of a soft cap, made no difference)."""
+
+_OF_PACKED_EXCHANGE, _PACKING = 1.0e-9, 0.6e-6
+"""Seconds of a thread for an exchange of two packed elements, and for packing them and reading the best again."""
+
+_IN_REGISTERS = 2.0
+"""How many times as long exchanges take among sums that are in registers, which are short then."""
+
+_ONE_TILE = 0.25
+"""The part of the fold of a row's only tile, without ranks, that the estimate of its product does not cover."""
 
 _OF_END = 1.0e-8
 """Seconds of a thread for a sum that may be behind the end of its row."""
@@ -62,8 +74,13 @@ def _whole_rows(program: FoldedProgram, config: FoldedConfig, gpu: Gpu) -> float
     alone = product_seconds(shape.product, sizes, dataclasses.replace(tile, consumers=2), gpu, exchanges=False)
     rows = min(config.rows, sizes.rows)
     turns = -(-rows // config.rows_at_once)
-    folded = turns * _fold(program, -(-shape.columns // config.sharing), config.sharing)
-    return alone + _EXCHANGE[tile.splits] + folded
+    packed = program.packed and config.chunk >= shape.columns
+    exchange = _OF_PACKED_EXCHANGE if packed else _OF_EXCHANGE
+    folded = _fold(program, -(-shape.columns // config.sharing), config.sharing, exchange)
+    after = _EXCHANGE[tile.splits] + turns * (folded + (_PACKING if packed else 0.0))
+    clusters = max(1, math.floor(gpu.processors * IN_CLUSTERS[tile.splits]) // tile.splits)
+    waves = -(-sizes.places * -(-sizes.rows // tile.rows) // clusters)
+    return alone + waves * after + (waves - 1) * (_START if tile.splits > 1 else 0.0)
 
 
 def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
@@ -76,10 +93,11 @@ def _stretches(program: FoldedProgram, config: LongConfig, gpu: Gpu) -> float:
     items, tiles = sizes.places * -(-sizes.rows // tile.rows), -(-sizes.columns // tile.columns)
     even = -(-items * tiles // tile.blocks)
     busiest = -(-items * config.stretches // tile.blocks) * -(-tiles // config.stretches)
-    each = 2 * config.parts * _fold(program, tile.columns // 4, 4)
+    each = 2 * config.parts * _fold(program, tile.columns // 4, 4, _IN_REGISTERS * _OF_EXCHANGE)
     if shape.columns % tile.columns:
         each += 2 * config.parts * tile.columns // 4 * _OF_END
-    folded = _folded(shape, tile, each, busiest, gpu)
+    only = busiest == 1 and program.ranks <= 1
+    folded = _ONE_TILE * each if only else _folded(shape, tile, each, busiest, gpu)
     if config.stretches == 1:
         return alone * busiest / even + folded
     reads = -(-config.stretches // (config.sharing * _AT_ONCE))
@@ -95,12 +113,12 @@ def _folded(shape: FoldedProduct, tile: ProductConfig, each: float, tiles: int, 
     return alone + max(_BEHIND_COPIES * alone, alone - ahead) * (tiles - 1)
 
 
-def _fold(program: FoldedProgram, sums: int, sharing: int) -> float:
+def _fold(program: FoldedProgram, sums: int, sharing: int, exchange: float = _OF_EXCHANGE) -> float:
     """What a thread takes for its sums of a row, and for those of the other threads."""
     kept = 1 << (max(program.ranks, 1) - 1).bit_length()
     depth = math.log2(kept)
     merged = 1 + depth / 2
     exchanges = (depth * (depth + 1) / 4 + merged) if program.ranks else 0.0
     rounds = math.log2(sharing)
-    told = _OF_SHUFFLE + (_OF_EXCHANGE * kept * merged if program.ranks else 0.0)
-    return sums * (_OF_SUM + _OF_FUNCTION * program.exact_functions + _OF_EXCHANGE * exchanges) + rounds * told
+    told = _OF_SHUFFLE + (exchange * kept * merged if program.ranks else 0.0)
+    return sums * (_OF_SUM + _OF_FUNCTION * program.exact_functions + exchange * exchanges) + rounds * told

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tvm_cascade.steps.program import Tuple
 from tvm_cascade.tile.estimate import operations_of
 from tvm_cascade.tile.fast_math import needs_exact
 from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.skeletons.product.folded.selection import selection_of
 from tvm_cascade.tile.skeletons.product.folded.shape import FoldedProduct
 
 
@@ -26,6 +28,11 @@ class FoldedProgram:
         """Logarithms and the like that make an element of a row of sums of products, and are not approximated."""
         exact = [expression for expression in self.row.position_inputs.values() if needs_exact(expression)]
         return sum(operations_of(expression)[1] for expression in exact)
+
+    @cached_property
+    def packed(self) -> bool:
+        """Whether elements of a row on chip are selected as packed integers."""
+        return selection_of(self.row, self.shape.columns) is not None
 
     @property
     def ranks(self) -> int:
