@@ -11,11 +11,12 @@ import sympy as sp
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.product.choice import fitting
-from tvm_cascade.tile.skeletons.product.config import DEPTH_BYTES, ProductConfig
+from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds as product_seconds
 from tvm_cascade.tile.skeletons.product.cost import sizes_of
 from tvm_cascade.tile.skeletons.product.gauged.feed import PINNED_BYTES
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct
+from tvm_cascade.tile.skeletons.product.shape import DEPTH_BYTES
 from tvm_cascade.tile.work import GROUP_ROWS
 
 _STATISTICS = 0.015e-6
@@ -38,12 +39,17 @@ def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
     Raises
     ------
     Unfit
-        Where none fits.
+        Where none fits, or lifting takes longer than writing a copy of what is multiplied.
     """
     found = [config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not lacks(shape, config, gpu)]
     if not found:
         raise Unfit("no tile with the left operand in registers fits")
-    return min(found, key=lambda config: seconds(shape, config, gpu))
+    best = min(found, key=lambda config: seconds(shape, config, gpu))
+    longer, copy = beside(shape, best, gpu), copied(shape, gpu)
+    if longer > copy:
+        told = f"{longer * 1e6:.1f} us longer than a plain product; a copy takes {copy * 1e6:.1f} us"
+        raise Unfit(f"lifting {shape.product.left.load} is estimated to take {told}")
+    return best
 
 
 def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:

@@ -13,7 +13,7 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.gauged.cost import beside, choose_config, copied, lacks, seconds
+from tvm_cascade.tile.skeletons.product.gauged.cost import choose_config, lacks, seconds
 from tvm_cascade.tile.skeletons.product.gauged.kernel import GaugedKernel
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
 
@@ -45,10 +45,6 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""
         if lacking := lacks(program, config, setting.gpu) or config.lacks(program.product, setting.gpu):
             raise Unfit(lacking)
-        longer, copy = beside(program, config, setting.gpu), copied(program, setting.gpu)
-        if longer > copy:
-            told = f"{longer * 1e6:.1f} us longer than a plain product; a copy takes {copy * 1e6:.1f} us"
-            raise Unfit(f"lifting {program.product.left.load} is estimated to take {told}")
         for side in program.product.sides:
             check_allowed(side.operand, setting.options)
 
