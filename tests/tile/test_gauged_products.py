@@ -246,7 +246,8 @@ def test_what_is_computed_is_told_in_the_users_names() -> None:
 
 @pytest.mark.parametrize("form", [Normed(), Normed(gain=False), Normed(gated=True)], ids=["gain", "plain", "gated"])
 def test_products_do_not_wait_for_what_is_lifted(form: Normed, tmp_path: Path) -> None:
-    kernel = kernel_of(linear(form, tokens=4096, features=4096, columns=4096))
+    config = ProductConfig(columns=128 if form.gated else 256)
+    kernel = kernel_of(linear(form, tokens=4096, features=4096, columns=4096), config)
     found = instructions_of(text_of(kernel), tmp_path)
     assert found["HMUL2.BF16_V2"] if form.gain else not found["HMUL2.BF16_V2"]
 
