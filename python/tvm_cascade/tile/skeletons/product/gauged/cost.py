@@ -1,7 +1,6 @@
 """The estimated time of a gauged product: that of its product, and what is computed of the left operand beside it.
 
-What a consumer computes of the left operand runs while the other one's products do. Where it takes longer than they do
-it is what a step takes.
+Statistics are folded while products run. What elements are lifted by is not hidden: products start after it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from tvm_cascade.tile.work import GROUP_ROWS
 _STATISTICS = 0.015e-6
 """Seconds that statistics add to a step: they are folded while products run (measured, 4096 rows: 0.010 to 0.017)."""
 
-_SCALED = 0.1e-6
-"""Seconds that a factor along the sum adds, of which one instruction multiplies two elements."""
+_SCALED = 0.12e-6
+"""Seconds that a factor along the sum adds, of which one instruction multiplies two elements (measured: 0.11 to 0.15)."""
 
-_LIFTED, _OPERATION = 0.15e-6, 0.05e-6
+_LIFTED, _OPERATION = 0.17e-6, 0.03e-6
 """Seconds that other elements add, and each of their operations: products wait for them (measured, of one to four)."""
 
 

