@@ -60,7 +60,6 @@ _CALLS: tuple[tuple[str, str], ...] = (
         "%0 = %3 ? %1 : %2;",
     ),
     (r"red\.release\.gpu\.global\.add\.u32 \[%0\], %1;", "atomicAdd(%0, %1);"),
-    (r"red\.release\.gpu\.global\.add\.u64 \[%0\], %1;", "*%0 += %1;"),
     (r"ld\.acquire\.gpu\.global\.u32 %0, \[%1\];", "%0 = ptx::look(%1);"),
     (r"ld\.global\.nc\.v2\.b32 \{%0, %1\}, \[%2\];", "ptx::load_global_pair(%0, %1, %2);"),
     (r"ld\.global\.nc\.b32 %0, \[%1\];", "%0 = ptx::load_global(%1);"),

@@ -18,6 +18,10 @@ is free again, claims that. So the home is *marked* by the compare-and-swap that
 so that all later blocks look under the lock. The mark goes with the first claim of the home after the launches that
 settled elsewhere have ended. Blocks wait only where more launches are in flight than there are sets.
 
+Neither request nor release is a fence. What a launch reads of its states has arrived in registers before its blocks
+release them; what it leaves for the next, words that are zero, it stores with a fence behind; and the next one's stores
+depend on the number of the set.
+
 Parameters of the kernel would not do as memory: TVM declares them __restrict__, which lets the compiler believe that no
 other block writes them. A launch that is aborted takes the context with it, and this memory.
 """
@@ -69,6 +73,14 @@ __device__ __forceinline__ unsigned long long {name}_request() {{
 _SEEK = """
 #ifndef {name}_SEEK
 #define {name}_SEEK
+__device__ __forceinline__ int {name}_own() {{  // the launch's set, once one of its blocks has claimed it; else -1
+  int own = -1;
+#pragma unroll 4
+  for (int set = 0; set < {sets}; ++set) {{
+    if ({name}_is_own(__ldcg(&{name}_owned[set]))) own = set;
+  }}
+  return own;
+}}
 __device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 where none is free
   unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {claims}ull * {name}_unit();
   int free = -1, marked = 0;
@@ -91,7 +103,7 @@ __device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 
   return atomicCAS(&{name}_owned[free], at_free, own) == at_free ? free : -1;
 }}
 __device__ __forceinline__ int {name}_seek() {{
-  int set = -1;
+  int set = {name}_own();
 #pragma unroll 1
   while (set < 0) {{
     if (atomicCAS(&{name}_lock, 0u, 1u) == 0u) {{
@@ -99,6 +111,8 @@ __device__ __forceinline__ int {name}_seek() {{
       set = {name}_claim((int)({name}_number() % {sets}));
       __threadfence();
       atomicExch(&{name}_lock, 0u);
+    }} else {{
+      set = {name}_own();
     }}
     if (set < 0) __nanosleep(200);
   }}
@@ -110,14 +124,12 @@ _OBTAIN = """
 __device__ __forceinline__ int {name}_obtain(unsigned long long found) {{
   int set = (int)({name}_number() % {sets});
   if (__builtin_expect(found != 0 && !{name}_is_own(found), 0)) set = {name}_seek();  // out of the way of all others
-  __threadfence();  // what launches before have done with the set comes before
   return set;
 }}
 """
 _RELEASE = """
-__device__ __forceinline__ void {name}_release(int set) {{  // what the block has done with the set comes before
-  unsigned long long *word = &{name}_owned[set], less = 0ull - {name}_unit();
-  asm volatile("red.release.gpu.global.add.u64 [%0], %1;" : : "l"(word), "l"(less) : "memory");
+__device__ __forceinline__ void {name}_release(int set) {{
+  atomicAdd(&{name}_owned[set], 0ull - {name}_unit());
 }}
 """
 

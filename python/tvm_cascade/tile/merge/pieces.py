@@ -94,7 +94,10 @@ __device__ __forceinline__ int {name}_depart(int item, int pieces) {{
 }}
 """
 _CLEAR = """
-__device__ __forceinline__ void {name}_clear(int item) {{ __stcg(&{name}_met[item], 0u); }}
+__device__ __forceinline__ void {name}_clear(int item) {{
+  __stcg(&{name}_met[item], 0u);
+  __threadfence();  // before the set has another launch
+}}
 """
 
 

@@ -110,8 +110,9 @@ inline unsigned atomicInc(unsigned* counter, unsigned last) {
   return before;
 }
 
-inline unsigned atomicAdd(unsigned* counter, unsigned value) {
-  unsigned before = *counter;
+template <typename T>
+T atomicAdd(T* counter, T value) {
+  T before = *counter;
   *counter = before + value;
   return before;
 }
