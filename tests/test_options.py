@@ -22,7 +22,7 @@ def test_an_option_says_what_it_means_and_what_it_takes(option: dataclasses.Fiel
 
 def test_what_to_do_about_a_count_differs_from_count_to_count() -> None:
     hints = [field.metadata["remedy"] for field in dataclasses.fields(FuseOptions) if field.metadata["remedy"]]
-    assert len(hints) == len(set(hints)) == 3
+    assert len(hints) == len(set(hints)) == 4
 
 
 def test_options_are_immutable() -> None:
@@ -30,15 +30,15 @@ def test_options_are_immutable() -> None:
         FuseOptions().tile = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["tile", "segments", "lanes"])
+@pytest.mark.parametrize("name", ["tile", "segments", "lanes", "narrow_positions"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "8", True])
 def test_a_count_must_be_a_positive_integer(name: str, value: Any) -> None:
     with pytest.raises(OptionError, match=f"option `{name}`"):
         FuseOptions(**{name: value})
 
 
-def test_only_tile_and_lanes_may_be_left_open() -> None:
-    assert FuseOptions(tile=None, lanes=None).tile is None
+def test_only_segments_may_not_be_left_open() -> None:
+    assert FuseOptions(tile=None, lanes=None, narrow_positions=None).tile is None
     with pytest.raises(OptionError, match="option `segments`"):
         FuseOptions(segments=None)  # type: ignore[arg-type]
 
