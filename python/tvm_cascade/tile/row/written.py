@@ -82,20 +82,25 @@ class PositionOutputs:
             return
         aligned = access if self.sweep.peel is None else self.sweep.peel.aligned(access)
         width = load_width(aligned, count)
-        at, place = self.sweep.origin(start, k)
-        first = self.tensors.place(aligned.base, at) + cast(place, INDEX)
-        first = first if self.sweep.peel is None else as_multiple(first, width)
         flat = self.tensors.flat_of(output.buffer)
+
+        def first() -> ir.Expr:
+            at, place = self.sweep.origin(start, k)
+            found = self.tensors.place(aligned.base, at) + cast(place, INDEX)
+            return found if self.sweep.peel is None else as_multiple(found, width)
+
         if is_narrowed(value, width):
+            to = first()
             for part in range(0, count, width):
                 values = [stored(tirx.const(part + e, "int32")) for e in range(width)]
-                store_narrowed(flat.ptr_to([first + part]), values, output.buffer.name)
+                store_narrowed(flat.ptr_to([to + part]), values, output.buffer.name)
             return
         staged = registers(f"{output.buffer.name}_stored", count, access.dtype)
         with T.unroll(count) as e:
             put(staged, e, cast(stored(e), access.dtype))
+        to = first()
         for part in range(0, count, width):
-            copy_vector(flat, first + part, staged, part, width)
+            copy_vector(flat, to + part, staged, part, width)
 
     def _with_reciprocals(self, value: ir.Expr) -> ir.Expr:
         """a / b as a · (1/b) for a loop-invariant b that is no constant: one division a row."""
