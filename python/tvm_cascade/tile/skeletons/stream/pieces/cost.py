@@ -22,7 +22,7 @@ _FEW_BLOCKS = 1 / 4
 """The share of multiprocessors below which these rates are above what folds take."""
 
 _START = 0.6e-6
-"""Seconds from a block's start to its first tile, beyond a launch's."""
+"""Seconds from a block's start to its first tile, beyond a launch's, where it has one consumer and no neighbour."""
 
 _FOLD = {1: (0.19e-6, 4.8e-9), 2: (0.27e-6, 5.9e-9)}
 """Seconds of a tile's products and fold where little else runs, by the rows of a thread: of any tile, and of a position
@@ -68,7 +68,8 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     longest = -(-items * tiles // config.blocks) if config.cluster == 1 else -(-tiles // config.cluster)
     if config.kept > 1:
         longest = config.kept * tiles
-    folding = _START + longest * _tile(config, stream, rows, gpu)
+    is_alone = config.consumers * config.neighbours == 1 or config.cluster > 1
+    folding = (_START if is_alone else 0.0) + longest * _tile(config, stream, rows, gpu)
     merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
     if config.cluster > 1:
         crowding = _CROWDED + merging / 2 if is_crowded(config.blocks, gpu) else 0.0
@@ -76,8 +77,7 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     if config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0):
         pieces = pieces_of_item(config, program) or 1
         return folding + _MEETING + _CONTENTION * pieces**2 + merging
-    is_alone = config.consumers * config.neighbours == 1  # else another folds meanwhile
-    return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)
+    return folding + (_WHOLE + _STORING * merging if is_alone else 0.0)  # else another folds meanwhile
 
 
 def is_crowded(blocks: int, gpu: Gpu) -> bool:
