@@ -22,7 +22,7 @@ _STATISTICS = 0.015e-6
 """Seconds that statistics add to a step: they are folded while products run (measured, 4096 rows: 0.010 to 0.017)."""
 
 _SCALED = 0.12e-6
-"""Seconds that a factor along the sum adds, of which one instruction multiplies two elements (measured: 0.11 to 0.15)."""
+"""Seconds that a factor along the sum adds; an instruction multiplies two elements (0.11 to 0.15 measured)."""
 
 _LIFTED, _OPERATION = 0.17e-6, 0.03e-6
 """Seconds that other elements add, and each of their operations: products wait for them (measured, of one to four)."""
