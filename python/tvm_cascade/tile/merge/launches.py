@@ -73,14 +73,6 @@ __device__ __forceinline__ unsigned long long {name}_request() {{
 _SEEK = """
 #ifndef {name}_SEEK
 #define {name}_SEEK
-__device__ __forceinline__ int {name}_own() {{  // the launch's set, once one of its blocks has claimed it; else -1
-  int own = -1;
-#pragma unroll 4
-  for (int set = 0; set < {sets}; ++set) {{
-    if ({name}_is_own(__ldcg(&{name}_owned[set]))) own = set;
-  }}
-  return own;
-}}
 __device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 where none is free
   unsigned long long at_home = 0, at_free = 0, own = gridDim.x * {claims}ull * {name}_unit();
   int free = -1, marked = 0;
@@ -103,7 +95,7 @@ __device__ __forceinline__ int {name}_claim(int home) {{  // under the lock; -1 
   return atomicCAS(&{name}_owned[free], at_free, own) == at_free ? free : -1;
 }}
 __device__ __forceinline__ int {name}_seek() {{
-  int set = {name}_own();
+  int set = -1;
 #pragma unroll 1
   while (set < 0) {{
     if (atomicCAS(&{name}_lock, 0u, 1u) == 0u) {{
@@ -111,8 +103,6 @@ __device__ __forceinline__ int {name}_seek() {{
       set = {name}_claim((int)({name}_number() % {sets}));
       __threadfence();
       atomicExch(&{name}_lock, 0u);
-    }} else {{
-      set = {name}_own();
     }}
     if (set < 0) __nanosleep(200);
   }}
