@@ -37,6 +37,9 @@ _CONTENDED = 1.25
 """Time of kernels side by side over what the longer is estimated to take by itself: they share the memory, the cache
 and the power (measured: 1.14 for 32 sequences, 1.27 to 1.29 for 64, 1.20 for 128)."""
 
+_BOUND_BY_MEMORY = 2.0
+"""Time of the second kernel over that of its bytes, at most: what computes as well needs all multiprocessors."""
+
 _SHARED_RATE = 0.9
 """Of the memory's bandwidth on paper, what kernels side by side reach together."""
 
@@ -67,6 +70,8 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     """Two steps side by side; None where that is estimated to take longer than one after the other."""
     first, second, gpu = step.chosen, following.chosen, setting.gpu
     if not isinstance(first, Kernel) or not isinstance(second, Kernel):
+        return None
+    if second.seconds > _BOUND_BY_MEMORY * following.work.bytes / gpu.memory_bytes_per_second:
         return None
     copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
     states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second

@@ -55,9 +55,9 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
 
 
 def _in_parts(program: Program, setting: Setting) -> list[tirx.PrimFunc]:
-    """The function with axes of several tensors in parts, which all multiprocessors share, half of them, or none."""
+    """The function with axes of several tensors in parts, which all multiprocessors share, or half of them."""
     processors, found = setting.gpu.processors, list[tirx.PrimFunc]()
-    for sharing in (processors, processors // 2, 1):
+    for sharing in (processors, processors // 2):
         apart = apart_at_conditions(program.func, setting.options, sharing)
         if apart is not None and not any(structural_equal(apart, other) for other in found):
             found.append(apart)

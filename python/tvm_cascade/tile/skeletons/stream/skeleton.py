@@ -15,7 +15,7 @@ from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, even_blocks, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import beside, choose_pieces, fewer_blocks
+from tvm_cascade.tile.skeletons.stream.pieces.choice import beside, choose_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
@@ -79,8 +79,6 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
 
     def fewer_blocks(self, program: TileProgram, config: StreamConfig) -> tuple[int, ...]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        if isinstance(config, PiecesConfig):
-            return fewer_blocks(config)
         return even_blocks(config, program) if type(config) is StreamConfig else ()
 
     def beside(

@@ -25,9 +25,6 @@ _GROUPS = 3
 _NEIGHBOURS = 2
 """Blocks of a multiprocessor, of which one folds while another waits for what its results read."""
 
-_FEWER = 4
-"""Blocks by which shares of the multiprocessors differ that two kernels are tried with."""
-
 _LONG = 4
 """Tiles of a block from which on the widest ones take least: copies are larger (measured: 0.98 of the time of tiles of
 half as many positions, of 32 rows of 32768 positions)."""
@@ -92,12 +89,6 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
         if fitting and blocks > gpu.processors:
             return fitting[0]
     return None
-
-
-def fewer_blocks(config: PiecesConfig) -> tuple[int, ...]:
-    """Numbers of blocks that may leave multiprocessors to another kernel; those of clusters and neighbours do not."""
-    alone = config.blocks_per_processor == 1
-    return tuple(range(_FEWER, config.blocks, _FEWER)) if alone and config.cluster == 1 else ()
 
 
 def beside(config: PiecesConfig, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
