@@ -52,8 +52,8 @@ _CLUSTER = 0.6e-6
 _CLUSTERED = 10 / 11
 """The share of multiprocessors that clusters of four or eight blocks reach: of more blocks, some share one."""
 
-_CROWDED = 0.8e-6
-"""Seconds that this takes."""
+_CROWDED, _CROWDED_SHARE = 0.8e-6, 1.05
+"""Seconds that this takes, and by how much all tiles take longer."""
 
 _STATE_RATE = 50e9
 """Bytes a second of states that a block leaves, and then as many that it merges."""
@@ -72,8 +72,9 @@ def pieces_seconds(config: PiecesConfig, program: TileProgram, gpu: Gpu) -> floa
     folding = (_START if is_alone else 0.0) + longest * _tile(config, stream, rows, gpu)
     merging = 2 * min(rows, config.rows) * config.state_bytes(stream) / _STATE_RATE
     if config.cluster > 1:
-        crowding = _CROWDED + merging / 2 if is_crowded(config.blocks, gpu) else 0.0
-        return folding + _CLUSTER + merging + crowding
+        if is_crowded(config.blocks, gpu):
+            folding = folding * _CROWDED_SHARE + _CROWDED + merging / 2
+        return folding + _CLUSTER + merging
     if config.kept == 1 and (items * tiles % config.blocks > 0 or longest % tiles > 0):
         pieces = pieces_of_item(config, program) or 1
         return folding + _MEETING + _CONTENTION * pieces**2 + merging

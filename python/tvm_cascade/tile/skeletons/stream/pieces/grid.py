@@ -32,6 +32,7 @@ class GridMeeting(Meeting):
     name : of the kernel.
     groups : warp groups of a block that merge together, each of which has rows of its own.
     barrier : the named barrier of those.
+    meets : some item has several pieces.
 
     Attributes
     ----------
@@ -42,8 +43,11 @@ class GridMeeting(Meeting):
     own_set: int | ir.Expr = 0
     most_registers: int = HELD
 
-    def __init__(self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING) -> None:
+    def __init__(
+        self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING, meets: bool = True
+    ) -> None:
         super().__init__(tiling, pieces)
+        self.meets = meets
         blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
         self.sets = self.states.sets
@@ -75,6 +79,8 @@ class GridMeeting(Meeting):
 
     def begin(self, fold: Group) -> None:
         """Asks for the launch's set, which is there by the time that the first state is left."""
+        if not self.meets:
+            return
         self.sets.allocate()
         with when(self._leads(fold)):
             put(self.set, self.own_set, tirx.const(_UNKNOWN, "int32"))
@@ -82,6 +88,9 @@ class GridMeeting(Meeting):
 
     def leave(self, fold: Group, piece: Piece) -> None:
         """Leaves the state of a piece, and arrives."""
+        if not self.meets:
+            T.evaluate(0)
+            return
         with when(self._leads(fold)):
             put(self.set, self.own_set, self.sets.obtain())
         self._meet()
@@ -94,6 +103,8 @@ class GridMeeting(Meeting):
 
     def settle(self, fold: Group, each_piece: EachPiece) -> None:
         """Merges the block's share of every item that it has a part of."""
+        if not self.meets:
+            return
         with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
             self._find_set()
             departed = registers("all_departed", 1, "int32")

@@ -56,7 +56,7 @@ class PiecesKernel(StreamKernel):
         if blocks > 1:
             return ClusterMeeting(self.tiling, blocks)
         pieces = pieces_of_item(self.config, self.program)
-        return GridMeeting(self.tiling, self.name, pieces, self.config.consumers)
+        return GridMeeting(self.tiling, self.name, pieces, self.config.consumers, meets=pieces != 1)
 
     def _places(self) -> None:
         config = self.config
