@@ -46,9 +46,11 @@ def test_a_float32_kernel_beside_kernels_of_half_precision_is_exact(monkeypatch:
 
 
 def test_kernels_of_one_plan_are_approximated_or_not_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The logits between are float32, what becomes of them is not."""
-    told = approximated(tvm.IRModule({"main": functions.product_softmax()}), monkeypatch)
+    """By the dtypes of what they read and store: float32 results, a kernel amid others, and none of either."""
+    told = approximated(tvm.IRModule({"main": functions.symmetrised()}), monkeypatch)
     assert told == {"main_0_kernel": False, "main_1_kernel": False}
+    told = approximated(tvm.IRModule({"main": functions.quantised()}), monkeypatch)
+    assert told == {"main_0_kernel": True, "main_1_kernel": False, "main_2_kernel": True}
     told = approximated(tvm.IRModule({"main": functions.feed_forward()}), monkeypatch)
     assert told == {"main_0_kernel": True, "main_1_kernel": True}
 

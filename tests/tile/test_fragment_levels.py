@@ -143,6 +143,7 @@ def grid(rig: Rig) -> None:
     last = named("is_last", pool.alloc((1,), "int32", align=16))
     pool.commit()
     states, row = GridStates("main", rig.holders, 1, state.form), tirx.const(0, "int32")
+    states.set = tirx.const(0, "int32")  # no other launch is in flight
     rig.read(state, block)
     with when(thread == 0):
         states.put(state, block, row)
