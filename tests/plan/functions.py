@@ -157,6 +157,13 @@ def rms_product(m: int = 64, n: int = 96, k: int = 128) -> tirx.PrimFunc:
     return program(x, gain, w, half("out", times("y", _rms(x, gain), w)))
 
 
+def residual_rms_product(m: int = 64, n: int = 96, k: int = 128) -> tirx.PrimFunc:
+    """RMSNorm(x + r)·w, and x + r, which the layers after it add to."""
+    x, r, gain, w = (array(*one, dtype=HALF) for one in (("x", m, k), ("r", m, k), ("gain", k), ("w", k, n)))
+    added = each("added", lambda i, j: (wide(x(i, j)) + wide(r(i, j))).astype(HALF), m, k)
+    return program(x, r, gain, w, added, half("out", times("y", _rms(added, gain), w)))
+
+
 def layer_norm_product(m: int = 64, n: int = 96, k: int = 128) -> tirx.PrimFunc:
     """LayerNorm(x)·w."""
     x, gain, w = array("x", m, k, dtype=HALF), array("gain", k, dtype=HALF), array("w", k, n, dtype=HALF)
@@ -346,9 +353,10 @@ FUNCTIONS: dict[str, Build] = {
     one.__name__: one
     for one in (
         lone, lone_transposed, gram, batched, biased, residual, relu_first, chain, wide_chain, feed_forward, gated,
-        rms_product, layer_norm_product, residual_layer_norm, product_softmax, router, cross_entropy, quantised,
-        integer_weights, float8_weights, two_products, two_groups, normalised_rows, row_extremes, pointwise,
-        convolution, attention, projected_attention, attention_layer_norm, rms_gated, split_weights, symmetrised,
+        rms_product, residual_rms_product, layer_norm_product, residual_layer_norm, product_softmax, router,
+        cross_entropy, quantised, integer_weights, float8_weights, two_products, two_groups, normalised_rows,
+        row_extremes, pointwise, convolution, attention, projected_attention, attention_layer_norm, rms_gated,
+        split_weights, symmetrised,
     )
 }  # fmt: skip
 """Each holds a product of half precision."""

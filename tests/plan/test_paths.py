@@ -7,6 +7,7 @@ from tvm import te
 
 from tvm_cascade.testing.products.grammar import draw
 from tvm_cascade.testing.products.program import program
+from tvm_cascade.tile.skeleton import Kernel
 
 from ..tile.emulator.run import compiler
 from . import functions, unread
@@ -25,6 +26,7 @@ PATHS: dict[str, list[str]] = {
     "feed_forward": ["product", "product"],
     "gated": ["product", "product"],
     "rms_product": ["row", "product"],
+    "residual_rms_product": ["row", "product"],
     "layer_norm_product": ["row", "product"],
     "residual_layer_norm": ["folded"],
     "product_softmax": ["folded"],
@@ -91,6 +93,16 @@ def test_a_part_like_the_function_it_was_cut_from_is_cut_no_more() -> None:
     plan = plan_of(func)
     assert skeletons(plan)
     assert_plan_right(func, plan, as_written, length=16)
+
+
+def test_a_residual_is_read_once_and_stored_where_it_is_normalised() -> None:
+    row, product = plan_of(functions.residual_rms_product(4096, 4096, 4096)).steps
+    assert len(row.results) == 2 and "added" in row.results
+    assert row.work.bytes == (4 * 4096 * 4096 + 4096) * 2
+    assert isinstance(row.chosen, Kernel)
+    assert "added" in [output.buffer.name for output in row.chosen.program.row.position_outputs]
+    assert not any(output.loops for output in row.chosen.program.row.outputs)
+    assert product.results == ("out",)
 
 
 def test_nothing_is_rounded_where_tensor_cores_are_off() -> None:

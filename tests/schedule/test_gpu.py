@@ -177,6 +177,20 @@ def test_maps_that_one_condition_decides_for_all_neighbours_are_no_vectors(per_e
         assert "Used " in ptxas_report(cuda_source(lowered), tmp_path)
 
 
+@pytest.mark.parametrize("stored", ["x", "o", ""])
+def test_vectors_are_of_no_truth_values(stored: str) -> None:
+    """TVM's CUDA text takes two bytes for each, and a buffer has one."""
+    x = te.placeholder((64, 64), "bool" if stored == "x" else "float32", name="x")
+    zero = tirx.const(0, "float32")
+    if stored == "o":
+        out = te.compute((64, 64), lambda i, j: x[i, j] > zero, name="o")
+    else:
+        out = te.compute((64, 64), lambda i, j: tirx.Select(x[i, j] if stored else x[i, j] > zero, zero, zero + 1))
+    lowered = scheduled(te.create_prim_func([x, out]))
+    assert ("T.vectorized" in lowered.script()) is not bool(stored)
+    assert "ushort4" not in cuda_source(lowered) or not stored
+
+
 _MARKED = """
 @T.prim_func(s_tir=True)
 def main(x: T.Buffer((8,), "float32"), o: T.Buffer((8,), "float32")):

@@ -15,8 +15,8 @@ from tvm_cascade.bench.programs.attention import VARIANTS, attention
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.obligations.derive import RESCALABLE_CASTS
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.proof.derive import RESCALABLE_CASTS
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton

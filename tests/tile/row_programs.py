@@ -36,6 +36,21 @@ def rms_norm(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tir
     return te.create_prim_func([x, gain, te.compute((rows, length), element, name="out")])
 
 
+def residual_rms_norm(rows: int = 5, length: int = 256, apart: bool = False) -> tirx.PrimFunc:
+    """x, r -> h = x + r, and h / sqrt(mean h² + ε); `apart`: also a matrix z of its own, doubled."""
+    x, r, j = *(te.placeholder((rows, length), "float16", name=name) for name in ("x", "r")), _axis(length)
+    h = te.compute((rows, length), lambda i, c: x[i, c] + r[i, c], name="h")
+    squares = te.compute((rows,), lambda i: te.sum(_wide(h[i, j]) * _wide(h[i, j]), axis=j), name="squares")
+
+    def element(i: Expr, c: Expr) -> Expr:
+        return (_wide(h[i, c]) * te.rsqrt(squares[i] / _number(length) + _number(1e-5))).astype("float16")
+
+    z = te.placeholder((40, 30), "float16", name="z")
+    twice = te.compute((40, 30), lambda i, c: z[i, c] + z[i, c], name="twice")
+    out = te.compute((rows, length), element, name="out")
+    return te.create_prim_func([x, r, z, twice, h, out] if apart else [x, r, h, out])
+
+
 def layer_norm(dtype: str = "float16", rows: Extent = 5, length: int = 256) -> tirx.PrimFunc:
     """x, gain, bias -> (x − mean) / sqrt(variance + ε) · gain + bias, and the mean."""
     x, gain, bias = te.placeholder((rows, length), dtype, name="x"), *(_vector(n, dtype, length) for n in ("g", "b"))

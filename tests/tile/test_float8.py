@@ -18,7 +18,7 @@ from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.proof.derive import RESCALABLE_CASTS
+from tvm_cascade.obligations.derive import RESCALABLE_CASTS
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream

@@ -14,7 +14,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.evaluate.oracle import evaluate
 from tvm_cascade.evaluate.tolerance import check
-from tvm_cascade.proof.derive import RESCALABLE_CASTS
+from tvm_cascade.obligations.derive import RESCALABLE_CASTS
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel

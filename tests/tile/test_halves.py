@@ -117,6 +117,18 @@ def test_latents_in_pages(page: int, blocks: int) -> None:
 
 
 @emulated
+@pytest.mark.parametrize(("lengths", "blocks"), [((200, 20, 64, 129), 7), ((20, 20, 20, 20), 5), ((200,) * 4, 16)])
+def test_pieces_by_length(lengths: tuple[int, ...], blocks: int) -> None:
+    """Longer requests have more blocks of one piece each; some blocks have none."""
+    case = paged_case(16, batch=len(lengths))
+    inputs = case.inputs(np.random.default_rng(0), "normal")
+    (place,) = (k for k, array in enumerate(inputs) if array.ndim == 1 and array.shape == (len(lengths),))
+    inputs[place] = np.array(lengths, inputs[place].dtype)
+    config = dataclasses.replace(cut(case, blocks), by_length=True, most_pieces=4)
+    assert_right(case.build(), inputs, config, length=200, skeleton=SKELETON)
+
+
+@emulated
 def test_clusters_of_lengths_of_one_piece() -> None:
     """A request that ends in the first piece leaves nothing to the second."""
     case = paged_case(16, keys=200, width=256)
@@ -194,6 +206,12 @@ def test_wide_latents_run_on_tensor_cores() -> None:
         assert told.startswith("the tensor-core kernel `stream halves`"), told
     assert "cluster=2" in lowering(latent_case(128, 4096, 32))
     assert "cluster=1" in lowering(latent_case(128, 4096, 16)), "32 clusters of four blocks do not run at once"
+
+
+def test_pieces_follow_lengths_where_items_have_two_blocks_or_more() -> None:
+    few, many = (workloads.get("mla_paged").with_shape(batch=batch) for batch in (32, 64))
+    assert "by_length=True" in lowering(few)
+    assert "by_length=False" in lowering(many)
 
 
 def test_few_requests_spread_the_columns() -> None:

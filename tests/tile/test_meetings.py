@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,16 +70,19 @@ def attention(case: Any, config: PiecesConfig) -> tuple[Kernel, list[Array]]:
     return kernel_of(case.build(), config), list(case.inputs(np.random.default_rng(0)))
 
 
-def uneven(lengths: list[int], blocks: int) -> tuple[Kernel, list[Array]]:
-    """Sequences of different lengths, shorter than a piece or empty."""
-    return kernel_of(UNEVEN.func(), pieces(blocks)), UNEVEN.inputs(lengths)
+def uneven(lengths: list[int], blocks: int, size: int = 16) -> tuple[Kernel, list[Array]]:
+    """Sequences of different lengths, shorter than a piece or empty, in pages of so many rows."""
+    case = replace(UNEVEN, size=size)
+    return kernel_of(case.func(), pieces(blocks)), case.inputs(lengths)
 
 
 CASES: dict[str, Callable[[], tuple[Kernel, list[Array]]]] = {
     "items that cross to the next block": lambda: attention(FEW, pieces(3)),
     "an odd number of pieces, a tile each": lambda: attention(FEW, pieces(16)),
+    "two blocks of each item": lambda: attention(FEW, pieces(4)),
     "two consumers": lambda: attention(SEVERAL, pieces(3, consumers=2)),
     "lengths, some empty": lambda: uneven([0, 260, 3], 3),
+    "all warps of the producer copy rows": lambda: uneven([260, 70, 260], 5, size=1),
     "halves of a wide state": halves,
 }
 

@@ -16,14 +16,14 @@ from tvm_cascade.evaluate.oracle import signature
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, blocks_of_item
 from tvm_cascade.tile.skeletons.stream.pieces.patches import Patches
 
 from . import folds
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
 from .emulator.run import compiler
 from .paged_programs import Paged
-from .test_tile_program import attention_of, group_of
+from .test_tile_program import attention_of, group_of, tile_program
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -182,6 +182,16 @@ def test_choices_are_those_that_took_least(
     shape = {"heads": 8 * kv_heads, "kv_heads": kv_heads, "keys": keys, "queries": queries, "head_dim": 128}
     config = kernel_of(attention_of("causal" if queries > 1 else "full", batch=batch, **shape)).config
     assert isinstance(config, PiecesConfig) and (config.columns, config.cluster) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [(pieces(2), 1), (pieces(4), 2), (pieces(6), None), (pieces(5), None), (pieces(132, cluster=4), 4)],
+)
+def test_blocks_of_one_item_each(config: PiecesConfig, expected: int | None) -> None:
+    """Of two items of eight tiles: as many blocks for each, where that gives them as many tiles."""
+    program = tile_program(attention_of("full", heads=2, queries=3, keys=500))
+    assert blocks_of_item(config, program) == expected
 
 
 def test_short_axes_are_for_clusters_and_long_ones_of_many_rows_for_the_grid() -> None:

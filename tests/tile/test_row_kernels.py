@@ -28,7 +28,7 @@ from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
 from .emulator.run import compiler, emulate
-from .row_programs import PROGRAMS, rms_norm
+from .row_programs import PROGRAMS, residual_rms_norm, rms_norm
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -134,6 +134,16 @@ def test_position_outputs_are_written_from_registers_or_read_again(config: RowCo
 @pytest.mark.parametrize("name", ["layer_norm", "inertia"])
 def test_dtypes(name: str, dtype: str) -> None:
     assert_right(PROGRAMS[name](dtype=dtype, rows=3, length=264))
+
+
+def test_outputs_of_inputs_alone_are_stored_with_the_rows_that_fold_them() -> None:
+    kernel = assert_right(residual_rms_norm())
+    assert [output.buffer.name for output in kernel.program.row.position_outputs] == ["h", "out"]
+
+
+def test_outputs_that_one_row_of_many_would_store() -> None:
+    with pytest.raises(Unfit, match="twice reads no result, and one row of many would store all of it"):
+        row_kernel(residual_rms_norm(apart=True), KEPT)
 
 
 @pytest.mark.parametrize("kind", ["large_offset", "late_spike", "neg_inf_first_segment", "all_neg_inf_row"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tvm import te
+from tvm import te, tirx
 from tvm.ir import Expr
 
 import tvm_cascade
@@ -21,6 +22,7 @@ from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import fuse_function
 
+from ..transform.test_guards import by_a_sum, softmax
 from .checked import assert_attention_right, assert_right, attention_case
 from .column_programs import COLUMNS
 from .emulator.run import compiler
@@ -75,6 +77,32 @@ def test_what_fits_is_known_before_anything_is_emitted(monkeypatch: pytest.Monke
     ):
         kernel = select_kernel(fuse_function(func, options, H200), "main", H200, options)
         assert isinstance(kernel, Kernel) and kernel.skeleton.name == name
+
+
+@pytest.mark.parametrize(
+    ("func", "guards", "taken"),
+    [
+        (by_a_sum, "auto", False),
+        (by_a_sum, "off", True),
+        (softmax, "auto", True),
+        (softmax, "always", False),
+        (attention_case("full").build, "always", True),
+    ],
+    ids=["unbounded", "unbounded, without guards", "bounded", "guards of all", "no second way"],
+)
+def test_a_fold_that_is_guarded_is_no_kernel_of_a_skeleton(
+    func: Callable[[], tirx.PrimFunc], guards: str, taken: bool
+) -> None:
+    options = gpu_options(FuseOptions(guards=guards))
+    kernel = select_kernel(fuse_function(func(), options, H200), "main", H200, options)
+    assert isinstance(kernel, Kernel) is taken
+    assert taken or str(kernel).startswith("results are guarded, which schedules alone do: ")
+
+
+def test_reductions_of_a_guarded_fold_are_a_kernel_each_where_that_is_faster() -> None:
+    told = tvm_cascade.explain(by_a_sum(), target=TARGET)
+    assert str(told).count("the memory-bound kernel `row`") == 2
+    assert "out: 1/s may be any size, and is applied at the end" in told.functions[0].whole
 
 
 def test_an_output_that_is_not_stored_in_rows_has_no_stream_shape() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tvm_cascade.bench.workloads import get
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
 from .checked import assert_right, kernel_of
@@ -20,6 +21,7 @@ emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 DECODE = Paged(queries=1, heads=8, kv_heads=2, stored=E4M3)
 SMALL = PiecesConfig(64, 1, 3, 0, False, 5, False, False, widening=2)
+BESIDE = PiecesConfig(64, 1, 2, 0, False, 5, False, False, converting_warps=2, neighbours=2)
 
 
 def test_elements_are_what_they_are_multiplied_with() -> None:
@@ -64,6 +66,17 @@ def test_scales_of_keys_multiply_scores() -> None:
 def test_attention_over_floats_of_8_bits(case: Paged) -> None:
     config = SMALL if case.queries * case.heads // case.kv_heads <= 64 else replace(SMALL, consumers=2, widening=1)
     assert_right(case.func(), case.inputs([case.keys, 70]), config, length=case.keys)
+
+
+@emulated
+@pytest.mark.parametrize("rows", ["pages", "contiguous"])
+def test_warps_beside_the_producer_convert(rows: str) -> None:
+    """Of blocks of which a multiprocessor holds two."""
+    if rows == "pages":
+        assert_right(DECODE.func(), DECODE.inputs([DECODE.keys, 70]), BESIDE, length=DECODE.keys)
+        return
+    case = get("decode_float8").with_shape(batch=1, heads=8, kv_heads=2, keys=260)
+    assert_right(case.build(), list(case.inputs(np.random.default_rng(0))), BESIDE, length=260)
 
 
 @emulated

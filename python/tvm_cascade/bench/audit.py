@@ -3,7 +3,7 @@
 A row is sound when
 
 * every reduction is in one fused loop over the axis, or the refusal carries numbers on which its law fails; what is
-  written element by element from its results has a loop of its own. Of a user's function that is told, and not asked;
+  written element by element from its results has a loop of its own. Of other programs that is told, and not asked;
 * on every input each output passes the rule of `evaluate.tolerance` against the float64 oracle of the unfused program,
   compiled fused and unfused by our CPU schedules;
 * on normal data that rule rejects zeros, a constant, a shuffle and a result that leaves out a segment of the axis.
@@ -27,8 +27,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import tvm_ffi
 from numpy.typing import NDArray
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
+from tvm_cascade.accuracy.catalogue.definition import Definition
 from tvm_cascade.accuracy.comparison import Compared
 from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.algebra.verdict import Reason, Verdict
@@ -41,6 +42,7 @@ from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.nest import GUARD, ROLE
 
 Array = NDArray[Any]
 
@@ -119,7 +121,7 @@ def checkable(workload: Workload) -> Workload:
 
 
 Rows: TypeAlias = list[Audit]
-Job: TypeAlias = Workload | GivenFunction
+Job: TypeAlias = Workload | GivenFunction | Definition
 
 
 def audits(
@@ -191,14 +193,14 @@ def _row(sized: Job, kinds: Sequence[str], seed: int, rescaled: tuple[str, ...] 
 
 
 def _sized(job: Job, small: bool) -> Job:
-    if isinstance(job, GivenFunction):
+    if not isinstance(job, Workload):
         return job
     return job.cpu if small else checkable(job)
 
 
 def _program(sized: Job) -> object:
     """What makes two jobs the same program at the same size."""
-    if isinstance(sized, GivenFunction):
+    if not isinstance(sized, Workload):
         return sized.source, sized.name
     return sized.builder, *sized.shape.items(), sized.dtype
 
@@ -207,7 +209,7 @@ def audit(sized: Job, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, 
     """The row of a job at its own size, without the cost model."""
     options = FuseOptions(force=True, rescalable_casts=(*FuseOptions().rescalable_casts, *rescaled))
     subject = Subject(sized.build(), options, "auto")
-    problems = [] if isinstance(sized, GivenFunction) else list(_unsound_reasons(subject))
+    problems = list(_unsound_reasons(subject)) if isinstance(sized, Workload) else []
     found: list[tuple[str, Compared]] = []
     for kind in dict.fromkeys((NORMAL, *kinds)):
         arrays = sized.inputs(np.random.default_rng(seed), kind)
@@ -238,7 +240,10 @@ def audit(sized: Job, kinds: Sequence[str], seed: int = 0, rescaled: tuple[str, 
 
 
 def loops_along(subject: Subject) -> int | None:
-    """Nests of the fused function that read an input along its group's axis; None where nothing was fused."""
+    """Nests of the fused function that read an input along its group's axis; None where nothing was fused.
+
+    Guards are left out: they read a row again only where its result may not be used.
+    """
     return len(_nests_along(subject)) if subject.groups else None
 
 
@@ -252,7 +257,13 @@ def _nests_along(subject: Subject) -> list[tirx.Stmt]:
 
     body = subject.outcome.func.body.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    return [nest for nest in nests if any(map(is_along, loads_of(nest)))]
+    return [nest for nest in nests if any(map(is_along, loads_of(nest))) and not _is_guard(nest)]
+
+
+def _is_guard(nest: tirx.Stmt) -> bool:
+    roles: list[str] = []
+    tvm_ffi.structural_walk(nest, (s_tir.SBlock, lambda block: roles.append(str(block.annotations.get(ROLE, "")))))
+    return GUARD in roles
 
 
 def _folds(nest: tirx.Stmt, program: Program) -> bool:

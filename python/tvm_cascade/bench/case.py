@@ -15,8 +15,8 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench.suites import Entry
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.evaluate import oracle
+from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.proof.derive import remembered
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Array = NDArray[Any]

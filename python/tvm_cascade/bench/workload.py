@@ -35,6 +35,7 @@ _CPU_LIMITS: Mapping[str, int] = {
     "hidden": 192,
     "features": 192,
     "columns": 48,
+    "column_blocks": 2,
     "experts": 32,
     "classes": 80,
     "rows": 4,

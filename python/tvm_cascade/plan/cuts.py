@@ -62,6 +62,13 @@ class Nests:
         given = any(self.program.is_param(buffer) for buffer in written)
         return self.is_map(position) and not given and bool(readers) and all(map(self.is_product, readers))
 
+    def is_folded_by(self, position: Position, unit: Unit) -> bool:
+        """Whether a unit without products reads a map that is an output, at first hand or through other maps."""
+        written = [stage.buffer for stage in self.stages(position)]
+        if not any(map(self.program.is_param, written)) or any(map(self.is_product, unit)):
+            return False
+        return position in behind(self, set(unit))
+
     @cached_property
     def maps(self) -> list[Position]:
         """The maps whose results the caller or another nest reads, in order."""
@@ -213,7 +220,11 @@ KEEP_CASCADES: tuple[Rule, ...] = (by_loops, by_cascades)
 
 
 def cut(
-    nests: Nests, units: Sequence[Unit], maps_apart: bool = False, lifted: bool = False
+    nests: Nests,
+    units: Sequence[Unit],
+    maps_apart: bool = False,
+    lifted: bool = False,
+    stored: bool = False,
 ) -> list[list[Position]] | None:
     """Positions of nests of each kernel, in an order in which they may run; None where there is none.
 
@@ -221,17 +232,21 @@ def cut(
     ----------
     maps_apart : every map is a kernel of its own.
     lifted : products compute maps that are their operands alone.
+    stored : a map of inputs that is an output goes with the first unit that folds it, which stores it as well; None
+        where there is no such map.
     """
     owner: dict[Position, int] = {k: u for u, unit in enumerate(units) for k in unit}
     members: list[set[Position]] = [set(unit) for unit in units]
     order = _order(nests, members)
-    if order is None:
+    if order is None or (stored and not any(nests.is_folded_by(k, unit) for k in nests.maps for unit in units)):
         return None
     rank = {u: place for place, u in enumerate(order)}
     for k in nests.maps:
         if lifted and nests.is_operand(k):
             continue
         read = [owner[j] for j in nests.needs[k] if j in owner]
+        if stored and not read:
+            read = [u for u in order if nests.is_folded_by(k, units[u])][:1]
         if maps_apart or (not read and _stands_alone(nests, k)):
             owner[k] = len(members)
             members.append({k})
@@ -261,8 +276,8 @@ def _stands_alone(nests: Nests, position: Position) -> bool:
 def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | None:
     """The sets of nests in an order that keeps what each needs before it; None where they need each other."""
     own = [set(one) for one in members]
-    behind = [_behind(nests, one) - one for one in own]
-    needs = [{v for v in range(len(own)) if v != u and behind[u] & own[v]} for u in range(len(own))]
+    before = [behind(nests, one) - one for one in own]
+    needs = [{v for v in range(len(own)) if v != u and before[u] & own[v]} for u in range(len(own))]
     left, found = set(range(len(own))), list[int]()
     while left:
         ready = [u for u in left if not needs[u] & left]
@@ -273,7 +288,7 @@ def _order(nests: Nests, members: Sequence[Iterable[Position]]) -> list[int] | N
     return found
 
 
-def _behind(nests: Nests, positions: set[Position]) -> set[Position]:
+def behind(nests: Nests, positions: set[Position]) -> set[Position]:
     """All nests that some need, transitively."""
     found, pending = set[Position](), list(positions)
     while pending:

@@ -175,7 +175,7 @@ class _Search:
         if first is None:
             return []
         apart = [rule for rule in rules if rule not in KEEP_CASCADES]
-        others = [self.lifted(whole, apart)]
+        others = [self.lifted(whole, apart), self.cut(whole, apart, stored=True)]
         if first.rules[0] in KEEP_CASCADES:
             others.append(self.cut(whole, apart))
         return [first, *(other for other in others if other is not None)]
@@ -191,8 +191,13 @@ class _Search:
             return None
         return _Cut(tuple(parts_of(program, cuts)), tuple(rules))
 
-    def cut(self, whole: Step, rules: Sequence[Rule]) -> _Cut | None:
-        """The parts of a function by the first rule that gives several, with the rules that are left for them."""
+    def cut(self, whole: Step, rules: Sequence[Rule], stored: bool = False) -> _Cut | None:
+        """The parts of a function by the first rule that gives several, with the rules that are left for them.
+
+        Parameters
+        ----------
+        stored : outputs of inputs alone are stored where they are folded, and there are such.
+        """
         program = read_in_part(whole.outcome)
         if program is None:
             return None
@@ -201,7 +206,7 @@ class _Search:
             for gathered, apart in ((False, False), (True, False), (False, True)) if last else ((False, False),):
                 outcome = self._with_operands(whole.outcome, program, rule, gathered)
                 read = read_in_part(outcome)
-                cuts = None if read is None else cut(nests := Nests(read), rule(nests, outcome), apart)
+                cuts = None if read is None else cut(nests := Nests(read), rule(nests, outcome), apart, stored=stored)
                 if read is not None and cuts is not None and len(cuts) > 1:
                     parts = parts_of(read, cuts)
                     if not any(undefined(part) for part in parts):

@@ -20,6 +20,7 @@ from tvm_cascade.schedule.gpu_threads import Late, crosses, schedule_narrow
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.nests import BlockPlan, plan_alone
 from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
+from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["schedule_gpu"]
 
@@ -48,7 +49,7 @@ def schedule_gpu(sch: s_tir.Schedule, gpu: Gpu) -> None:
             alone.pop(nest.name)
         _Kernel(sch, gpu, late, loop, plan).run()
     for nest, outer in alone.values():
-        if nest.independent:
+        if nest.independent or nest.role == GUARD:
             schedule_kernel_alone(sch, gpu, late, nest, outer)
     late.apply(sch)
 

@@ -1,4 +1,7 @@
-"""A single nest as a GPU kernel: register tiles for products, warps for row reductions, else one element a thread."""
+"""A single nest as a GPU kernel: register tiles for products, squares for transpositions, warps for row reductions.
+
+Else a thread computes one element, or a vector of neighbours.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from tvm_cascade.analysis.tir import uses
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.schedule.gpu_product import schedule_product, staged_loads, take_rectangle
 from tvm_cascade.schedule.gpu_threads import Late, Threads, crosses, fused
+from tvm_cascade.schedule.gpu_transpose import has_vectors, read_transposition, schedule_transposition
 from tvm_cascade.schedule.nest_schedule import Block, Loop
 from tvm_cascade.schedule.nests import Access, BlockPlan
+from tvm_cascade.transform.nest import GUARD
 
 _SIDE = 64
 """Rows and columns of a product that a block of threads computes."""
@@ -36,9 +41,13 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
     """
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
-    sides = _sides(plan)
+    sides = None if plan.role == GUARD else _sides(plan)
     if sides is not None:
         _schedule_sides(sch, gpu, late, plan, block, loops, *sides)
+        return
+    transposed = read_transposition(plan, gpu)
+    if transposed is not None:
+        schedule_transposition(sch, gpu, plan, block, outer, transposed)
         return
     spatial = [loops[a] for a in plan.spatial]
     reduced = [loops[a] for a in plan.own if a in plan.reduce]
@@ -53,7 +62,7 @@ def schedule_kernel_alone(sch: s_tir.Schedule, gpu: Gpu, late: Late, plan: Block
         sch.bind(blocks, "blockIdx.x")
         threads.bind(sch, inside, lane)
         return
-    if not reduced and _is_contiguous(plan):
+    if not reduced and plan.role != GUARD and _is_contiguous(plan):
         across, lanes = sch.split(spatial[-1], [None, _LANES])
         spatial[-1] = across
         sch.vectorize(lanes)
@@ -70,7 +79,8 @@ def _is_contiguous(plan: BlockPlan) -> bool:
         return False
     if not all(plan.step(access, last) == 1 for access in written) or _decides_for_all(plan, last):
         return False
-    return all(plan.step(access, last) in (0, 1) for access in plan.loads)
+    steps = [(access, plan.step(access, last)) for access in (*written, *plan.loads)]
+    return all(step == 0 or (step == 1 and has_vectors(access)) for access, step in steps)
 
 
 def _decides_for_all(plan: BlockPlan, axis: int) -> bool:

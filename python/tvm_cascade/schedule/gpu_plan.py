@@ -23,7 +23,7 @@ from tvm_cascade.schedule.nest_schedule import power_of_two_divisor
 from tvm_cascade.schedule.nests import BlockPlan, read_nests
 from tvm_cascade.schedule.roles import FusedLoop
 from tvm_cascade.schedule.row_plan import contracted_row
-from tvm_cascade.transform.nest import TILE_ROLES
+from tvm_cascade.transform.nest import GUARD, TILE_ROLES
 
 CONTRACTED_ROWS = 64
 """Rows per block where a product reuses its other operand for all of them."""
@@ -105,7 +105,7 @@ def _following(loop: FusedLoop, params: list[tirx.Var]) -> tuple[BlockPlan, ...]
     kept: list[BlockPlan] = []
     outside: list[tirx.Var] = []
     for plan in loop.after:
-        static = all(isinstance(plan.extents[a], int) for a in family_of(plan, loop))
+        static = plan.role != GUARD and all(isinstance(plan.extents[a], int) for a in family_of(plan, loop))
         known = family_of(plan, loop) in {family_of(p, loop) for p in loop.blocks}
         if static and known and not any(is_any(access.buffer, outside) for access in plan.loads):
             kept.append(plan)

@@ -7,9 +7,9 @@ from collections.abc import Collection
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.symbolic.functions import Round
 
 _BOUNDED_FUNCTIONS = (sp.tanh, sp.sin, sp.cos)
 

@@ -18,10 +18,11 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round, choice
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.analysis.expression import RELATIONS, Atom, AtomTable, compared, selection_of, widens
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import choice
 from tvm_cascade.tile.operand import Unfit
 
 REGISTER = sp.Symbol("r", real=True)

@@ -19,14 +19,14 @@ import sympy as sp
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.analysis.expression import AtomTable, NotExpressible
 from tvm_cascade.analysis.tir import dtype_of, loads_of
 from tvm_cascade.steps.program import Element, Reduce, Shift, Step
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.output import Output, member_at
 from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.steps import Accumulate

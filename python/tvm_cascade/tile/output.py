@@ -12,6 +12,7 @@ from tvm_cascade.analysis.extent import Extent, more_than_one, same_extent
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.inline import Inliner, plain_indices
+from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, simplify_index, substitute, uses
 from tvm_cascade.tile.operand import Line, Operand, Unfit, runs_along
@@ -122,6 +123,8 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
                 places[index] = dim
         if member is not None and not all(isinstance(index, (ir.Var, prim.IntImm)) for index in load.indices):
             places |= inverted(load.indices, member.dims, stage.extents) or {}
+    if along_axis and not any(member_at(group, load) for load in loads_of(value)):
+        places |= _as_elements(group, stage, value)
     missing = [v for v in stage.spatial if not any(v.same_as(key) for key in places)]
     loops: list[tirx.Var] = []
     if along_axis and _is_axis(group, stage, missing):
@@ -142,6 +145,19 @@ def _read_output(program: Program, group: Group, stage: Stage, along_axis: bool)
         if member is not None and not reads_plainly(member, load):
             raise Unfit(f"{name} reads {load}, which another row computes")
     return Output(stage.buffer, indices, stored, tuple(own), tuple(own.values()))
+
+
+def _as_elements(group: Group, stage: Stage, value: ir.Expr) -> dict[tirx.Var, ir.Expr]:
+    """The frame's variables in place of a stage's own, where it reads inputs at the places where the fold does."""
+    places: dict[tirx.Var, ir.Expr] = {}
+    elements = [load for atom in group.atoms.atoms.values() for load in loads_of(atom.expression)]
+    both = [(own, other) for own in loads_of(value) for other in elements if own.source.same_as(other.source)]
+    for index, dim in ((i, d) for own, other in both for i, d in zip(own.indices, other.indices, strict=True)):
+        plain = among(index, stage.spatial) and among(dim, list(group.frame.extents))
+        free = not any(index.same_as(key) or dim.same_as(place) for key, place in places.items())
+        if plain and free and same_extent(stage.extents[index], lookup(group.frame.extents, dim)):
+            places[index] = dim
+    return places
 
 
 def _is_axis(group: Group, stage: Stage, variables: list[tirx.Var]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, in_register
+from tvm_cascade.tile.emit import bind, in_register, when
 from tvm_cascade.tile.work import Threads
 
 
@@ -157,33 +157,48 @@ class WholeItems(Cut):
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
         """A loop over the items of a block around the statements of the block."""
+        with self.shared_out(block, 0, 1) as piece:
+            yield piece
+
+    @contextmanager
+    def shared_out(self, block: ir.Expr, own: ir.Expr | int, sharing: int) -> Iterator[Piece]:
+        """As `each`, for one of some groups of threads that share out the block's items."""
         first, end = (in_register("item_bound", b * self.items // self.grid) for b in (block, block + 1))
-        with T.serial(end - first) as step:
-            whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
-            yield Piece(bind("item", first + step), *whole, block, T.int32(1))
+        whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
+        if sharing == 1:
+            with T.serial(end - first) as step:
+                yield Piece(bind("item", first + step), *whole, block, T.int32(1))
+            return
+        with T.serial((end - first + (sharing - 1)) // sharing) as step:
+            item = bind("item", first + step * sharing + own)
+            with when(item < end):
+                yield Piece(item, *whole, block, T.int32(1))
 
 
-class ClusterCut(Cut):
-    """One cluster of blocks for each item, whose tiles its blocks share in order.
+class SharedItems(Cut):
+    """As many blocks for each item, of a cluster or of the grid, which share its tiles in order.
 
     Parameters
     ----------
-    items, tiles : how many there are; as many tiles as blocks of a cluster, at least.
-    cluster : blocks of each.
+    items, tiles : how many there are; as many tiles as blocks of an item, at least.
+    sharing : blocks of each.
     """
 
-    def __init__(self, items: ir.Expr, tiles: ir.Expr, cluster: int) -> None:
-        super().__init__(items, tiles, cluster)
-        self.cluster = cluster
+    def __init__(self, items: ir.Expr, tiles: ir.Expr, sharing: int) -> None:
+        super().__init__(items, tiles, sharing)
+        self.sharing = sharing
 
     @property
     def grid(self) -> ir.Expr:
         """Blocks that are launched."""
-        return self.items * self.cluster
+        return self.items * self.sharing
 
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
         """The one piece of a block."""
-        item, rank = bind("item", block // self.cluster), block % self.cluster
-        first, end = (in_register("piece_bound", r * self.tiles // self.cluster) for r in (rank, rank + 1))
-        yield Piece(item, first, end, rank == 0, rank == self.cluster - 1, item * self.cluster, T.int32(self.cluster))
+        if self.sharing == 1:
+            yield Piece(block, T.int32(0), self.tiles, T.bool(True), T.bool(True), block, T.int32(1))
+            return
+        item, rank = bind("item", block // self.sharing), block % self.sharing
+        first, end = (in_register("piece_bound", r * self.tiles // self.sharing) for r in (rank, rank + 1))
+        yield Piece(item, first, end, rank == 0, rank == self.sharing - 1, item * self.sharing, T.int32(self.sharing))

@@ -18,15 +18,14 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.absorption import Relation
-from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.rounding import FORMATS
-from tvm_cascade.algebra.sum_law import NARROW_RANGE
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order
 from tvm_cascade.steps.verify import verify
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
 from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.binary import in_base_two
 from tvm_cascade.tile.bounded import is_bounded
@@ -82,7 +81,7 @@ class TileProgram:
     @cached_property
     def offsets(self) -> Offsets:
         """Of components, references and results, by which sums are written."""
-        return Offsets.of_fold(self.stream.fold)
+        return self.stream.fold.offsets()
 
     @property
     def uneven(self) -> bool:

@@ -68,13 +68,17 @@ class RaggedCut(Cut):
 
     def count(self, threads: Threads, block_threads: int) -> None:
         """Counts tiles and adds them up, with all threads of a block; a barrier of the block has to follow."""
+        self._count_tiles(threads, block_threads, self.origins, 1)
+        with when(threads.thread < WARP):
+            self._add_up(threads.lane)
+
+    def _count_tiles(self, threads: Threads, block_threads: int, into: Any, first: int) -> None:
+        """Counts the tiles of every sequence into shared memory from a place on, and waits for all threads."""
         with T.serial(-(-self.sequences // block_threads)) as turn:
             sequence = bind("sequence", turn * block_threads + threads.thread)
             with when(sequence < self.sequences):
-                put(self.origins, sequence + 1, self.tiles_of(sequence))
+                put(into, sequence + first, self.tiles_of(sequence))
         T.evaluate(T.cuda.cta_sync())
-        with when(threads.thread < WARP):
-            self._add_up(threads.lane)
 
     def apart(self, item: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """The sequence of an item, and its number among the sequence's."""

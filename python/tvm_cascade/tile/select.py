@@ -10,12 +10,14 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
+from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import Outcome
+from tvm_cascade.transform.guard import guarded_results
 
 _JOINT = "all reductions as one"
 
@@ -35,6 +37,8 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
+    if doubts := [doubt for group in groups if (doubt := _doubt(outcome.program, group, options))]:
+        return "; ".join(doubts)
     search = _Search(outcome.program, name, Setting(gpu, options))
     kernel = search.best(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
     joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
@@ -51,6 +55,16 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
     products = [stage for stage in reductions if find_factors(stage, vectors=True) is not None]
     folded = products if len(products) < len(reductions) else []
     return joint_reductions(program, options.rescalable_casts, options.reference, folded)
+
+
+def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
+    """Which results are guarded, for what reason, as no skeleton's kernel guards what it computes; empty where none."""
+    guarded = guarded_results(program, group, options)
+    if not guarded:
+        return ""
+    known = certificate(group.fold).standings
+    doubts = [str(standing) for standing in known if standing.result in guarded and not standing.bounded]
+    return f"results are guarded, which schedules alone do: {'; '.join(doubts) or 'the option guards asks for it'}"
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:

@@ -42,6 +42,21 @@ class Setting:
     options: FuseOptions = field(default_factory=FuseOptions)
 
 
+@dataclass(frozen=True)
+class Room:
+    """What a kernel leaves of a device to one that runs beside it.
+
+    Attributes
+    ----------
+    processors : multiprocessors.
+    registers, shared_bytes : of each of these.
+    """
+
+    processors: int
+    registers: int
+    shared_bytes: int
+
+
 class Skeleton(ABC, Generic[S, P, C]):
     """A skeleton: data movement and division of labour, over a shape S, a program P and a configuration C.
 
@@ -51,6 +66,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     kind : of its kernels, in words.
     covers : the folds that it is for, in words.
     instructions : that its kernels are written in.
+    option : that turns it off; empty where none does.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
     last : its kernels are taken only where no other skeleton has one.
     memory_share, compute_share : parts of a device's rates that its kernels reach at their best (measured).
@@ -60,6 +76,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     kind: ClassVar[str]
     covers: ClassVar[str]
     instructions: ClassVar[Instructions]
+    option: ClassVar[str] = ""
     joint: ClassVar[bool] = False
     last: ClassVar[bool] = False
     memory_share: ClassVar[float] = 0.85
@@ -69,11 +86,8 @@ class Skeleton(ABC, Generic[S, P, C]):
         """Why it is unavailable in a setting, for any function; empty where it is available."""
         if self.instructions not in setting.gpu.instructions:
             return f"its kernels are written in {self.instructions.value}, not for {setting.gpu.arch}"
-        return self.switched_off(setting.options)
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option that turns it off; empty where none does."""
-        return ""
+        on = not self.option or getattr(setting.options, self.option)
+        return "" if on else f"the option {self.option} is off"
 
     @abstractmethod
     def read(self, program: Program, group: Group) -> S:
@@ -131,16 +145,20 @@ class Skeleton(ABC, Generic[S, P, C]):
         """
         return work.seconds(setting.gpu, self.memory_share, self.compute_share)
 
+    def moving_seconds(self, work: Work, setting: Setting) -> float:
+        """What the bytes of a function take, at the skeleton's share of the memory's rate."""
+        return Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
+
     def fetches_ahead(self, config: C) -> bool:
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
         return False
 
-    def fewer_blocks(self, program: P, config: C) -> tuple[int, ...]:
-        """Numbers of blocks that have about equal work, of a kernel that may leave multiprocessors to the next one."""
-        return ()
+    def leaving_room(self, program: P, config: C, setting: Setting) -> list[tuple[C, Room]]:
+        """Configurations that leave room to the next kernel, and what they leave: multiprocessors, or parts of all."""
+        return []
 
-    def beside(self, program: P, config: C, processors: int, setting: Setting) -> C | None:
-        """The configuration on so many multiprocessors, while another kernel has the rest; None where it has none."""
+    def beside(self, program: P, config: C, room: Room, setting: Setting) -> C | None:
+        """The configuration in the room that another kernel leaves; None where it has none."""
         return None
 
     def may_wait_late(self, program: P, config: C) -> bool:

@@ -210,7 +210,7 @@ GOALS: tuple[Goal, ...] = (
     RatioGoal("moe", served.FEW_ROUTED, "eager", 2.0, each=True),
     RatioGoal("quant", served.PER_TOKEN, "inductor", 1.2),
     RatioGoal("quant", served.PER_TOKEN, "inductor", 1.0, each=True),
-    RatioGoal("quant", served.PER_TOKEN, CUBLAS, 0.935),
+    RatioGoal("quant", served.PER_TOKEN, GEMM_ALONE, 0.935),
 )
 
 

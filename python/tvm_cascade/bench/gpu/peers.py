@@ -71,7 +71,7 @@ ROUTER_PEERS: Mapping[str, Prepare] = {GEMM_ALONE: served_peers.product_alone, *
 """The same of routers, with the product alone."""
 
 QUANTISED_PEERS: Mapping[str, Prepare] = {
-    "eager": served_peers.eager, CUBLAS: served_peers.cublas_float8, **HEAD_PEERS
+    "eager": served_peers.eager, GEMM_ALONE: served_peers.float8_alone, **HEAD_PEERS
 }  # fmt: skip
 """The same of quantised products, and of the float8 product alone."""
 

@@ -32,7 +32,7 @@ def product_alone(problem: ServedProblem) -> Prepared | Absent:
     return Prepared(lambda: x @ w, lambda _: problem.eager(), lambda: output)
 
 
-def cublas_float8(problem: ServedProblem) -> Prepared | Absent:
+def float8_alone(problem: ServedProblem) -> Prepared | Absent:
     """The product of activations that are float8 already; scales of tokens are undone outside of what is timed."""
     builder: Any = problem.workload.builder
     (form,) = builder.args

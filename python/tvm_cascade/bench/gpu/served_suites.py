@@ -263,7 +263,7 @@ _BLOCKED_SIZES = ((7168, 2048), (2048, 7168), (4096, 1536))
 def quant() -> list[GpuEntry]:
     """RedFuser's quantised products, with weights as libraries want them; the same with blocks, and in another float8.
 
-    Sums of float8 products are narrow, as those of the libraries that it is measured against.
+    Sums of float8 products are narrow, and outputs bfloat16, as those of the libraries that it is measured against.
     """
     found = []
     for name in workloads.names("quantised", source="RedFuser table 2d"):
@@ -277,8 +277,8 @@ def quant() -> list[GpuEntry]:
 
 
 def _quantised(label: str, form: Quantised, features: int, group: str, **across: int) -> GpuEntry:
-    shape, dtype = {"tokens": 4096, "features": features, **across}, "bfloat16" if form.blocks else "float16"
-    job = Workload(label, "quantised", "tvm-cascade", shape, dtype, "float32", quantised(form), ("features",))
+    shape = {"tokens": 4096, "features": features, **across}
+    job = Workload(label, "quantised", "tvm-cascade", shape, "bfloat16", "float32", quantised(form), ("features",))
     return _entry(label, _narrow(job), group)
 
 

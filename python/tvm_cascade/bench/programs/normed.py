@@ -11,15 +11,7 @@ from tvm.ir import Expr
 from tvm_cascade.bench.programs.draws import folded, steady
 from tvm_cascade.bench.programs.moments import row_mean
 from tvm_cascade.bench.programs.normalisation import inverse_root
-from tvm_cascade.bench.programs.program import (
-    Argument,
-    Builder,
-    Precision,
-    Program,
-    Shape,
-    placeholder,
-    stage,
-)
+from tvm_cascade.bench.programs.program import Argument, Builder, Precision, Program, Shape, placeholder, stage
 
 
 @dataclass(frozen=True)

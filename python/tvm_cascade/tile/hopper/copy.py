@@ -19,6 +19,9 @@ LEAST_BOX_ROWS = 8
 the rows (measured: decode over pages of 1, 8 and 16 rows 259, 257 and 259 µs by threads, 1080, 260 and 254 in bulk;
 prefill over pages of 1 and 8 rows 555 and 628 by threads, 2138 and 445 in bulk)."""
 
+ROW_WARPS = 2
+"""Warps that copy the rows of a feed, where two feeds share the producer's warp group."""
+
 _SWIZZLE_128B = 3
 _PROMOTE_TO_L2_128B = 2
 
@@ -33,6 +36,7 @@ class TensorMap:
     columns : of a tile, where tiles follow one another along the rows of the tensor; None where each has whole rows.
     there : rows of a box where the launch alone knows how many there are.
     rows_by_threads : whether threads may copy rows of small pages, as of the feeds of `hopper.feed`.
+    row_warps : that do so.
 
     Attributes
     ----------
@@ -41,11 +45,11 @@ class TensorMap:
 
     def __init__(
         self, operand: Operand, buffer: Any, rows: int, columns: int | None = None, there: ir.Expr | None = None,
-        rows_by_threads: bool = False,
+        rows_by_threads: bool = False, row_warps: int = ROW_WARPS,
     ) -> None:  # fmt: skip
         self.operand, self.buffer, self.rows, self.size = operand, buffer, rows, operand.stored_size
         self.along_rows, self.columns = columns is not None, columns or operand.width
-        self.rank = len(operand.shape)
+        self.row_warps, self.rank = row_warps, len(operand.shape)
         self.box_rows = rows if operand.pages is None else gcd(rows, operand.pages.size)
         self.by_threads = rows_by_threads and operand.pages is not None and self.box_rows < LEAST_BOX_ROWS
         if not self.by_threads:

@@ -82,13 +82,17 @@ class Feed:
         fixed : of each tensor, the places of the dimensions that its tile does not run along.
         """
         self.empty.wait(ring.stage, ring.parity)
-        self.full.announce(ring.stage, sum(copies.tile_bytes for copies in self.copies))
+        self.copy_to(ring.stage, at, fixed)
+
+    def copy_to(self, stage: ir.Expr | int, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]]) -> None:
+        """As `copy`, into a stage that is known to be empty."""
+        self.full.announce(stage, sum(copies.tile_bytes for copies in self.copies))
         for copies, tiles, places in zip(self.copies, self.tiles, fixed, strict=True):
 
             def target(box: int, tiles: Any = tiles) -> ir.Expr:
-                return tiles.ptr_to([ring.stage, box, 0, 0])
+                return tiles.ptr_to([stage, box, 0, 0])
 
-            copies.load(target, at, dict(places), self.full.pointer(ring.stage))
+            copies.load(target, at, dict(places), self.full.pointer(stage))
 
     def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
         """As `copy`, by all lanes of the warps that fill the feed, which share out operands in pages.

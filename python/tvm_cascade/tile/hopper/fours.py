@@ -1,4 +1,4 @@
-"""Stores of four neighbouring elements at once: a thread's stores of one each would write a sector piece by piece."""
+"""Stores of neighbouring elements at once: a thread's stores of one each would write a sector piece by piece."""
 
 from __future__ import annotations
 
@@ -21,8 +21,29 @@ def is_in_fours(output: Output, free: tirx.Var) -> bool:
     width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
     if not isinstance(width, ir.prim.IntImm) or int(width) % FOUR or any(uses(index, [free]) for index in others):
         return False
-    halves = dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES
-    return runs_along(last, free) and (halves or dtype == DTYPE)
+    return runs_along(last, free) and _is_stored(dtype)
+
+
+def _is_stored(dtype: str) -> bool:
+    """Whether elements of a dtype are stored several at once."""
+    return dtype == DTYPE or (dtype in MATRIX_DTYPES and MATRIX_DTYPES[dtype].size == STORED_BYTES)
+
+
+def is_in_pairs(output: Output, free: tirx.Var) -> bool:
+    """Whether two columns from an even one on are neighbours in memory, and aligned."""
+    width, dtype = output.buffer.ty.shape[-1], dtype_of(output.buffer)
+    plain = runs_along(output.indices[-1], free) and isinstance(width, ir.prim.IntImm) and int(width) % 2 == 0
+    return plain and not any(uses(index, [free]) for index in output.indices[:-1]) and _is_stored(dtype)
+
+
+def store_pair(target: ir.Expr, values: Sequence[ir.Expr], dtype: str) -> None:
+    """Stores two values of a dtype at an address."""
+    if dtype == DTYPE:
+        ptx("st.global.v2.f32", target, *values)
+        return
+    word = registers("stored_word", 1, "uint32")
+    ptx(f"cvt.rn.{MATRIX_DTYPES[dtype].name}x2.f32", word[0], *(_wide(value) for value in reversed(values)))
+    ptx("st.global.b32", target, word[0])
 
 
 def store_four(targets: Sequence[ir.Expr], values: Sequence[ir.Expr], dtype: str) -> None:

@@ -16,7 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, put, registers, when
 from tvm_cascade.tile.hopper.copy import TensorMap
-from tvm_cascade.tile.hopper.rows import ROW_WARPS, RowCopies
+from tvm_cascade.tile.hopper.rows import RowCopies
 from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.pages import NOWHERE, Numbers
@@ -137,7 +137,7 @@ class PageNumbers:
 
 def warps_of(maps: Sequence[TensorMap]) -> int:
     """Warps that fill a feed of operands."""
-    return ROW_WARPS if any(copies.by_threads for copies in maps) else 1
+    return max((copies.row_warps for copies in maps if copies.by_threads), default=1)
 
 
 def _copies_of(copies: TensorMap, place: Filler) -> PageCopies | RowCopies:

@@ -19,9 +19,6 @@ from tvm_cascade.tile.live import TileRange
 from tvm_cascade.tile.merge.lanes import WARP, from_lane
 from tvm_cascade.tile.pages import NOWHERE, Numbers
 
-ROW_WARPS = 2
-"""Warps that copy the rows of a feed."""
-
 _AT_ONCE = 4
 """Copies of a thread whose places are computed together: all of them would take more registers than producers have."""
 
@@ -75,8 +72,8 @@ class RowCopies:
         own = bind("own_row", self.worker * self.warp_rows + self.lane // self.row_lanes)
         first_chunk, source = bind("own_chunk", self.lane % self.row_lanes), _Rows(copies, fixed)
         for turn, rows in enumerate(self._turns()):
-            with T.serial(-(-rows // (self.warp_rows * ROW_WARPS)), unroll=_AT_ONCE) as step:
-                row = bind("tile_row", own + turn * self.found_rows + step * (self.warp_rows * ROW_WARPS))
+            with T.serial(-(-rows // self.rows_at_once), unroll=_AT_ONCE) as step:
+                row = bind("tile_row", own + turn * self.found_rows + step * self.rows_at_once)
                 number = bind("page_number", from_lane(row // self.box_rows % WARP, self.numbers[turn]))
                 slot = tirx.floormod(first + row, self.pages.size)
                 for across in range(0, self.boxes * _CHUNKS, self.row_lanes):
@@ -96,6 +93,11 @@ class RowCopies:
     def warp_rows(self) -> int:
         """Rows that a warp copies at a time."""
         return WARP // self.row_lanes
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows that all warps of the feed copy at a time."""
+        return self.warp_rows * self.copies.row_warps
 
     @property
     def found_rows(self) -> int:

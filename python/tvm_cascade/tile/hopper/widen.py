@@ -1,7 +1,7 @@
 """Tiles that are converted on the way to the tensor cores: floats of 8 bits, as they arrive, to those of 16 bits.
 
-Between the copies and the products stands a warp group: it waits for a tile as it is stored, writes it as products
-read it into a ring of its own, and gives the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
+Between the copies and the products stand some warps: they wait for a tile as it is stored, write it as products read it
+into a ring of its own, and give the first one's stage back. Both tiles are swizzled, rows of 128 bytes a box.
 A thread takes 16 elements at a time; of eight threads that run together four have neighbours in one half of a row and
 four in the other half of the next, so that what they read and what they write falls into different banks.
 """
@@ -17,8 +17,9 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, ptx, registers, when
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
 from tvm_cascade.tile.hopper.feed import Feed
+from tvm_cascade.tile.merge.lanes import WARP
 from tvm_cascade.tile.operand import MATRIX_DTYPES, Operand
-from tvm_cascade.tile.work import WARP_GROUP, Threads
+from tvm_cascade.tile.work import Threads
 
 _CHUNK = 16
 """Bytes that a thread reads at a time."""
@@ -28,8 +29,6 @@ _CHUNKS = BOX_BYTES // _CHUNK
 
 _WORDS = _CHUNK // 4
 """Registers of a chunk."""
-
-_WARPS = 4
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,20 @@ class WideTiles:
 
 
 class Widener:
-    """Emits the warp group that converts the tiles of a feed.
+    """Emits the warps that convert the tiles of a feed.
 
     Parameters
     ----------
     stored : of tiles as copies bring them.
     wide : of tiles as products read them.
+    first, warps : the first of them in its warp group, and how many they are: a power of two.
     """
 
-    def __init__(self, stored: Feed, wide: Feed, threads: Threads) -> None:
+    def __init__(self, stored: Feed, wide: Feed, threads: Threads, first: int, warps: int) -> None:
         self.stored, self.wide, self.threads = stored, wide, threads
+        self.first, self.count = first, warps * WARP
         self.source, self.target = stored.reading("stored"), wide.filling("widened")
-        turns = max(copies.rows * _CHUNKS // WARP_GROUP for copies in stored.copies)
+        turns = max(copies.rows * _CHUNKS // self.count for copies in stored.copies)
         self.words = registers("stored_words", turns * _WORDS, "uint32")
         self.halves = registers("wide_words", _CHUNK // 2, "uint32")
 
@@ -101,9 +102,9 @@ class Widener:
         self.target.advance()
 
     def _box(self, copies: TensorMap, box: int, tiles: Any, wide: Any) -> None:
-        thread = self.threads.warp * (WARP_GROUP // _WARPS) + self.threads.lane
+        thread = (self.threads.warp - self.first) * WARP + self.threads.lane
         chunks = min(-(-(copies.columns - box * copies.per_box) // _CHUNK), _CHUNKS)
-        turns = [turn * WARP_GROUP + thread for turn in range(copies.rows * _CHUNKS // WARP_GROUP)]
+        turns = [turn * self.count + thread for turn in range(copies.rows * _CHUNKS // self.count)]
         units = [bind("unit", unit) for unit in turns]
         for turn, unit in enumerate(units):  # all loads first: none of them may pass a store
             row, chunk = _place(unit)

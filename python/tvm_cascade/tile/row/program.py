@@ -46,7 +46,7 @@ class RowProgram:
     @cached_property
     def offsets(self) -> Offsets:
         """Of components, references and results, by which sums are written."""
-        return Offsets.of_fold(self.row.fold)
+        return self.row.fold.offsets()
 
     def __str__(self) -> str:
         lines = [f"input     {s} = {e}" for s, e in (*self.position_inputs.items(), *self.conditions.items())]

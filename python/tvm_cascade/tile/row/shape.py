@@ -113,6 +113,8 @@ def read_row(program: Program, group: Group) -> Row:
         lost = rows_alike(output, rows, group)
         if lost and any(uses(index, axis.variables) for index in output.indices):
             raise Unfit(f"{output.buffer.name} has no axis {lost[0].name}")
+        if lost and not any(member_at(group, load) for load in loads_of(output.value)) and len(output.loops) > 1:
+            raise Unfit(f"{output.buffer.name} reads no result, and one row of many would store all of it")
     atoms = used_atoms(group)
     elements = [load for a in atoms for load in loads_of(a.expression)]
     _check_loads(program, group, elements, [load for o in outputs for load in loads_of(o.value)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypeVar
 
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.row.program import RowProgram, build_row_program
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.skeleton import Skeleton
@@ -17,10 +16,7 @@ class MemorySkeleton(Skeleton[Row, RowProgram, C]):
     """The base of memory-bound skeletons: kernels of row programs, with configurations C."""
 
     kind, instructions, joint = "memory-bound kernel", Instructions.PTX, True
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for kernels of folds along rows."""
-        return "" if options.row_kernels else "the option row_kernels is off"
+    option = "row_kernels"
 
     def plan(self, shape: Row) -> RowProgram:
         """See `build_row_program`."""

@@ -8,7 +8,6 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -26,10 +25,7 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
     name, kind, covers, joint = "product", "tensor-core kernel", "matrix products", True
 
     instructions = Instructions.WGMMA
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for tensor cores."""
-        return "" if options.tensor_cores else "the option tensor_cores is off"
+    option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> MatrixProduct:
         """See `read_product`."""
@@ -56,9 +52,9 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
 
     def seconds(self, program: MatrixProduct, config: ProductConfig | Variants, work: Work, setting: Setting) -> float:
         """See `cost`; other inputs of maps than the operands count as bytes."""
-        moved, sizes = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share), sizes_of(program)
+        sizes = sizes_of(program)
         one = config.of(sizes.rows) if isinstance(config, Variants) else config
-        return max(seconds(program, sizes, one, setting.gpu), moved)
+        return max(seconds(program, sizes, one, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: MatrixProduct, config: ProductConfig | Variants, name: str) -> tirx.PrimFunc:
         """See `ProductKernel`; of symbolic rows there are several."""

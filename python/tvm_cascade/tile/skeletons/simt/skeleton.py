@@ -7,7 +7,6 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -22,11 +21,8 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
 
     name, kind, covers = "cores", "CUDA-core kernel", "matrix products on CUDA cores"
     instructions = Instructions.PTX
+    option = "row_kernels"
     last = True
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for kernels without tensor cores."""
-        return "" if options.row_kernels else "the option row_kernels is off"
 
     def read(self, program: Program, group: Group) -> CoreProduct:
         """See `read_core_product`."""

@@ -47,6 +47,9 @@ then exponentials take as long as products, and each waits for the other (measur
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
+REGISTER_UNIT = 8
+"""Registers of a thread are a multiple of these."""
+
 _OVERHEAD_REGISTERS = 32
 _BOX = 128
 """Bytes of a row of a swizzle box."""
@@ -78,6 +81,8 @@ class StreamConfig:
     polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
     near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
+    launched : registers of each thread at the launch, where a block of another kernel has the rest of its
+        multiprocessor; 0 where blocks have multiprocessors to themselves.
     """
 
     columns: int = 128
@@ -90,11 +95,25 @@ class StreamConfig:
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
+    launched: int = 0
 
     @property
     def blocks_per_processor(self) -> int:
         """Blocks that a multiprocessor holds."""
         return 1
+
+    @property
+    def launch_bounds(self) -> dict[str, int]:
+        """What the compiler is told of a launch, as attributes of TVM."""
+        if self.launched:
+            return {"tirx.max_registers": self.launched}
+        return {"tirx.launch_bounds_min_blocks_per_sm": self.blocks_per_processor}
+
+    @property
+    def shared_registers(self) -> int:
+        """Registers of a consumer's thread of those that a block is launched with, beside another kernel's."""
+        rest = self.launched * self.threads - self.producer_registers * WARP_GROUP
+        return rest // (WARP_GROUP * self.consumers) // REGISTER_UNIT * REGISTER_UNIT
 
     @property
     def producer_registers(self) -> int:
@@ -103,7 +122,9 @@ class StreamConfig:
 
     @property
     def consumer_registers(self) -> int:
-        """Registers of a consumer thread: what the producer leaves of 64 Ki."""
+        """Registers of a consumer thread: what the producer leaves of 64 Ki, or of its block's part of them."""
+        if self.launched:
+            return self.shared_registers
         return REGISTERS if self.consumers < 3 else 160
 
     @property
@@ -150,6 +171,11 @@ class StreamConfig:
         """Warp groups that convert tiles on the way to the tensor cores."""
         return 0
 
+    @property
+    def converts(self) -> bool:
+        """Whether tiles are converted on the way to the tensor cores."""
+        return self.converters > 0
+
     def register_shares(self, stream: Stream, finds: bool = False) -> tuple[int, int]:
         """Registers of a producer's thread and of a consumer's.
 
@@ -168,7 +194,7 @@ class StreamConfig:
 
     def fits(self, stream: Stream, gpu: Gpu) -> bool:
         """Whether registers and shared memory suffice, and tiles are multiples of an instruction's depth."""
-        if stream.widened and not self.converters:
+        if stream.widened and not self.converts:
             return False
         if any(self.columns % MATRIX_DTYPES[p.value.dtype].step for p in stream.products):
             return False
@@ -225,14 +251,13 @@ def tile_schedule(config: StreamConfig, program: TileProgram) -> TileSchedule | 
     return schedule_tiles(costs, places, config.blocks, program.uneven)
 
 
-def even_blocks(config: StreamConfig, program: TileProgram) -> tuple[int, ...]:
-    """Numbers of blocks that have as many tiles of rows each; none where these differ or extents are symbolic."""
+def even_items(config: StreamConfig, program: TileProgram) -> int | None:
+    """Tiles of rows at all places, where they visit as many positions each and extents are known; else None."""
     rows = program.stream.extent(program.stream.row)
     places = product(program.stream.extent(var) for var in program.stream.batch)
     if program.uneven or not isinstance(rows, int) or not isinstance(places, int):
-        return ()
-    items = places * -(-rows // config.rows)
-    return tuple(n for n in range(1, config.blocks) if items % n == 0)
+        return None
+    return places * -(-rows // config.rows)
 
 
 def seconds(config: StreamConfig, program: TileProgram, gpu: Gpu) -> float:

@@ -14,8 +14,9 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, ptx, when
 from tvm_cascade.tile.fragment import DTYPE, NEIGHBOURS, ROWS, placed
 from tvm_cascade.tile.hopper.copy import BOX_BYTES, TensorMap
+from tvm_cascade.tile.hopper.fours import is_in_pairs, store_pair
 from tvm_cascade.tile.hopper.matrices import MatrixStore
-from tvm_cascade.tile.operand import STORED_BYTES, runs_along
+from tvm_cascade.tile.operand import STORED_BYTES
 from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.rows import RowFold
 from tvm_cascade.tile.shape import Product, product_along
@@ -78,13 +79,6 @@ class Staged(Folded, Protocol):
         """Releases that stage; called by one thread of the group."""
 
 
-def is_paired(output: Output, product: Product) -> bool:
-    """Whether neighbouring columns of an output are neighbours in memory, in even places, that one store writes."""
-    last, width = output.indices[-1], output.buffer.ty.shape[-1]
-    plain = runs_along(last, product.free) and isinstance(width, ir.prim.IntImm)
-    return plain and int(width) % 2 == 0 and dtype_of(output.buffer) == DTYPE
-
-
 class RowEpilogue:
     """Emits the epilogue of rows whose threads store their own elements."""
 
@@ -95,7 +89,7 @@ class RowEpilogue:
     def finish_and_store(self, folded: Folded) -> None:
         """Finishes the rows, then stores every output."""
         self.folded, self.rows, self.threads = folded, folded.rows, folded.threads
-        self.finish = Finish(self.tiling, folded.rows, ROWS)
+        self.finish = Finish(self.tiling, folded.rows, folded.rows.own)
         for output in self.stream.outputs:
             self._store(output)
 
@@ -119,7 +113,7 @@ class RowEpilogue:
     def _store_rows(self, output: Output) -> None:
         """One lane of the four that share a row stores its value."""
         own = self.tiling.own(output.buffer)
-        for r in ROWS:
+        for r in self.rows.own:
             with when(tirx.And(self.threads.lane % 4 == 0, self._in_range(r))):
                 indices = [placed(i, self._places(r), self.buffers) for i in output.indices]
                 T.buffer_store(own, self._value(output, r, None, None), indices)
@@ -130,15 +124,15 @@ class RowEpilogue:
         product = product_along(output, self.stream.products)
         assert product is not None
         first, columns = self.folded.block_columns(product), self.folded.columns_of(product)
-        for r in ROWS:
+        for r in self.rows.own:
             with when(self._in_range(r)):
                 self.finish.start_row(output, r, self._places(r))
                 with T.unroll(len(columns) // 8) as j:
                     column = first + columns.start + j * 8 + self.rows.place.lane_column
                     pair = [self._value(output, r, column + e, j * 4 + 2 * r + e) for e in NEIGHBOURS]
                     places = [self._indices(output, r, product, column + e) for e in NEIGHBOURS]
-                    if is_paired(output, product):
-                        ptx("st.global.v2.f32", own.ptr_to(places[0]), *pair)
+                    if is_in_pairs(output, product.free):
+                        store_pair(own.ptr_to(places[0]), pair, dtype_of(own))
                         continue
                     for value, indices in zip(pair, places, strict=True):
                         T.buffer_store(own, value, indices)

@@ -38,6 +38,9 @@ class FinalRows(Protocol):
         """An expression over registers as TIR."""
 
 
+Columns = Sequence[tuple[ir.TensorLoad, Any]]
+"""Loads of kernels before, with the registers that hold four neighbouring columns of each."""
+
 _FOUR = 4
 """Columns that one load reads."""
 
@@ -75,7 +78,6 @@ class Finish:
                 continue
             wide.add(result)
             self.finish[result] = self._hoisted(expression.xreplace(self.finish), products)
-        self._of_columns: list[tuple[ir.TensorLoad, Any]] = []
         self._apart: dict[tirx.Var, RowValues] = {}
         self._of_rows: dict[tuple[tirx.Var, int], Any] = {}
 
@@ -100,6 +102,7 @@ class Finish:
         column: ir.Expr | None,
         of_products: Mapping[sp.Symbol, ir.Expr],
         number: int = 0,
+        loaded_columns: Columns = (),
     ) -> ir.Expr:
         """What is stored of a row.
 
@@ -109,11 +112,12 @@ class Finish:
         column : of the output's free axis; None where it has none.
         of_products : the components that are products, at that column.
         number : of the column among those that `start_columns` has loaded.
+        loaded_columns : these.
         """
         free, apart = free_axis(output, self.stream), self._row_values(output)
         at = {**places, free: column} if free is not None and column is not None else dict(places)
         known = {var: self._of_rows[var, row][0] for var, _ in apart.parts}
-        here = [(load, four[number]) for load, four in self._of_columns]
+        here = [(load, four[number]) for load, four in loaded_columns]
 
         def loaded(load: ir.TensorLoad) -> ir.Expr:
             return next((value for other, value in here if same(load, other)), load)
@@ -121,7 +125,7 @@ class Finish:
         value = tvm_ffi.structural_map(apart.value, (ir.TensorLoad, loaded)) if here else apart.value
         return self._written(substitute(value, known), row, at, of_products)
 
-    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> None:
+    def start_columns(self, output: Output, places: Mapping[tirx.Var, ir.Expr], first: ir.Expr) -> Columns:
         """Loads what four neighbouring columns of an output read of kernels before, at once.
 
         Parameters
@@ -130,16 +134,17 @@ class Finish:
         """
         free = free_axis(output, self.stream)
         assert free is not None
-        self._of_columns = []
+        found: list[tuple[ir.TensorLoad, Any]] = []
         for load in loads_of(self._row_values(output).value):
-            known = any(same(load, other) for other, _ in self._of_columns)
+            known = any(same(load, other) for other, _ in found)
             if known or not self._is_late(load) or not _in_fours(load, free):
                 continue
             own = self.tiling.own(load.source)
             indices = [placed(index, {**places, free: first}, self.tiling.buffers) for index in load.indices]
             four = registers("four", _FOUR)
             read_four_late(own.ptr_to(indices), four)
-            self._of_columns.append((load, four))
+            found.append((load, four))
+        return found
 
     def _is_late(self, load: ir.TensorLoad) -> bool:
         return among(load.source, self.tiling.program.late)

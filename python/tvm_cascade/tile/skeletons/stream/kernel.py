@@ -27,7 +27,7 @@ from tvm_cascade.tile.ahead import Fetching
 from tvm_cascade.tile.dependent import let_others_start
 from tvm_cascade.tile.emit import branches, kernel_extent, named, parameter, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
-from tvm_cascade.tile.hopper.copy import TensorMap
+from tvm_cascade.tile.hopper.copy import ROW_WARPS, TensorMap
 from tvm_cascade.tile.hopper.feed import Feed, Feeds, arrivals_of, staged_tiles
 from tvm_cascade.tile.longest_first import LongestFirst
 from tvm_cascade.tile.operand import Operand
@@ -53,6 +53,9 @@ class StreamKernel:
     rows_by_threads = True
     """Whether threads may copy rows of small pages."""
 
+    row_warps = ROW_WARPS
+    """Warps that copy the rows of a feed, then."""
+
     def __init__(self, program: TileProgram, config: StreamConfig) -> None:
         self.program, self.config, self.stream = program, config, program.stream
         self.tiling = Tiling(program, config, {})
@@ -67,7 +70,7 @@ class StreamKernel:
                 self.tiling.buffers[param] = parameter(param)
             self._maps()
             T.device_entry()
-            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
+            with T.attr(self.config.launch_bounds):
                 self._places()
                 if self.program.ahead is not None or self.program.early:
                     let_others_start()
@@ -86,7 +89,7 @@ class StreamKernel:
 
     def _map(self, operand: Operand, rows: int, columns: int | None = None) -> TensorMap:
         own = self.tiling.own(operand.buffer)
-        return TensorMap(operand, own, rows, columns, rows_by_threads=self.rows_by_threads)
+        return TensorMap(operand, own, rows, columns, rows_by_threads=self.rows_by_threads, row_warps=self.row_warps)
 
     def _value_map(self, product: Product) -> TensorMap:
         """Of a tile of positions of V, along its rows or along its columns."""

@@ -7,19 +7,19 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
-from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, even_blocks, seconds
+from tvm_cascade.tile.skeleton import Room, Setting, Skeleton
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import beside, choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.choice import choose_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
+from tvm_cascade.tile.skeletons.stream.room import WAYS, beside
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -28,10 +28,7 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
     name, kind, covers = "stream", "tensor-core kernel", "folds of a matrix product"
 
     instructions = Instructions.WGMMA
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for tensor cores, which round weights of products to their operand."""
-        return "" if options.tensor_cores else "the option tensor_cores is off"
+    option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> Stream:
         """See `read_stream`."""
@@ -77,15 +74,17 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """Where many rows share tiles: products take longer than copies."""
         return type(config) is StreamConfig
 
-    def fewer_blocks(self, program: TileProgram, config: StreamConfig) -> tuple[int, ...]:
+    def leaving_room(
+        self, program: TileProgram, config: StreamConfig, setting: Setting
+    ) -> list[tuple[StreamConfig, Room]]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        return even_blocks(config, program) if type(config) is StreamConfig else ()
+        if type(config) is not StreamConfig:
+            return []
+        return WAYS[setting.options.side_by_side](config, program, setting.gpu)
 
-    def beside(
-        self, program: TileProgram, config: StreamConfig, processors: int, setting: Setting
-    ) -> StreamConfig | None:
+    def beside(self, program: TileProgram, config: StreamConfig, room: Room, setting: Setting) -> StreamConfig | None:
         """Where results alone read what another kernel leaves."""
-        return beside(config, program, processors, setting.gpu) if isinstance(config, PiecesConfig) else None
+        return beside(config, program, room, setting.gpu) if isinstance(config, PiecesConfig) else None
 
     def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
         """Where all that is stored goes through a meeting, also that of whole items."""

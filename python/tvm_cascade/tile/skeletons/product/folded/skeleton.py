@@ -7,7 +7,6 @@ from tvm import tirx
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
@@ -26,10 +25,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
     name, kind, covers = "folded", "tensor-core kernel", "folds along rows of a matrix product"
 
     instructions, joint = Instructions.WGMMA, True
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for tensor cores."""
-        return "" if options.tensor_cores else "the option tensor_cores is off"
+    option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> FoldedProduct:
         """See `read_folded`."""
@@ -53,8 +49,7 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
 
     def seconds(self, program: FoldedProgram, config: Config, work: Work, setting: Setting) -> float:
         """See `cost`."""
-        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
-        return max(seconds(program, config, setting.gpu), moved)
+        return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: FoldedProgram, config: Config, name: str) -> tirx.PrimFunc:
         """See `RowsKernel`, and `LongKernel` for stretches of rows."""

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.cascade import Round
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.analysis.expression import AtomTable, widens
 from tvm_cascade.analysis.extract import Group, joint_reductions
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, variables_of
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import FORMATS
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, plain_value
 from tvm_cascade.tile.output import Output, read_outputs

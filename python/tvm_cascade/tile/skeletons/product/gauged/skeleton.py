@@ -8,7 +8,6 @@ from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Instructions
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
@@ -24,10 +23,7 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
     name, kind, covers = "gauged", "tensor-core kernel", "matrix products gauged by statistics of their rows"
 
     instructions, joint = Instructions.WGMMA, True
-
-    def switched_off(self, options: FuseOptions) -> str:
-        """The option for tensor cores."""
-        return "" if options.tensor_cores else "the option tensor_cores is off"
+    option = "tensor_cores"
 
     def read(self, program: Program, group: Group) -> GaugedProduct:
         """See `read_gauged`."""
@@ -50,8 +46,7 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
 
     def seconds(self, program: GaugedProduct, config: ProductConfig, work: Work, setting: Setting) -> float:
         """See `cost`; other inputs than the operands count as bytes."""
-        moved = Work(bytes=work.bytes).seconds(setting.gpu, self.memory_share)
-        return max(seconds(program, config, setting.gpu), moved)
+        return max(seconds(program, config, setting.gpu), self.moving_seconds(work, setting))
 
     def emit(self, program: GaugedProduct, config: ProductConfig, name: str) -> tirx.PrimFunc:
         """See `GaugedKernel`."""

@@ -13,11 +13,12 @@ from tvm_cascade.tile.merge.pieces import BYTES
 from tvm_cascade.tile.operand import MATRIX_DTYPES, STORED_BYTES, Unfit
 from tvm_cascade.tile.pieces import most_pieces
 from tvm_cascade.tile.program import TileProgram
+from tvm_cascade.tile.ragged_items import counted_bytes
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.skeletons.stream.config import boxed
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, are_alike, half_of, may_spread, sent_registers
 from tvm_cascade.tile.skeletons.stream.halves.sharing import shared_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, left_words
+from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, is_ragged, left_words, sequences_of
 from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 
 _BARRIERS = 320
@@ -43,6 +44,9 @@ _TILE_SECONDS, _START_SECONDS = 1.75e-6, 6.2e-6
 """Of a tile of 64 positions and 64 rows; and of the first loads and last stores (measured, of 576 features of which 512
 are values: what L4 to L9 take beside launch, tiles and meeting)."""
 
+_LEAST_BLOCKS = 2
+"""Of an item where pieces follow lengths: with fewer, the longest would have one block each."""
+
 _REGISTER_UNIT = 8
 """Registers of a thread are allotted in multiples of this."""
 
@@ -58,10 +62,12 @@ class HalvesConfig(PiecesConfig):
     ----------
     most_pieces : of the axis of a tile of rows.
     spread : blocks over which the columns of the products are spread; each computes all scores.
+    by_length : blocks have a piece of one item each, more of longer ones.
     """
 
     most_pieces: int = 1
     spread: int = 1
+    by_length: bool = False
     columns: int = 64
     consumers: int = GROUPS
     ping_pong: bool = False
@@ -139,7 +145,9 @@ class HalvesConfig(PiecesConfig):
             return False
         if self.registers(stream) > self.consumer_registers or self.block_registers(stream) > self._allotted(gpu):
             return False
-        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS
+        _, sequences = sequences_of(program) if self.by_length else ([], None)
+        counted = 0 if sequences is None else counted_bytes(sequences)
+        shared = self.shared_bytes(stream) + shared_bytes(program, self.columns) + _BARRIERS + counted
         return shared <= gpu.block_shared_bytes
 
 
@@ -162,12 +170,19 @@ def choose_config(program: TileProgram, gpu: Gpu) -> HalvesConfig:
 def cut_axes(config: HalvesConfig, program: TileProgram, gpu: Gpu) -> HalvesConfig:
     """The configuration with pieces and chunks of columns, or clusters, of least estimated time.
 
+    Where lengths differ, with as many pieces as each asks for: 60 instead of 78 µs for 32 requests of 100 to 4096
+    positions, 25 instead of 85 where all have 256, 79 instead of 72 where all have 4096 (measured).
+
     Raises
     ------
     Unfit
         Where extents are symbolic.
     """
     row_tiles, tiles = _sizes(config, program)
+    if is_ragged(program) and _LEAST_BLOCKS * row_tiles <= config.blocks:
+        cut = dataclasses.replace(config, by_length=True, most_pieces=min(-(-config.blocks // row_tiles), tiles))
+        if cut.takes(program, gpu):
+            return cut
     found: list[tuple[float, int, HalvesConfig]] = []
     for spread in _SPREAD_TILE:
         if not all(may_spread(p, spread) for p in program.stream.products):
@@ -210,6 +225,8 @@ def _sizes(config: HalvesConfig, program: TileProgram) -> tuple[int, int]:
 def _time(config: HalvesConfig, row_tiles: int, tiles: int) -> float:
     """Of the busiest block, in tiles."""
     longest = -(-row_tiles * config.spread * tiles // config.blocks)
+    if config.by_length:
+        longest = -(-tiles // (config.blocks // row_tiles))
     if config.cluster > 1:
         return -(-tiles // config.cluster) + _CLUSTER_MEETING
     merging = _MEETING[config.spread] + _PIECE * config.most_pieces if config.most_pieces > 1 else 0.0

@@ -138,7 +138,10 @@ class PartedFeed:
             self.operand.load_box(target(box), box, at, dict(places), full.pointer(ring.stage))
 
     def copy_paged(self, ring: Ring, at: ir.Expr, fixed: Sequence[Mapping[int, ir.Expr]], pages: PageNumbers) -> None:
-        """As `copy`, by all lanes of the warps that fill the feed; threads that copy rows copy all parts together."""
+        """As `copy`, by all lanes of the warps that fill the feed.
+
+        Threads that copy rows copy all parts together: one by one took 90 instead of 85 µs (measured, pages of one).
+        """
         own, (places,), threads = pages.of(self.operand), fixed, by_threads(self.copies)
         assert own is not None
         target = target_of(self.tiles, ring.stage)

@@ -18,6 +18,9 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, branches, ptx, when
 from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.hopper.feed import arrivals_of, staged_tiles
+from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.ragged import RaggedCut
+from tvm_cascade.tile.ragged_items import OneEach
 from tvm_cascade.tile.skeletons.stream.halves.columns import GROUPS, Part, are_alike, parts_of
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.feed import PartedFeed, StagedPart, place_of
@@ -27,13 +30,14 @@ from tvm_cascade.tile.skeletons.stream.halves.shares import ClusterShares, Hande
 from tvm_cascade.tile.skeletons.stream.halves.sharing import Shared
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.producer import PagedProducer
+from tvm_cascade.tile.work import WARP_GROUP
 
 
 class HalvesKernel(PiecesKernel):
     """Emits the kernel."""
 
     config: HalvesConfig
-    counts_lengths = False  # of lengths from 100 to 4096 shares by length took 1.14 of the time (measured)
+    row_warps = WARP_GROUP // WARP  # all of the producer's: there is one feed
 
     def _maps(self) -> None:
         config, stream = self.config, self.stream
@@ -131,6 +135,11 @@ class HalvesKernel(PiecesKernel):
         """What is written within is done for every piece that the block has."""
         with self._each_piece() as (piece, work):
             yield PieceWork(work.first_row, work.batch, work.tiles, piece, piece.item % self.spread)
+
+    @property
+    def by_length(self) -> type[RaggedCut] | None:
+        """Pieces of one item each: blocks with pieces of several took 83 instead of 60 µs (measured)."""
+        return OneEach if self.config.by_length else None
 
     @property
     def spread(self) -> int:

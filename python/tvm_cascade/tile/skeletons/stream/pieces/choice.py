@@ -91,16 +91,6 @@ def _neighbours(found: list[PiecesConfig], program: TileProgram, gpu: Gpu) -> Pi
     return None
 
 
-def beside(config: PiecesConfig, program: TileProgram, processors: int, gpu: Gpu) -> PiecesConfig | None:
-    """The configuration on some multiprocessors alone, whose blocks keep the states of whole items; None if unfit."""
-    items = items_of(config, program.stream)
-    if items is None or is_ragged(program) or config.cluster > 1:
-        return None
-    kept = max(-(-items // (config.neighbours * processors)), 2)
-    cuts = [replace(config, blocks=-(-items // kept), kept=kept, stages=n) for n in range(config.stages, 1, -1)]
-    return next((cut for cut in cuts if cut.fits(program.stream, gpu)), None)
-
-
 def _tiles_of_a_block(config: PiecesConfig, program: TileProgram) -> float:
     """Tiles of each block where all run; endless where that is unknown."""
     tiles, items = visited(program, config.columns), items_of(config, program.stream)

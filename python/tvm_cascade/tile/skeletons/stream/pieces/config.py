@@ -23,6 +23,9 @@ from tvm_cascade.tile.work import GROUP_ROWS, WARP_GROUP
 WIDE_STAGES = 2
 """Tiles of each operand that are converted on the way: one that products read, and one that is being written."""
 
+_CONVERTING_REGISTERS = 80
+"""Registers of a thread of the producer's group where warps of it convert; of two blocks, all have 128 at first."""
+
 _CONVERTED = {1: (32, 240, 112), 2: (32, 192, 88)}
 """Registers of a thread of the producer, of each consumer, and of each warp group that converts, by the number of
 consumers: one that two convert for, or two that share one."""
@@ -35,6 +38,7 @@ class PiecesConfig(StreamConfig):
     Attributes
     ----------
     widening : warp groups that convert tiles on the way to the tensor cores: one for each feed, or for both.
+    converting_warps : of the producer's group, which convert tiles of both feeds where no group of their own does.
     cluster : blocks that share the axis of each tile of rows, and no other, where that is more than one.
     neighbours : blocks that share a multiprocessor: one folds while another waits for what its results read, or
         clusters' places would not be enough.
@@ -43,6 +47,7 @@ class PiecesConfig(StreamConfig):
     """
 
     widening: int = 0
+    converting_warps: int = 0
     cluster: int = 1
     neighbours: int = 1
     kept: int = 1
@@ -61,6 +66,11 @@ class PiecesConfig(StreamConfig):
     def converters(self) -> int:
         """Warp groups that convert tiles on the way to the tensor cores."""
         return self.widening
+
+    @property
+    def converts(self) -> bool:
+        """Whether tiles are converted on the way to the tensor cores."""
+        return self.widening + self.converting_warps > 0
 
     @property
     def threads(self) -> int:
@@ -85,7 +95,7 @@ class PiecesConfig(StreamConfig):
     @property
     def has_register_shares(self) -> bool:
         """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1
+        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1 or self.launched > 0
 
     @property
     def consumer_registers(self) -> int:
@@ -97,6 +107,8 @@ class PiecesConfig(StreamConfig):
     @property
     def producer_registers(self) -> int:
         """Registers of a thread of the producer's warp group."""
+        if self.converting_warps:
+            return _CONVERTING_REGISTERS
         return super().producer_registers if self.has_register_shares else 255
 
     def registers(self, stream: Stream) -> int:
@@ -189,3 +201,14 @@ def pieces_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
     """Pieces of an item at most, where that is known."""
     tiles, items = visited(program, config.columns), items_of(config, program.stream)
     return None if is_ragged(program) or not tiles or not items else most_pieces(items, tiles, config.blocks)
+
+
+def blocks_of_item(config: PiecesConfig, program: TileProgram) -> int | None:
+    """Blocks that have an item, each an equal part of it and nothing else; None where that is not so, or unknown."""
+    tiles, items = visited(program, config.columns), items_of(config, program.stream)
+    if config.cluster > 1:
+        return config.cluster
+    if config.kept > 1 or is_ragged(program) or not tiles or not items or config.blocks % items > 0:
+        return None
+    blocks = config.blocks // items
+    return blocks if tiles % blocks == 0 else None

@@ -11,7 +11,7 @@ from tvm_cascade.tile.hopper.feed import Feed, arrivals_of, staged_tiles
 from tvm_cascade.tile.hopper.widen import WideTiles, is_widened
 from tvm_cascade.tile.skeletons.stream.pieces.config import WIDE_STAGES, PiecesConfig
 
-_CONVERTER_WARPS = 4
+_GROUP_WARPS = 4
 
 
 class FeedPair:
@@ -36,11 +36,12 @@ class FeedPair:
     def add_barriers(self, pool: Any) -> None:
         """Barriers of both, after all tiles."""
         stages, readers = self.config.stages, self.config.consumers
+        converting = self.config.converting_warps or _GROUP_WARPS
         full = Barriers(pool, stages, arrivals_of(self.copies))
-        empty = Barriers(pool, stages, _CONVERTER_WARPS if self.is_widened else readers)
+        empty = Barriers(pool, stages, converting if self.is_widened else readers)
         self.stored = self.wide = Feed(self.copies, self.stored_tiles, full, empty)
         if self.is_widened:
-            full, empty = Barriers(pool, WIDE_STAGES, _CONVERTER_WARPS), Barriers(pool, WIDE_STAGES, readers)
+            full, empty = Barriers(pool, WIDE_STAGES, converting), Barriers(pool, WIDE_STAGES, readers)
             self.wide = Feed(self.wide_copies, self.wide_tiles, full, empty)
 
     @property

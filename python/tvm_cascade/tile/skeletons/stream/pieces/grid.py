@@ -2,10 +2,14 @@
 
 A block leaves the states of its pieces as it comes to their ends, and merges after the last of them. All blocks fold
 about as long; so none waits for long, and what one has left is in the L2 cache.
+
+What concerns other blocks is done by one thread: by a warp of the producer's group, where one has nothing else to do,
+so that consumers wait for barriers in shared memory alone (`MeetingWarp`); else by the first of the consumers.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tvm import ir, tirx
@@ -13,6 +17,7 @@ from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import bind, named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
+from tvm_cascade.tile.hopper.barrier import Barriers
 from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
 from tvm_cascade.tile.merge.pieces import ALL, FOUR, SHARE, PieceStates
 from tvm_cascade.tile.pieces import SLOTS, Piece
@@ -33,6 +38,7 @@ class GridMeeting(Meeting):
     groups : warp groups of a block that merge together, each of which has rows of its own.
     barrier : the named barrier of those.
     meets : some item has several pieces.
+    apart : a `MeetingWarp` does what concerns other blocks.
 
     Attributes
     ----------
@@ -44,10 +50,11 @@ class GridMeeting(Meeting):
     most_registers: int = HELD
 
     def __init__(
-        self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING, meets: bool = True
-    ) -> None:
+        self, tiling: Tiling, name: str, pieces: int | None, groups: int, barrier: int = MEETING, meets: bool = True,
+        apart: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(tiling, pieces)
-        self.meets = meets
+        self.meets, self.apart = meets, apart and meets
         blocks, self.barrier, self.threads = tiling.config.blocks, barrier, groups * WARP_GROUP
         self.states = PieceStates(name, SLOTS * blocks, blocks, self.most_rows, self.form)
         self.sets = self.states.sets
@@ -70,16 +77,23 @@ class GridMeeting(Meeting):
         """Shared memory by which the thread that waits tells the others, and which set the launch has."""
         self.told = named("told", pool.alloc((SLOTS,), "int32", align=16))
         self.set = named("set_of_launch", pool.alloc((1,), "int32", align=4))
+        if self.apart:
+            warps = self.threads // WARP
+            self.known, self.merged = Barriers(pool, 1, 1), Barriers(pool, 1, warps)
+            self.left, self.met = Barriers(pool, SLOTS, warps), Barriers(pool, SLOTS, 1)
 
     def initialise(self) -> None:
-        """Nothing: words in global memory are zero between launches."""
+        """Initialises the barriers between consumers and the meeting's warp; called by one thread."""
+        if self.apart:
+            for barriers in (self.known, self.merged, self.left, self.met):
+                barriers.initialise()
 
     def start(self) -> None:
         """Nothing: nobody waits for a block that has not started."""
 
     def begin(self, fold: Group) -> None:
         """Asks for the launch's set, which is there by the time that the first state is left."""
-        if not self.meets:
+        if not self.meets or self.apart:
             return
         self.sets.allocate()
         with when(self._leads(fold)):
@@ -91,12 +105,18 @@ class GridMeeting(Meeting):
         if not self.meets:
             T.evaluate(0)
             return
-        with when(self._leads(fold)):
-            put(self.set, self.own_set, self.sets.obtain())
-        self._meet()
+        if self.apart:
+            self.known.wait(0, 0)
+        else:
+            with when(self._leads(fold)):
+                put(self.set, self.own_set, self.sets.obtain())
+            self._meet()
         self._find_set()
         self.fold, self.slot = fold, bind("slot", piece.own_slot(fold.threads.block))
         self._leave_state(fold)
+        if self.apart:
+            self._tell(fold, self.left, piece.side)
+            return
         self._meet()
         with when(self._leads(fold)):
             self.states.arrive(piece.first_block)
@@ -104,6 +124,9 @@ class GridMeeting(Meeting):
     def settle(self, fold: Group, each_piece: EachPiece) -> None:
         """Merges the block's share of every item that it has a part of."""
         if not self.meets:
+            return
+        if self.apart:
+            self._settle_apart(fold, each_piece)
             return
         with each_piece() as (piece, work), when(in_no_lane(piece.is_whole)):
             self._find_set()
@@ -119,6 +142,25 @@ class GridMeeting(Meeting):
         with when(self._leads(fold)):
             self._obtain_late()
             self.sets.release(self.set[self.own_set])
+
+    def _settle_apart(self, fold: Group, each_piece: EachPiece) -> None:
+        """As `settle`, told by the meeting's warp."""
+        with each_piece() as (piece, work), self._where_shared(piece):
+            self.met.wait(piece.side, 0)
+            self._find_set()
+            self._merge_share(fold, piece, work)
+        self._tell(fold, self.merged, 0)
+
+    def _where_shared(self, piece: Piece) -> AbstractContextManager[None]:
+        """Around what is done for pieces that are not the whole of their item."""
+        return nullcontext() if self.is_of_all else when(in_no_lane(piece.is_whole))
+
+    @staticmethod
+    def _tell(fold: Group, barriers: Barriers, number: ir.Expr | int) -> None:
+        """Arrives at a barrier of the meeting's warp, one lane for what all of its warp have stored or loaded."""
+        T.evaluate(T.cuda.warp_sync())
+        with when(fold.threads.lane == 0):
+            barriers.arrive(number)
 
     def _obtain_late(self) -> None:
         """Of a block that has left no state."""

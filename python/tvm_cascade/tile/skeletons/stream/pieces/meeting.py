@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import sympy as sp
 from tvm import ir, tirx
@@ -29,10 +29,11 @@ from tvm_cascade.tile.hopper.fours import is_in_fours, store_four
 from tvm_cascade.tile.merge.combine import Alone, merge
 from tvm_cascade.tile.merge.lanes import ALL_LANES, WARP, Lanes
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
+from tvm_cascade.tile.output import Output
 from tvm_cascade.tile.pieces import Piece
 from tvm_cascade.tile.shape import Product, product_along
 from tvm_cascade.tile.skeletons.stream.epilogue import Folded
-from tvm_cascade.tile.skeletons.stream.finish import Finish
+from tvm_cascade.tile.skeletons.stream.finish import Columns, Finish
 from tvm_cascade.tile.skeletons.stream.states import row_states
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import COUNTER, Part, PartForm, State
@@ -47,7 +48,7 @@ _AT_ONCE = 12
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
 
-EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
+EachPiece = Callable[..., AbstractContextManager[tuple[Piece, Work]]]
 """A loop over the pieces of a block."""
 
 
@@ -136,7 +137,7 @@ class Meeting(ABC):
     sharing : lanes of a warp that share out the pieces of a unit: a power of two.
     """
 
-    is_of_all: ClassVar[bool] = False
+    is_of_all: bool = False
     at_a_time = 1
     sharing = 1
     fold: Group
@@ -369,19 +370,32 @@ class Meeting(ABC):
                     T.buffer_store(own, finish.value(output, 0, places, None, {}), indices)
                 continue
             columns, first = self.columns_of(product), self.first_column(product, unit.work)
+            ahead = self._loaded_ahead(finish, output, unit, places)
             finish.start_row(output, 0, places)
             for i, span in enumerate(unit.spans):
                 column = self._first_of(span, unit.lane)
                 with self._when_less(column, len(columns), self.spans * SPAN):
                     start = bind("stored_column", first + columns.start + column)
-                    finish.start_columns(output, places, start)
+                    fours = ahead[i] if ahead else finish.start_columns(output, places, start)
                     values, targets = [], []
                     for e in range(FOUR):
                         at = {**places, product.free: start + e}
                         targets.append([placed(index, at, self.tiling.buffers) for index in output.indices])
                         of_products = {s: part[i * FOUR + e] for s, part in rows.state.fragments.items()}
-                        values.append(finish.value(output, 0, places, start + e, of_products, e))
+                        values.append(finish.value(output, 0, places, start + e, of_products, e, fours))
                     _store_columns(own, targets, values, is_in_fours(output, product.free))
+
+    def _loaded_ahead(
+        self, finish: Finish, output: Output, unit: Unit, places: dict[tirx.Var, ir.Expr]
+    ) -> list[Columns]:
+        """What all spans of a unit read of kernels before, so that a thread waits for it once; where rows have all."""
+        product = product_along(output, self.stream.products)
+        assert product is not None
+        columns, first = self.columns_of(product), self.first_column(product, unit.work)
+        if len(unit.spans) == 1 or not self.tiling.program.late or len(columns) < self.spans * SPAN:
+            return []
+        starts = [first + columns.start + self._first_of(span, unit.lane) for span in unit.spans]
+        return [finish.start_columns(output, places, bind("first_column", start)) for start in starts]
 
     @staticmethod
     def _first_of(span: ir.Expr, lane: ir.Expr) -> ir.Expr:

@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.tile.emit import bind, in_register, kernel_extent
 from tvm_cascade.tile.live import Rows, TileRange, live_tiles
-from tvm_cascade.tile.pieces import ClusterCut, Cut, Piece, WholeItems
+from tvm_cascade.tile.pieces import Cut, Piece, SharedItems, WholeItems
 from tvm_cascade.tile.ragged import RaggedCut
 from tvm_cascade.tile.skeletons.stream.pieces.config import is_of_place, sequences_of
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
@@ -28,43 +28,47 @@ class Places:
     Parameters
     ----------
     spread : items of each tile of rows at a place, one after the other.
-    cluster : blocks that share an item, where they are of a cluster of its own.
+    sharing : blocks that share an item and have nothing else, of a cluster or of the grid; None where they have parts
+        of several.
     whole : blocks have whole items alone.
-    counts : whether lengths may be counted on the device; if not, shares are of the longest length.
+    by_length : how blocks share items of lengths that the device counts; None where shares are of the longest length.
 
     Attributes
     ----------
     cut : the shares of blocks.
+    has_one_piece : each block has one, known beforehand.
     of_sequences : the variables by which live tiles differ.
     """
 
     def __init__(
-        self, tiling: Tiling, spread: int = 1, cluster: int = 1, counts: bool = True, whole: bool = False
-    ) -> None:
+        self, tiling: Tiling, spread: int = 1, sharing: int | None = None,
+        by_length: type[RaggedCut] | None = RaggedCut, whole: bool = False,
+    ) -> None:  # fmt: skip
         self.spread = spread
         self.tiling, self.stream, self.config = tiling, tiling.stream, tiling.config
         rows = self.stream.extent(self.stream.row)
         self.row_tiles = kernel_extent((rows + (self.config.rows - 1)) // self.config.rows)
         places = kernel_extent(product(self.stream.extent(var) for var in self.stream.batch))
         items = self.row_tiles * places * spread
-        self.of_sequences, sequences = sequences_of(tiling.program) if counts else ([], None)
-        self.differ = sequences is not None
-        if sequences is not None:
-            self.cut: Cut = RaggedCut(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
+        self.of_sequences, sequences = sequences_of(tiling.program) if by_length else ([], None)
+        self.differ, self.has_one_piece = sequences is not None, sequences is None and sharing is not None
+        if by_length is not None and sequences is not None:
+            self.cut: Cut = by_length(items, tiling.tile_count(), self.config.blocks, sequences, self._tiles_of)
             return
         visited = self._visited(self._known_slacks())
         tiles = tirx.max(visited.end - visited.first, 1)
-        if cluster > 1:
-            self.cut = ClusterCut(items, tiles, cluster)
+        if sharing is not None:
+            self.cut = SharedItems(items, tiles, sharing)
         else:
             self.cut = (WholeItems if whole else Cut)(items, tiles, self.config.blocks)
 
     @contextmanager
-    def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
-        """What is written within is done for every piece that a block has."""
+    def each(self, block: ir.Expr, own: ir.Expr | int = 0, sharing: int = 1) -> Iterator[tuple[Piece, Work]]:
+        """What is written within is done for every piece that a block has, or for one's share of whole items."""
         alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
         others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
-        with self.cut.each(block) as piece:
+        shared_out = self.cut.shared_out(block, own, sharing) if isinstance(self.cut, WholeItems) else None
+        with shared_out or self.cut.each(block) as piece:
             sequence, item = self.cut.apart(piece.item)
             number = item // self.spread
             first_row = bind("first_row", number % self.row_tiles * self.config.rows)
