@@ -20,12 +20,13 @@ NAME = "tvm_cascade"
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60
+MAX_FLOORS = 10  # of imports within the algebra: laws on laws are the sign of cases that no theory holds together
 
 # Each part with the parts that it may import besides itself. A part is a module or subpackage of tvm_cascade.
 BASE = {"errors", "options", "devices"}
-STEPS = BASE | {"algebra"}
-PROOF = STEPS | {"steps"}
-ANALYSIS = PROOF | {"proof"}
+STEPS = BASE | {"symbolic", "algebra"}
+CHECKED = STEPS | {"steps"}
+ANALYSIS = CHECKED | {"obligations"}
 TRANSFORM = ANALYSIS | {"analysis"}
 LOWERING = TRANSFORM | {"transform"}
 META_SCHEDULE = LOWERING | {"schedule", "tile"}
@@ -51,9 +52,10 @@ ALLOWED: dict[str, set[str]] = {
     "lowering_rocm": set(),
     "_versions": {"errors"},
     "native": {"errors"},
-    "algebra": {"errors"},
+    "symbolic": set(),
+    "algebra": {"errors", "symbolic"},
     "steps": STEPS,
-    "proof": PROOF,
+    "obligations": CHECKED,
     "analysis": ANALYSIS,
     "transform": TRANSFORM,
     "schedule": LOWERING,
@@ -190,6 +192,16 @@ class Tree:
         others = [*sorted((root / "tests").rglob("*.py")), *root.glob("setup.py")]
         return cls(modules, [*modules, *(Source(path, str(path.relative_to(root))) for path in others)])
 
+    @cached_property
+    def read(self) -> dict[str, set[str]]:
+        """The modules that each module imports, wherever in it the import stands."""
+        names, read = {module.dotted for module in self.modules}, dict[str, set[str]]()
+        for module in self.modules:
+            named = {found for node in module.nodes for found in module.imported(node)}
+            found = {whole if whole in names else whole.rpartition(".")[0] for whole in named}
+            read[module.dotted] = (found & names) - {module.dotted}
+        return read
+
 
 def imports_follow_the_layers(tree: Tree) -> Iterator[Violation]:
     for module in tree.modules:
@@ -213,14 +225,22 @@ def layers_have_an_order(tree: Tree) -> Iterator[Violation]:
 
 def imports_have_no_circles(tree: Tree) -> Iterator[Violation]:
     """Modules that import each other, wherever in a module the import stands."""
-    modules = {module.dotted: module for module in tree.modules}
-    read: dict[str, set[str]] = {}
-    for name, module in modules.items():
-        named = {found for node in module.nodes for found in module.imported(node)}
-        found = {whole if whole in modules else whole.rpartition(".")[0] for whole in named}
-        read[name] = (found & modules.keys()) - {name}
+    modules, read = {module.dotted: module for module in tree.modules}, tree.read
     for circle in sorted(circles(read), key=sorted):
         yield modules[min(circle)].breaks(f"modules import each other: {', '.join(sorted(circle))}")
+
+
+def the_algebra_has_few_floors(tree: Tree) -> Iterator[Violation]:
+    """A module of the algebra stands one floor above the highest that it imports of the algebra."""
+    part = {module.dotted: module for module in tree.modules if module.part == "algebra"}
+    within = {name: tree.read[name] & part.keys() for name in part}
+    if circles(within):
+        return
+    floors = dict[str, int]()
+    for name in TopologicalSorter(within).static_order():
+        floors[name] = 1 + max((floors[other] for other in within[name]), default=0)
+        if floors[name] > MAX_FLOORS:
+            yield part[name].breaks(f"floor {floors[name]} of the algebra, of at most {MAX_FLOORS}")
 
 
 def circles(read: Mapping[str, Set[str]]) -> set[frozenset[str]]:
@@ -241,7 +261,7 @@ def _reached(start: str, read: Mapping[str, Set[str]]) -> set[str]:
 
 
 def algebra_knows_no_compiler(tree: Tree) -> Iterator[Violation]:
-    for module in (m for m in tree.modules if m.part == "algebra"):
+    for module in (m for m in tree.modules if m.part in ("symbolic", "algebra")):
         for name in sorted(module.third_party(module.nodes) - ALGEBRA_THIRD_PARTY):
             yield module.breaks(f"the algebra must not import {name}")
 
@@ -359,6 +379,7 @@ RULES: tuple[Callable[[Tree], Iterator[Violation]], ...] = (
     imports_follow_the_layers,
     layers_have_an_order,
     imports_have_no_circles,
+    the_algebra_has_few_floors,
     algebra_knows_no_compiler,
     loading_needs_no_optional_dependency,
     skeletons_are_named_in_their_table_alone,

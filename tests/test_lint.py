@@ -144,6 +144,17 @@ def test_a_table_of_layers_with_a_circle_is_told(tmp_path: Path, monkeypatch: py
     assert "the table of layers has a circle" in found.told
 
 
+def test_a_tower_of_laws_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lint, "MAX_FLOORS", 2)
+    files = {f"{PACKAGE}/algebra/__init__.py": DOC, f"{PACKAGE}/algebra/a.py": DOC}
+    files |= {
+        f"{PACKAGE}/algebra/{above}.py": f"{DOC}\nfrom tvm_cascade.algebra.{below} import x"
+        for below, above in ("ab", "bc")
+    }
+    (found,) = lint.violations(checkout(tmp_path, files))
+    assert str(found).endswith("algebra/c.py:1: floor 3 of the algebra, of at most 2")
+
+
 def test_a_folder_without_modules_is_no_checkout(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no modules"):
         lint.violations(tmp_path)

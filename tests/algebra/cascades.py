@@ -8,7 +8,7 @@ from functools import cache
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, Round, element, result, truth
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import (
     AND,
@@ -26,7 +26,9 @@ from tvm_cascade.algebra.reducer import (
     second,
 )
 from tvm_cascade.algebra.selection import bottom, selecting
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import truth
 
 EPSILON = sp.Rational(1, 100_000)
 HALF = sp.Symbol("float16")

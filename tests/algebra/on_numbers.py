@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.proof.definition import definition
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.steps.arithmetic import Digits
 from tvm_cascade.testing.numeric_fold import NumericFold, Rows
 

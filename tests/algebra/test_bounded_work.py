@@ -6,16 +6,16 @@ import mpmath
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.rank import full_rank
-from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.rounding import round_to
-from tvm_cascade.algebra.separate import determinant
+from tvm_cascade.algebra.refute.rank import determinant, full_rank
+from tvm_cascade.algebra.refute.reached import Earlier
 from tvm_cascade.algebra.verdict import Refusal
-from tvm_cascade.algebra.work import simplified
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import round_to
+from tvm_cascade.symbolic.work import simplified
 
 x, v, w, r = (*element("x v w"), element("r", positive=True))
 keep = element("keep", nonnegative=True)

@@ -8,12 +8,12 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.separate import RANK_LIMIT
-from tvm_cascade.algebra.thresholds import envelope_at_thresholds, rank_at_thresholds
+from tvm_cascade.algebra.refute.reached import Earlier
+from tvm_cascade.algebra.refute.thresholds import envelope_at_thresholds, rank_at_thresholds
 from tvm_cascade.algebra.verdict import Refusal
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.separate import RANK_LIMIT
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 from .cascades import MAXIMUM, MEAN_SUM, N, cascade, d, exp, keep, log, m, o, r, s, t, v, w, x, y

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, choice
+from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.symbolic.masks import choice
 
 from .cascades import MAXIMUM, SUM, SUM_EXP, Row, absolute, cascade, exp, m, o, s, t, w, x, y
 from .on_numbers import LENGTH, assert_exact, folded

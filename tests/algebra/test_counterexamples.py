@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Round
-from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.question import Counterexample
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
-from tvm_cascade.algebra.rounding import FORMATS, round_to
 from tvm_cascade.algebra.verdict import Refusal
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.rounding import FORMATS, round_to
 
 from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, d, exp, m, o, s, t, w, x
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, GuardedProduct, StickyInfinity
+from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Gauge
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import GuardedProduct, StickyInfinity
 
 from ..golden.compare import assert_golden
 from .cascades import FUSABLE, MAXIMUM, MEAN_SUM, SUM, cascade, d, fold_of, m, o, s, t, x

@@ -8,14 +8,15 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Reduction, is_truth
-from tvm_cascade.algebra.envelope import envelope
+from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.rank import full_rank
-from tvm_cascade.algebra.reached import Earlier
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.refute.envelope import envelope
+from tvm_cascade.algebra.refute.rank import full_rank
+from tvm_cascade.algebra.refute.reached import Earlier
 from tvm_cascade.algebra.verdict import Refusal, Verdict
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, exp, keep, live, log, m, o, r, s, t, v, w, x, y

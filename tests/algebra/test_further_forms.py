@@ -10,13 +10,15 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Round, truth
+from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Refusal
-from tvm_cascade.proof.definition import definition
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.steps.arithmetic import Digits
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import truth
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 from tvm_cascade.testing.numeric_fold import NumericFold
 

@@ -10,8 +10,8 @@ import sympy as sp
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import first, second
 from tvm_cascade.errors import CascadeError, FoldError
-from tvm_cascade.proof.derive import derive
-from tvm_cascade.proof.prove import prove
+from tvm_cascade.obligations.check import check
+from tvm_cascade.obligations.derive import derive
 
 from .cascades import FUSABLE, MAXIMUM, SUM_EXP, WELFORD, cascade, fold_of, m, selected, t, x
 
@@ -34,7 +34,7 @@ LAWS_OF_MERGES = ("merge commutative", "merge associative", "empty is the identi
 @pytest.mark.parametrize("name", FUSABLE)
 def test_every_derived_fold_meets_its_obligations_at_other_points_too(name: str) -> None:
     fold = fold_of(name)
-    compared = prove(fold, seed=20, length=5)
+    compared = check(fold, seed=20, length=5)
     rounds = compared["finish from any free reference"]
     scalars = [c for c in fold.components if c.reducer.whole is None]
     assert rounds >= 4
@@ -48,13 +48,13 @@ def test_a_reference_that_ends_elsewhere_than_its_quantity_is_caught() -> None:
     fold = fold_of("variance")
     (position,) = [k for k, step in enumerate(fold.steps) if step is fold.references[0]]
     with pytest.raises(FoldError):
-        prove(with_step(fold, position, value=fold.references[0].value + 1))
+        check(with_step(fold, position, value=fold.references[0].value + 1))
 
 
 def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_results() -> None:
     fold = fold_of("softmax")
     with pytest.raises(CascadeError) as caught:
-        prove(with_step(fold, len(fold.steps) - 1, shift=fold.steps[-1].symbol))
+        check(with_step(fold, len(fold.steps) - 1, shift=fold.steps[-1].symbol))
     assert "t_0 = " in caught.value.expected
     assert caught.value.found
     assert "m, t" in caught.value.where
@@ -75,13 +75,13 @@ def test_a_selection_that_gives_equal_keys_to_the_other_index_is_caught() -> Non
     key, _ = fold_of("most_probable").components[-1].reducer.whole.combined
     later = sp.Piecewise((first(1), first(0) > second(0)), (second(1), True))
     with pytest.raises(FoldError):
-        prove(with_combine(fold_of("most_probable"), (key, later)))
+        check(with_combine(fold_of("most_probable"), (key, later)))
 
 
 def test_a_users_merge_with_a_changed_term_is_caught() -> None:
     mean, square, count = WELFORD.combined
     with pytest.raises(FoldError):
-        prove(with_combine(fold_of("welford"), (mean, changed(square), count)))
+        check(with_combine(fold_of("welford"), (mean, changed(square), count)))
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -93,4 +93,4 @@ def test_a_top_k_is_proved_and_one_that_forgets_a_rank_is_caught(count: int) -> 
     whole = fold.components[-1].reducer.whole
     forgotten = (*whole.combined[:-2], first(2 * count - 2), first(2 * count - 1))
     with pytest.raises(FoldError):
-        prove(with_combine(fold, forgotten))
+        check(with_combine(fold, forgotten))

@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 from tvm import te
 
-from tvm_cascade.algebra.laws import LAWS
+from tvm_cascade.algebra.derive import LAWS
 from tvm_cascade.algebra.reducer import REDUCERS, Reducer
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program

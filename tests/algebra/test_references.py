@@ -7,11 +7,13 @@ import math
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, TRUTH, Cascade, Reduction, StickyInfinity, element, result, truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move, Range
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import StickyInfinity
+from tvm_cascade.symbolic.masks import TRUTH, truth
 
 x, y, w = element("x y w")
 weight = sp.Symbol("weight", real=True)
@@ -45,6 +47,15 @@ def ranges(*reductions: Reduction, move: str = Move.EXACT, **meaning: sp.Expr) -
 )
 def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: list[Reduction]) -> None:
     assert ranges(*reductions)[-1] is Range.LOCATION
+
+
+def test_a_factor_that_does_not_vary_leaves_a_power_of_differences() -> None:
+    """m·(x − m)² is m·Σ (x − m)², not N·m³ − 2·m²·Σ x + m·Σ x², of which an offset leaves no digits."""
+    fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, a * (x - a) ** 2)], [x]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    assert fold.components[1].lift == (x - reference.symbol) ** 2
+    assert fold.finish[b] == a * fold.components[1].symbol
 
 
 def test_a_shift_by_a_parameter_moves_no_reference() -> None:

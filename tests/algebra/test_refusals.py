@@ -8,12 +8,13 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Reduction, Round
+from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
 from tvm_cascade.algebra.verdict import CODES, Refusal, Verdict
 from tvm_cascade.errors import InputError
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import Round
 
 from .cascades import (
     EPSILON,

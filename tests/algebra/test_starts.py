@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result, truth
+from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Reducer
-from tvm_cascade.proof.definition import definition
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.masks import truth
 from tvm_cascade.testing.numeric_fold import NumericFold
 
 from .cascades import FUSABLE

@@ -11,20 +11,21 @@ import sympy as sp
 from sympy.core.cache import clear_cache
 
 import tvm_cascade.analysis.extract as extract
-import tvm_cascade.proof.derive as derivation
-from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result, truth
+import tvm_cascade.obligations.derive as derivation
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.algebra.verdict import Refusal, Verdict
-from tvm_cascade.algebra.work import WORK, ExhaustedError, Work, budget, expanded, simplified
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
-from tvm_cascade.proof.derive import RESCALABLE_CASTS, derive
-from tvm_cascade.proof.prove import prove
+from tvm_cascade.obligations.check import check
+from tvm_cascade.obligations.derive import RESCALABLE_CASTS, derive
+from tvm_cascade.symbolic.masks import truth
+from tvm_cascade.symbolic.work import WORK, ExhaustedError, Work, budget, expanded, simplified
 from tvm_cascade.testing.fuzz.grammar import draw
 
 from .cascades import FUSABLE
@@ -52,7 +53,7 @@ def test_a_derivation_over_its_budget_is_unknown_and_says_at_which_reduction_and
 def test_what_a_derivation_spends_does_not_depend_on_what_was_derived_before(name: str) -> None:
     def spent() -> float:
         with budget(2500) as work:
-            prove(derived(FUSABLE[name](), RESCALABLE_CASTS, Move.EXACT, {}))
+            check(derived(FUSABLE[name](), RESCALABLE_CASTS, Move.EXACT, {}))
         return work.spent
 
     again = spent(), spent()

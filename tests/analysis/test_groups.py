@@ -15,7 +15,7 @@ from tvm_cascade.analysis import extract
 from tvm_cascade.analysis.extract import Candidate, Group, find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.proof.derive import remembered
+from tvm_cascade.obligations.derive import remembered
 
 from .programs import (
     LENGTH,

@@ -399,13 +399,18 @@ CATALOGUE: dict[str, Refused] = {
     "sigmoid of the distance to the best": infinite_rank(
         after_the_best(lambda x, best: number(1) / (number(1) + te.exp(x - best)))
     ),
-    "argmin of distances": Refused(selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys"),
+    "argmin of distances": Refused(
+        selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys", counterexample=True
+    ),
     "argmax of multiples of unknown sign": Refused(selection(lambda x, s: x * s), "not_order_preserving", "keys"),
     "argmax of what is cut off": Refused(
         selection(lambda x, s: te.max(x - s, number(0))), "not_order_preserving", "keys"
     ),
     "argmax of a gaussian": Refused(
-        selection(lambda x, s: te.exp(number(0) - (x - s) * (x - s))), "not_order_preserving", "keys"
+        selection(lambda x, s: te.exp(number(0) - (x - s) * (x - s))),
+        "not_order_preserving",
+        "keys",
+        counterexample=True,
     ),
     "differences of a tuple": Refused(users_tuple(lambda a, b: (a[0] - b[0], a[1] + b[1])), "tuple_algebra", "pair"),
     "means of a tuple": Refused(

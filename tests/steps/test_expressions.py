@@ -7,9 +7,9 @@ import random
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Rescaled, Round
 from tvm_cascade.errors import InputError
 from tvm_cascade.steps.expressions import parsed, text_of
+from tvm_cascade.symbolic.functions import Rescaled, Round
 
 a, b, c = SYMBOLS = sp.symbols("a b c", real=True)
 NAMES = {symbol: symbol.name for symbol in SYMBOLS}

@@ -16,8 +16,8 @@ from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.gauge import LAZY_DISTANCE
 from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.proof.definition import definition
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.steps.arithmetic import Float64
 from tvm_cascade.steps.move import departure, destination, displacement
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State

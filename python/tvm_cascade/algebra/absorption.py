@@ -15,9 +15,10 @@ from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, Round
+from tvm_cascade.algebra.cascade import COUNT
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.symbolic.functions import Round
 
 
 class Relation(Enum):

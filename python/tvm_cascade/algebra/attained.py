@@ -18,12 +18,14 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, Round, is_truth
+from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
-from tvm_cascade.algebra.monotone import one_way_or_constant, through_order
+from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import is_truth
 
 AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
     sp.Eq: (True, False),
@@ -102,9 +104,11 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
     element = derivation.extracted(extreme.element)
     values = {handle.symbol: handle.value for handle in derivation.handles}
     symbols = [handle.symbol for handle in derivation.handles]
-    strict = through_order(element, extreme.reducer, derivation.elements, symbols, strictly=True)
-    passed = one_way_or_constant(element, derivation.elements, symbols) if isinstance(strict, str) else strict
-    if passed is None or is_truth(passed[0]):
+    strict, passed = (
+        through_order(element, extreme.reducer, derivation.elements, symbols, strictly=True, or_constant=or_constant)
+        for or_constant in (False, True)
+    )
+    if isinstance(passed, str) or is_truth(passed[0]):
         return None
     part, kept, outer = passed
     ends = {reducer: _end(derivation, reduction, reducer, part) for reducer in kept}

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, masks_in
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
-from tvm_cascade.algebra.moved_state import horner
-from tvm_cascade.algebra.work import expanded
+from tvm_cascade.symbolic.masks import masks_in
+from tvm_cascade.symbolic.work import expanded, horner
 
 MOST_MOMENTS = 10
 """Moments that one polynomial may need, its weight's own sum or the count among them."""

@@ -5,7 +5,7 @@ a reference c, the maximum so far, is in at a later one c′ ≥ c where these a
 Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found.
 
 Other comparisons fold where the branches follow their order (`ordered_choices`), are refused where numbers show that
-they need all positions (`thresholds`), and are unknown elsewhere.
+they need all positions (`refute.thresholds`), and are unknown elsewhere.
 
 | a ? d, the maximum of a | is         |
 |-------------------------|------------|
@@ -25,21 +25,21 @@ from dataclasses import replace
 import sympy as sp
 
 from tvm_cascade.algebra.attained import End, Ends, attained, compared, decided
-from tvm_cascade.algebra.cascade import Reduction, Round, is_truth
-from tvm_cascade.algebra.counterexample import deciding_positions, rank_grows, rank_of
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.envelope import envelope
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.ordered_choices import extremum_where_ordered
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.separate import RANK_LIMIT, strip_rounding
-from tvm_cascade.algebra.thresholds import envelope_at_thresholds, rank_at_thresholds
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.separate import strip_rounding
 
 Law = Callable[[Derivation, Reduction], sp.Expr]
 State = Callable[[Derivation, Reduction, End, sp.Expr], sp.Expr]
 
 
-def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
+def folded_where_extreme(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr:
     """The sum, max or min of an element masked to the ties of an extremum.
 
     Raises
@@ -47,31 +47,20 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, choice: s
     Refused
         Where what is compared is no extremum of the element, or what is folded there has no law.
     """
-    (chosen, condition), *others = choice.args
-    if isinstance(condition, sp.ITE):
-        return law(derivation, replace(reduction, element=reduction.element.xreplace({choice: _nested(choice)})))
-    matched, reducer = compared(derivation, condition), reduction.reducer
+    matched, reducer, two = compared(derivation, union.guard), reduction.reducer, len(union.cases) == 2
     where = None if matched is None else attained(derivation, reduction, matched[0])
-    by_order = where is None and reducer.ordered and len(others) == 1
-    if by_order and (found := extremum_where_ordered(derivation, reduction, choice, law)) is not None:
+    by_order = where is None and reducer.ordered and two
+    if by_order and (found := extremum_where_ordered(derivation, reduction, union, law)) is not None:
         return found
-    if reducer not in (SUM, MAX, MIN) or matched is None or where is None or len(others) != 1:
+    if reducer not in (SUM, MAX, MIN) or matched is None or where is None or not two:
         raise _refused(derivation, reduction)
     extreme, (at, elsewhere) = matched
-    branches = {True: chosen, False: others[0][0]}
-    here, there = (reduction.element.xreplace({choice: branches[side]}) for side in (at, elsewhere))
+    here, there = (union.terms[0 if side else 1] for side in (at, elsewhere))
     if at is elsewhere:
         return law(derivation, replace(reduction, element=here))
     here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
     cases = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where]
     return sp.Piecewise(*cases)
-
-
-def _nested(choice: sp.Piecewise) -> sp.Expr:
-    """A choice by (p if q else r), as of an element that is compared and a choice itself: one by p or by r, as q is."""
-    (chosen, condition), *others = choice.args
-    by, first, second = condition.args
-    return sp.Piecewise((sp.Piecewise((chosen, first), *others), by), (sp.Piecewise((chosen, second), *others), True))
 
 
 def _folded(
@@ -92,14 +81,8 @@ def _folded(
 
 def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
     """A choice that no extremum makes: with numbers, where it can be shown that it needs all positions."""
-    question = derivation.question(reduction, reduction.element)
-    if reduction.reducer is SUM:
-        points = rank_at_thresholds(question.over_results, question.earlier, RANK_LIMIT + 1)
-        code, shown = "infinite_rank", rank_of(points, question) if points else rank_grows(question)
-    else:
-        asked = (question.over_results, reduction.reducer, question.earlier, RANK_LIMIT + 1)
-        found = (envelope_at_thresholds(*asked) or envelope(*asked)) if reduction.reducer.ordered else None
-        code, shown = "not_monotone", deciding_positions(found, question) if found else None
+    code = "infinite_rank" if reduction.reducer is SUM else "not_monotone"
+    shown = derivation.counterexample(code, reduction, reduction.element)
     return derivation.refuse(reduction, code if shown else "select_on_result", reduction.element, shown=shown)
 
 
@@ -131,10 +114,9 @@ def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp
     reducer, elements = reduction.reducer, derivation.elements
     if weight.has(*elements) and not weight.has(*derivation.cascade.results):
         return state(derivation, reduction, end, weight)
-    if (choice := derivation.choice_by_results(replace(reduction, element=weight))) is not None:
-        sides = (weight.xreplace({choice: branch}) for branch, _ in choice.args)
-        found = [_extremum(derivation, reduction, end, side, state) for side in sides]
-        return sp.Piecewise(*zip(found, (condition for _, condition in choice.args), strict=True))
+    if (union := derivation.by_results(weight)) is not None:
+        found = [(_extremum(derivation, reduction, end, case.term, state), case.guard) for case in union.cases]
+        return sp.Piecewise(*found)
     if any(choice.has(*derivation.cascade.results) for choice in weight.atoms(sp.Piecewise)):
         raise derivation.refuse(reduction, "select_on_result", weight)
     met = state(derivation, replace(reduction, reducer=SUM), end, sp.S.One) > 0

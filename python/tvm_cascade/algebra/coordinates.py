@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, Reduction, indicator, masks_that_keep
+from tvm_cascade.algebra.cascade import COUNT, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.work import charge
+from tvm_cascade.symbolic.masks import indicator, masks_that_keep
+from tvm_cascade.symbolic.work import charge
 
 ROUNDING = sp.Rational(1, 2**24)
 """Of the squares of a part about its mean: a line through other parts of which no more is left has told it whole."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction, Round, WholePower, without_idle_masks
-from tvm_cascade.algebra.counterexample import Counterexample, Question, counterexample
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction
+from tvm_cascade.algebra.cases import Union, by_both, by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
@@ -23,11 +23,13 @@ from tvm_cascade.algebra.gauge import (
 )
 from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.order_facts import ordered_by_results
-from tvm_cascade.algebra.reached import Earlier
+from tvm_cascade.algebra.question import Counterexample, Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
-from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.algebra.work import cancelled
+from tvm_cascade.symbolic.functions import Round, WholePower
+from tvm_cascade.symbolic.masks import without_idle_masks
+from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.work import cancelled
 
 
 class Refused(Exception):
@@ -40,6 +42,10 @@ class Refused(Exception):
 
 class Derivation:
     """A fold under construction.
+
+    Parameters
+    ----------
+    search : what looks for numbers on which a law fails.
 
     Attributes
     ----------
@@ -56,11 +62,12 @@ class Derivation:
         self,
         cascade: Cascade,
         rescalable_casts: tuple[str, ...],
+        search: Search,
         numbers: Mapping[sp.Symbol, sp.Expr] | None = None,
         move: Move = Move.EXACT,
         meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
     ) -> None:
-        self.move = move
+        self.move, self._search = move, search
         self.cascade, self.rescalable_casts, self.numbers = cascade, rescalable_casts, dict(numbers or {})
         self.meaning = {**self.numbers, **(meaning or {})}
         self.elements = cascade.elements
@@ -94,8 +101,8 @@ class Derivation:
         Refused
             When an earlier result is rounded to a dtype that may not be rescaled.
         """
-        if choice := self.choice_by_results(reduction) or self.choice_by_both(reduction):
-            raise self.refuse(reduction, "tuple_dependence", choice)
+        if cases := self.by_results(reduction.element) or self.by_both(reduction.element):
+            raise self.refuse(reduction, "tuple_dependence", cases.choice)
         for rounded in reduction.element.atoms(Round):
             value, dtype = rounded.args
             commutes = str(dtype) in self.rescalable_casts or self._scaled_by_powers_of_two(value)
@@ -107,6 +114,10 @@ class Derivation:
         whole = {power: sp.Dummy(positive=True) for power in signed.atoms(WholePower)}
         element = sp.expand_log(signed.xreplace(whole)).xreplace({v: k for k, v in whole.items()})
         element = ordered_by_results(element, self.done)
+        if reduction.reducer is SUM:
+            element = sp.Add(
+                *(sp.Mul(*map(self._with_common_results_apart, sp.Mul.make_args(t))) for t in sp.Add.make_args(element))
+            )
         extracted = self.extracted(element)
         if self._exponentials_of_several(extracted):
             # flag·(x − u) + other·(x − v): one handle for all that moves an exponent.
@@ -114,18 +125,13 @@ class Derivation:
             extracted = self.extracted(element)
         return extracted, [handle for handle in self.handles if handle.symbol in extracted.free_symbols]
 
-    def choice_by_results(self, reduction: Reduction) -> sp.Piecewise | None:
-        """A selection in the element by a loop-invariant condition, between branches that vary along the axis."""
-        found = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and c.has(*self.elements)]
-        choices = [c for c in found if not any(condition.has(*self.elements) for _, condition in c.args)]
-        return max(choices, key=sp.count_ops, default=None)
+    def by_results(self, element: sp.Expr) -> Union | None:
+        """The cases of an element whose guards read results alone."""
+        return by_results(element, self.elements)
 
-    def choice_by_both(self, reduction: Reduction) -> sp.Piecewise | None:
-        """A selection in the element by a condition on both results and positions."""
-        results = self.cascade.results
-        choices = [c for c in reduction.element.atoms(sp.Piecewise) if self.elements and results]
-        found = [c for c in choices if any(at.has(*self.elements) and at.has(*results) for _, at in c.args)]
-        return max(found, key=sp.count_ops, default=None)
+    def by_both(self, element: sp.Expr) -> Union | None:
+        """The cases of an element whose guards read results and positions."""
+        return by_both(element, self.elements, self.cascade.results)
 
     def extracted(self, element: sp.Expr) -> sp.Expr:
         """The expression with handles in place of the results so far."""
@@ -136,6 +142,13 @@ class Derivation:
         """Whether an exponential reads several handles."""
         symbols = {handle.symbol for handle in self.handles}
         return any(len(e.free_symbols & symbols) > 1 for e in extracted.atoms(sp.exp))
+
+    def _with_common_results_apart(self, total: sp.Expr) -> sp.Expr:
+        """u² + u·x as u·(u + x): what is deferred is no handle of the sum."""
+        powers = [term.as_powers_dict() for term in sp.Add.make_args(total)]
+        least = {u: min(of_term.get(u, 0) for of_term in powers) for u in self.results}
+        common = sp.Mul(*(u**power for u, power in least.items() if power > 0))
+        return common * sp.Add(*(term / common for term in total.args)) if total.is_Add else total
 
     def _scaled_by_powers_of_two(self, value: sp.Expr) -> bool:
         """Whether earlier results enter as factors 2^k alone: those commute with the rounding of any float."""
@@ -181,24 +194,27 @@ class Derivation:
         """
         broken = function if function is not None else detail
         if shown is None and isinstance(broken, sp.Expr):
-            shown = counterexample(code, self.question(reduction, broken))
+            shown = self.counterexample(code, reduction, broken)
         if isinstance(detail, sp.Basic):
             detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}).xreplace(self.numbers))
         reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
         return Refused(Refusal(str(reduction.result), reason))
 
-    def question(self, reduction: Reduction, function: sp.Expr) -> Question:
-        """The search problem for numbers on which a law fails, for a function over handles."""
+    def counterexample(
+        self, code: str, reduction: Reduction, function: sp.Expr, where: sp.Basic = sp.true
+    ) -> Counterexample | None:
+        """Numbers on which the law behind a code fails for a function over handles; None where none were found.
+
+        Parameters
+        ----------
+        where : the condition on elements under which the function is the element.
+        """
+        whole = {self._signed.get(r.result, r.result): r.reducer for r in self.cascade.reductions}
+        earlier = [dataclasses.replace(done, reducer=whole.get(done.result, done.reducer)) for done in self.done]
         names = {signed: original for original, signed in self._signed.items()}
         values = {h.symbol: h.value for h in self.handles}
-        return Question(reduction.reducer, function.xreplace(self._signed), values, self.earlier, names)
-
-    @property
-    def earlier(self) -> Earlier:
-        """The reductions so far, on numbers: parts of a tuple are parts there, whatever else they may be taken for."""
-        whole = {self._signed.get(r.result, r.result): r.reducer for r in self.cascade.reductions}
-        reductions = [dataclasses.replace(done, reducer=whole.get(done.result, done.reducer)) for done in self.done]
-        return Earlier(reductions, self.elements, self.meaning)
+        asked = (function.xreplace(self._signed), values, earlier, self.elements, self.meaning, names, where)
+        return self._search(code, Question(reduction.reducer, *asked))
 
     def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
         """Whether the partial results bound an exponent over handles (`bounded_by_results`)."""
@@ -219,8 +235,10 @@ class Derivation:
     def over(self, where: sp.Basic) -> Iterator[None]:
         """Masks new components to the positions where a condition holds."""
         outside, self.where = self.where, where
-        yield
-        self.where = outside
+        try:
+            yield
+        finally:  # a law may be refused inside, and another tried
+            self.where = outside
 
     def masked(self, reducer: Reducer, lift: sp.Expr) -> sp.Expr:
         """The lift where the condition holds, the identity elsewhere."""

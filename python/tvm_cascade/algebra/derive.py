@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.cases import flattened, truth_of
 from tvm_cascade.algebra.coincidence import folded_where_extreme
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Move
-from tvm_cascade.algebra.laws import LAWS
-from tvm_cascade.algebra.predicates import extremum_of_two_values, predicate_of, takes_two_values, truth_of_all
+from tvm_cascade.algebra.gauge import Handle, Move
+from tvm_cascade.algebra.order_law import order_law
+from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
+from tvm_cascade.algebra.product_law import product_law
 from tvm_cascade.algebra.quotients import taken_apart, where_real
+from tvm_cascade.algebra.reducer import AND, OR
+from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.starts import from_their_starts, plain
+from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.algebra.work import ExhaustedError
+from tvm_cascade.symbolic.work import ExhaustedError
 
 MOST_CASES = 8
 """Cases, by conditions on results, in which one element may be something else."""
@@ -37,11 +42,11 @@ def derived(
     ----------
     cascade, rescalable_casts, move, meaning : see `tvm_cascade.derive`.
     """
-    constants = NamedConstants()
+    constants, casts = NamedConstants(), tuple(rescalable_casts)
     at = cascade.results[-1]
     try:
         started = plain(cascade)
-        derivation = Derivation(constants.named(started), tuple(rescalable_casts), constants.values, move, meaning)
+        derivation = Derivation(constants.named(started), casts, refutation, constants.values, move, meaning)
         for block in derivation.cascade.blocks:
             at = block[-1].result
             _take_in(derivation, block)
@@ -70,26 +75,29 @@ def _in_each_case(derivation: Derivation, reduction: Reduction, cases: int) -> s
 
     `cases` is how many there are beside this one.
     """
-    if (choice := derivation.choice_by_results(reduction)) is None:
+    if (union := derivation.by_results(reduction.element)) is None:
         return _by_its_law(derivation, reduction)
-    cases *= len(choice.args)
+    cases *= len(union.cases)
     if cases > MOST_CASES:
         raise derivation.refuse(reduction, "work_limit", reduction.element)
     branches = []
-    for element, condition in choice.args:
-        case = replace(reduction, element=reduction.element.xreplace({choice: element}))
-        changes = case.element != reduction.reducer.neutral  # a sum of zeros needs no state
-        branches.append((_in_each_case(derivation, case, cases) if changes else case.element, condition))
+    for case in union.cases:
+        changes = case.term != reduction.reducer.neutral  # a sum of zeros needs no state
+        within = _in_each_case(derivation, replace(reduction, element=case.term), cases) if changes else case.term
+        branches.append((within, case.guard))
     return sp.Piecewise(*branches)
 
 
 def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
-    if (predicate := predicate_of(reduction, derivation.elements)) is not None:
+    logical = reduction.reducer in (AND, OR)
+    if logical and (predicate := truth_of(reduction.element, derivation.elements)) is not None:
         return truth_of_all(derivation, reduction, predicate, _by_its_law)
-    if (choice := derivation.choice_by_both(reduction)) is not None:
-        if takes_two_values(reduction, choice, derivation.elements):
-            return extremum_of_two_values(derivation, reduction, choice, _by_its_law)
-        return folded_where_extreme(derivation, reduction, choice, _by_its_law)
+    flat = flattened(reduction.element, derivation.elements, derivation.cascade.results)
+    reduction = replace(reduction, element=flat)
+    if (union := derivation.by_both(reduction.element)) is not None:
+        if reduction.reducer.ordered and union.is_of_two_values(derivation.elements):
+            return extremum_of_two_values(derivation, reduction, union, _by_its_law)
+        return folded_where_extreme(derivation, reduction, union, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     element, used = derivation.take_in(apart)
     if used:
@@ -97,3 +105,26 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     else:
         total = derivation.component(reduction, reduction.reducer, element)
     return where_real(derivation, reduction, quotients, total)
+
+
+_Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
+
+
+def _logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """A predicate on an earlier result has no finite state."""
+    raise derivation.refuse(reduction, "logical_dependence", element)
+
+
+def _no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """Refuses: no law says how ⊕ commutes with a map."""
+    raise derivation.refuse(reduction, "reducer_dependence", element)
+
+
+LAWS: dict[str, _Law] = {
+    "sum": sum_law,
+    "product": product_law,
+    "order": order_law,
+    "predicate": _logical_law,
+    "none": _no_law,
+}
+"""Keys are what a `Reducer.law` may be."""

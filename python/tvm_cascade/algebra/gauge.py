@@ -3,18 +3,14 @@
 A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
 exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u.
 
-| gauge  | chosen when                                            | reference                                     |
-|--------|--------------------------------------------------------|-----------------------------------------------|
-| deferred | u is a factor of F                                     | 1, for ever; the factor is applied at the end   |
-| running  | u is built from max and min, or stands in an exponent  | u of the partial results                      |
-| running  | F reads log(x/u), u from max and min      | u of the partial results, a scale               |
-| deferred | F is linear in p(x) + q(x)·u, or reads u in waves       | 0, for ever                                     |
-| centred  | F reads a(x) − u                                       | the mean of a(x), weighted as F weighs it       |
-| centred  | F reads a(x) − u and b(x) − u                          | two, as if of two handles: the mean of each   |
-| centred  | Π of G(x)·H(u)                                         | −log₂ of the geometric mean of |G(x)|         |
-| centred  | F is a polynomial of a(x), b(x), as of b − u·a − v     | the means of a(x) and b(x), whatever u and v  |
-| centred  | b and u·a stand in one sum of that                     | the slope of b on a, that of least squares    |
-| centred  | u is built from sums, and tells where the data lie     | u of the predicted results: partial sum · N/n   |
+| gauge    | the reference goes                          | for instance                                         |
+|----------|---------------------------------------------|------------------------------------------------------|
+| deferred | nowhere: it is 1, or 0                      | u is a factor of F, which is applied at the end      |
+| running  | to u of the partial results, or an extremum | u is built from max and min, or stands in an exponent |
+| centred  | to a mean, a slope, or a predicted result   | F reads a(x) − u                                     |
+
+`sections` is the table of references for the handles of one function. Polynomials of several elements
+(`central_moments`) and products (`product_law`) have references of their own.
 
 How often a running reference moves is its *move*, which the user may choose:
 
@@ -42,11 +38,12 @@ from enum import Enum
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, Reduction, Rescaled, WholePower
+from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.algebra.sampling import ever_positive, varies_numerically
-from tvm_cascade.algebra.separate import strip_rounding
-from tvm_cascade.algebra.work import expanded, simplified
+from tvm_cascade.symbolic.functions import Rescaled, WholePower
+from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
+from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.work import expanded, simplified
 
 
 class Gauge(str, Enum):
@@ -158,7 +155,8 @@ class HandleTable:
         """The expression with each largest result-reading, element-free part replaced by its handle's symbol.
 
         A factor that reads no result, of a part that reads max and min alone (`ordered`), stays outside: the handle is
-        then the extremum itself, which a reference holds exactly.
+        then the extremum itself, which a reference holds exactly. So does the unit of elements beside it: of x/1000 −
+        s/(1000·N) the handle is s/N, since x/1000 is rounded where x is not.
         """
         if not expression.has(*results) or not results:
             return expression
@@ -170,14 +168,21 @@ class HandleTable:
             reads = [a for a in expression.args if a.has(*results) and not a.has(*elements)]
             rest = [self.extract(a, elements, results, ordered) for a in expression.args if a not in reads]
             if reads:
-                rest.append(self._bare(expression.func(*reads), results, ordered))
+                units = {abs(a.as_coeff_Mul()[0]) for a in expression.args if a.has(*elements)}
+                unit = units.pop() if expression.is_Add and len(units) == 1 else sp.S.One
+                rest.append(self._bare(expression.func(*reads), results, ordered, unit))
             return expression.func(*rest)
         return expression.func(*(self.extract(a, elements, results, ordered) for a in expression.args))
 
-    def _bare(self, value: sp.Expr, results: Sequence[sp.Symbol], ordered: Sequence[sp.Symbol]) -> sp.Expr:
+    def _bare(
+        self, value: sp.Expr, results: Sequence[sp.Symbol], ordered: Sequence[sp.Symbol], unit: sp.Expr = sp.S.One
+    ) -> sp.Expr:
         scale, rest = value.as_independent(*results, as_Add=False)
         if scale != 1 and not rest.free_symbols & (set(results) - set(ordered)):
             return scale * self._bare(rest, results, ordered)
+        size = abs(scale.as_coeff_Mul()[0])
+        if unit != 1 and abs(sp.log(size / unit).evalf()) < abs(sp.log(size).evalf()):
+            return unit * self._bare(value / unit, results, ordered)
         if value.could_extract_minus_sign():
             return -self.of(-value).symbol
         return self.of(value).symbol

@@ -14,7 +14,7 @@ import mpmath
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import EXTREMES, TupleReducer, first, second
-from tvm_cascade.algebra.sampling import as_function
+from tvm_cascade.symbolic.sampling import as_function
 
 DIGITS = 60
 TOLERANCE = mpmath.mpf(10) ** -25

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import is_truth
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
-from tvm_cascade.algebra.sampling import has_both_signs
-from tvm_cascade.algebra.work import factored, simplified
+from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.sampling import has_both_signs
+from tvm_cascade.symbolic.work import factored, simplified
 
 _RISING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan)
 """Functions of one argument that rise wherever they are defined."""
@@ -23,6 +23,7 @@ def through_order(
     elements: Sequence[sp.Symbol],
     handles: Sequence[sp.Symbol],
     strictly: bool = False,
+    or_constant: bool = False,
 ) -> Through | str:
     """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
 
@@ -35,29 +36,19 @@ def through_order(
     | rises, then falls (min)        |              | both         |
     | either of the first two, by d  | both         | both         |
 
-    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection.
+    With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection. With
+    `or_constant`, φ may be constant instead, as results have it.
     """
     split = _one_part(function, elements, handles)
     if split is None:
         return "several_element_parts"
     inner, variable, outer = split
     kept = _kept(outer, variable, reducer, strictly)
+    if kept is None and or_constant and direction(outer, variable, strictly) is not None:
+        kept = (MAX, MIN)
     if kept is None:
         return "not_monotone"
     return inner, kept, lambda end: outer.xreplace({variable: end})
-
-
-def one_way_or_constant(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> Through | None:
-    """(a, both ends, φ) where φ is strictly monotone or constant at any results; None elsewhere."""
-    split = _one_part(function, elements, handles)
-    if split is None:
-        return None
-    inner, variable, outer = split
-    if not _one_way(outer, variable, strictly=True):
-        return None
-    return inner, (MAX, MIN), lambda end: outer.xreplace({variable: end})
 
 
 def _one_part(
@@ -99,114 +90,122 @@ def _collected(
 def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
     scale, bare = part.primitive() if isinstance(part, sp.Add) else part.as_coeff_Mul()
     if bare not in parts:
-        facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
-        parts[bare] = sp.Symbol(f"_a{len(parts)}", real=True, **facts)
+        parts[bare] = stand_in(bare, f"_a{len(parts)}")
     return scale * parts[bare]
 
 
-def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
-    opposite = MIN if reducer is MAX else MAX
-    if isinstance(outer, sp.Abs) or outer.has(sp.Abs):
-        return _kept_through_abs(outer, variable, reducer, strictly)
-    if way := trend(outer, variable, strictly):
-        return (reducer,) if way > 0 else (opposite,)
-    if not strictly and _one_way(outer, variable):
-        return (MAX, MIN)
-    if outer.has(sp.Max, sp.Min):
-        return None
-    slope = sp.diff(outer, variable)
-    if not has_both_signs(slope):
-        slope = simplified(slope)
-        if slope.is_positive if strictly else slope.is_nonnegative:
-            return (reducer,)
-        if slope.is_negative if strictly else slope.is_nonpositive:
-            return (opposite,)
-    if not strictly and _slope_has_one_sign(slope, variable):
-        return (MAX, MIN)
-    way = 1 if reducer is MAX else -1
-    if _turns_once(slope, variable, way):
-        return (MAX, MIN)
-    bend = sp.diff(slope, variable)
-    if has_both_signs(bend):
-        return None
-    bend = simplified(bend) * way
-    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+def stand_in(part: sp.Expr, name: str) -> sp.Symbol:
+    """A symbol for a part, with its sign."""
+    facts = {"positive": True} if part.is_positive else {"nonnegative": True} if part.is_nonnegative else {}
+    return sp.Symbol(name, real=True, **facts)
 
 
-def _one_way(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> bool:
-    """Whether the expression is monotone in the variable at any results, which may decide the direction: d·exp(x).
+def kept_by(way: sp.Expr, reducer: Reducer) -> tuple[Reducer, ...]:
+    """The extrema of a from which ⊕ φ(a) follows, where φ rises while its direction is positive, and falls elsewhere.
 
-    With `strictly`, it keeps unequal ones unequal, or all are equal: d·exp(x) where d is 0.
+    Rising maps take each of the pair (max a, min a) to that of φ(a), falling ones to the other: max(−a) = −min a.
+    Where the sign is data both are kept, and ⊕ is over φ of both at the end: one of them is it.
     """
-    if trend(expression, variable, strictly) is not None:
-        return True
-    if isinstance(expression, _RISING) or (isinstance(expression, sp.Pow) and expression.exp.is_odd):
-        inner = expression.args[0]
-        rises = isinstance(expression, _RISING) or (expression.exp.is_positive and not expression.exp.has(variable))
-        return bool(rises) and _one_way(inner, variable, strictly)
-    if isinstance(expression, (sp.Add, sp.Mul)):
-        moving = expression.as_independent(variable, as_Add=isinstance(expression, sp.Add))[1]
-        apart = moving != expression and not isinstance(moving, type(expression))
-        return apart and _one_way(moving, variable, strictly)
-    return False
+    if way.is_nonnegative:
+        return (reducer,)
+    if way.is_nonpositive:
+        return (MIN if reducer is MAX else MAX,)
+    return (MAX, MIN)
 
 
-def _slope_has_one_sign(slope: sp.Expr, variable: sp.Symbol) -> bool:
-    """Whether what varies of the slope has one sign, whatever that of its other factors."""
-    varying = factored(slope).as_independent(variable, as_Add=False)[1]
-    return bool(varying.is_nonnegative or varying.is_nonpositive)
+def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
+    way = None if outer.has(sp.Abs) else direction(outer, variable, strictly)
+    if way is None and not outer.has(sp.Abs, sp.Max, sp.Min):
+        way = _direction_of_slope(outer, variable, strictly)
+    if way is not None and (way.is_nonzero or not strictly):
+        return kept_by(way, reducer)
+    return (MAX, MIN) if _is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) else None
 
 
-def _turns_once(slope: sp.Expr, variable: sp.Symbol, way: int) -> bool:
-    """Whether the slope is a positive factor times one that is linear in the variable and rises (way 1) or falls."""
-    factors = sp.Mul.make_args(factored(slope))
-    turning = sp.Mul(*(f for f in factors if not f.is_positive))
-    tilt = sp.diff(turning, variable)
-    return not tilt.has(variable) and bool((way * tilt).is_positive)
+def _direction_of_slope(outer: sp.Expr, variable: sp.Symbol, strictly: bool) -> sp.Expr | None:
+    """The factors of the slope that are free of the variable, where the others have one sign."""
+    scale, factors = factored(sp.diff(outer, variable)).as_independent(variable, as_Add=False)
+    open_ones = [f for f in sp.Mul.make_args(factors) if not f.is_positive]
+    varying = sp.expand(sp.Mul(*open_ones))  # 4·a⁴ + 1 is positive, but SymPy does not see it of its factors
+    if varying.is_positive if strictly else varying.is_nonnegative:
+        return scale
+    return -scale if (varying.is_negative if strictly else varying.is_nonpositive) else None
 
 
-def _kept_through_abs(
-    outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool
-) -> tuple[Reducer, ...] | None:
-    """|affine in a| times a non-negative factor, plus what is free of a, is convex."""
-    rest, body = outer.as_independent(variable, as_Add=True)
-    factor, absolute = body.as_independent(variable, as_Add=False)
-    if not isinstance(absolute, sp.Abs) or absolute.args[0].diff(variable, 2) != 0 or rest.has(variable):
-        return None
-    bend = factor * absolute.args[0].diff(variable) ** 2 * (1 if reducer is MAX else -1)
-    return (MAX, MIN) if (bend.is_positive if strictly else bend.is_nonnegative) else None
+def _is_convex(outer: sp.Expr, variable: sp.Symbol, way: int, strictly: bool) -> bool:
+    """Whether the function, times −1 where `way` is −1, is convex, or falls and then rises.
+
+    | shown by                                                     |                                          |
+    |--------------------------------------------------------------|------------------------------------------|
+    | an absolute value of something affine, times a factor        | the factor is not negative               |
+    | a slope of positive factors and one linear in the variable   | that changes its sign once, from − to +  |
+    | the second derivative                                        | it is not negative                       |
+    """
+    if outer.has(sp.Abs):
+        rest, body = outer.as_independent(variable, as_Add=True)
+        factor, absolute = body.as_independent(variable, as_Add=False)
+        if not isinstance(absolute, sp.Abs) or absolute.args[0].diff(variable, 2) != 0 or rest.has(variable):
+            return False
+        bend = factor * absolute.args[0].diff(variable) ** 2
+    elif outer.has(sp.Max, sp.Min):
+        return False
+    else:
+        slope = sp.diff(outer, variable)
+        turning = sp.Mul(*(f for f in sp.Mul.make_args(factored(slope)) if not f.is_positive))
+        tilt = sp.diff(turning, variable)
+        if not tilt.has(variable) and (way * tilt).is_positive:
+            return True
+        bend = sp.diff(slope, variable)
+        if has_both_signs(bend):
+            return False
+        bend = simplified(bend)
+    bend *= way
+    return bool(bend.is_positive if strictly else bend.is_nonnegative)
 
 
 def trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> int | None:
-    """1 where the expression rises with the variable, −1 where it falls, 0 where it is free of it; None if unknown.
-
-    Read off its structure: a kink, as of max(x − u, 0), has no slope, and that of tanh has a sign that SymPy misses.
-    """
+    """1 where the expression rises with the variable, −1 where it falls, 0 where it is free of it; None if unknown."""
     if not expression.has(variable):
         return 0
+    way = direction(expression, variable, strictly)
+    if way is None or (strictly and not way.is_nonzero):
+        return None
+    return 1 if way.is_nonnegative else -1 if way.is_nonpositive else None
+
+
+def direction(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> sp.Expr | None:
+    """A term free of the variable, of the sign with which the expression rises as the variable does; None if unknown.
+
+    Read off its structure: a kink, as of max(x − u, 0), has no slope, and that of tanh has a sign that SymPy misses.
+    Of d·exp(x) + c it is d: results may decide it. Where it is 0, the expression is constant; elsewhere, with
+    `strictly`, unequal values of the variable stay unequal.
+    """
     if expression == variable:
-        return 1
+        return sp.S.One
     if isinstance(expression, _RISING):
-        return trend(expression.args[0], variable, strictly)
+        return direction(expression.args[0], variable, strictly)
     if isinstance(expression, sp.Pow) and not expression.exp.has(variable):
-        return _trend_of_power(expression, variable, strictly)
+        return _direction_of_power(expression, variable, strictly)
     if isinstance(expression, sp.Mul):
         scale, rest = expression.as_independent(variable, as_Add=False)
-        inner = None if isinstance(rest, sp.Mul) else trend(rest, variable, strictly)
-        rises = scale.is_positive if strictly else scale.is_nonnegative
-        falls = scale.is_negative if strictly else scale.is_nonpositive
-        return None if inner is None or not (rises or falls) else inner if rises else -inner
+        inner = None if isinstance(rest, sp.Mul) else direction(rest, variable, strictly)
+        return None if inner is None else scale * inner
     if isinstance(expression, (sp.Add, sp.Max, sp.Min)):
-        trends = {trend(argument, variable, strictly) for argument in expression.args}
-        flat = isinstance(expression, sp.Add) or not strictly
-        moving = trends - {0} if flat else trends
-        return next(iter(moving)) if len(moving) == 1 else None
+        kinked = not isinstance(expression, sp.Add)
+        moving = [a for a in expression.args if a.has(variable)]
+        if len(moving) == 1 and not kinked:
+            return direction(moving[0], variable, strictly)
+        trends = {trend(a, variable, strictly) for a in (expression.args if strictly and kinked else moving)}
+        (way,) = trends if len(trends) == 1 else (None,)
+        return sp.Integer(way) if way else None
     return None
 
 
-def _trend_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> int | None:
-    inner = trend(power.base, variable, strictly)
-    odd = power.exp.is_integer and power.exp.is_odd and power.exp.is_positive
-    if inner is None or not (odd or power.base.is_nonnegative or power.exp == sp.Rational(1, 2)):
+def _direction_of_power(power: sp.Pow, variable: sp.Symbol, strictly: bool) -> sp.Expr | None:
+    inner = direction(power.base, variable, strictly)
+    if inner is None or not power.exp.is_nonzero:
         return None
-    return inner if power.exp.is_positive else -inner if power.exp.is_negative and power.base.is_nonnegative else None
+    odd = power.exp.is_integer and power.exp.is_odd and power.exp.is_positive
+    if odd or power.exp == sp.Rational(1, 2):
+        return inner
+    return inner * sp.sign(power.exp) if power.base.is_nonnegative else None

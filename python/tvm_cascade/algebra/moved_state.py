@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, StickyInfinity
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, tracking_gauge
 from tvm_cascade.algebra.powers import Powers
-from tvm_cascade.algebra.ratios import LogReference
-from tvm_cascade.algebra.reducer import SUM
-from tvm_cascade.algebra.work import terms_of_exponentials
+from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.symbolic.functions import StickyInfinity
+from tvm_cascade.symbolic.work import horner, terms_of_exponentials
 
 
 @dataclass
@@ -27,6 +27,8 @@ class MovedState:
     handles : each u.
     references : what each u is replaced by.
     components : what each function is in the state, once they are added.
+    reducer : what stands in place of the sums: extrema, of one function that moves by something positive.
+    met : whether there has been a position that counts: until then an extremum does not move.
     """
 
     derivation: Derivation
@@ -34,8 +36,10 @@ class MovedState:
     functions: tuple[sp.Expr, ...]
     shift: sp.Matrix
     handles: list[Handle]
-    references: Sequence[Reference | LogReference]
+    references: Sequence[Reference]
     components: list[sp.Expr] = field(default_factory=list)
+    reducer: Reducer = SUM
+    met: sp.Basic = sp.true
 
     def final(self) -> sp.Expr:
         """The first function summed, at the final results."""
@@ -67,19 +71,8 @@ class MovedState:
 
     @property
     def _lifts(self) -> list[sp.Expr]:
-        lifts = [function.subs(self._old, simultaneous=True) for function in self.functions]
-        for reference in self._logarithms:
-            lifts = [reference.lifted(lift, self.derivation).xreplace(reference.written) for lift in lifts]
-        return lifts
-
-    @property
-    def _logarithms(self) -> list[LogReference]:
-        return [reference for reference in self.references if isinstance(reference, LogReference)]
-
-    def _written(self, moved: sp.Expr) -> sp.Expr:
-        for reference in self._logarithms:
-            moved = moved.xreplace(reference.written)
-        return moved
+        functions = (function.subs(self._old, simultaneous=True) for function in self.functions)
+        return [self.derivation.masked(self.reducer, function) for function in functions]
 
     @property
     def _moving(self) -> sp.Matrix:
@@ -90,7 +83,7 @@ class MovedState:
         )
 
     def _known(self, lift: sp.Expr) -> sp.Symbol | None:
-        return self.derivation.known(SUM, lift)
+        return self.derivation.known(self.reducer, lift)
 
     def _add(
         self,
@@ -117,10 +110,13 @@ class MovedState:
                 new.append(k)
         for k in new:
             moved = sum((part(k, j, component) for j, component in enumerate(self.components)), sp.Integer(0))
-            written = terms_of_exponentials(moved) if moved.has(sp.exp) else moved
+            references = [r.symbol for r in self.references]
+            written = terms_of_exponentials(moved, references) if moved.has(sp.exp) else moved
             if lasts(self.functions[k]):
                 written = StickyInfinity(self.derivation.unused(self.reduction), written)
-            self.derivation.add(self.reduction, SUM, lifts[k], self._written(written))
+            if self.met != sp.true:
+                written = sp.Piecewise((written, self.met), (self.components[k], True))
+            self.derivation.add(self.reduction, self.reducer, lifts[k], written)
 
     def _lasts(self, function: sp.Expr) -> bool:
         """Whether an infinite element makes the sum infinite, of the same sign, at every finite u, and u can be finite.
@@ -129,7 +125,7 @@ class MovedState:
         """
         symbols = [handle.symbol for handle in self.handles]
         reading = [f.as_base_exp() for f in sp.Mul.make_args(function) if f.has(*symbols)]
-        if len(symbols) != 1 or len(reading) != 1 or function.has(sp.exp) or self._logarithms:
+        if len(symbols) != 1 or len(reading) != 1 or function.has(sp.exp):
             return False
         ((base, power),) = reading
         extremum = tracking_gauge(self.handles[0], self.derivation.done) is Gauge.RUNNING
@@ -148,9 +144,7 @@ class MovedState:
         sticky: list[sp.Expr] = []
         final = _nested(terms, [r.step for r in self.references if r.free or r.gauge is Gauge.DEFERRED])
         for reference, handle in zip(self.references, self.handles, strict=True):
-            if isinstance(reference, LogReference):
-                final = final.xreplace({reference.step: reference.step_to(handle.value)})
-            elif reference.free or reference.gauge is Gauge.DEFERRED:
+            if reference.free or reference.gauge is Gauge.DEFERRED:
                 step = unit * (handle.value - reference.symbol)
                 final = final.xreplace({reference.step: step, reference.moved: handle.value})
                 sticky = [step] if self._lasts(self.functions[0]) else []
@@ -180,14 +174,3 @@ def _nested(terms: Sequence[tuple[sp.Expr, sp.Expr]], steps: Sequence[sp.Symbol]
             for powers, coefficient in sp.Poly(moving, *steps).terms():
                 found[powers] = found.get(powers, sp.Integer(0)) + weight * coefficient * component
     return exponential * horner(found, steps) if len(terms) > 1 else final
-
-
-def horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
-    """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
-    if not steps:
-        return terms.get((), sp.Integer(0))
-    total = sp.Integer(0)
-    for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
-        rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
-        total = total * steps[0] + horner(rest, steps[1:])
-    return total

@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, Round
-from tvm_cascade.algebra.fold import Component, Fold
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.symbolic.functions import Round
 
 Offset = Mapping[sp.Symbol, sp.Expr]
-"""By which multiple of what is added to an element, or to a parameter, a quantity moves; those that are 0 left out."""
+"""By which multiple of what is added to an element, or to a parameter, a quantity moves; those that are 0 left out.
+
+A multiple is a number, or does not move itself: (T + W·u)/W moves by as much as u where T and W are still.
+"""
 
 
 class Offsets:
@@ -35,18 +38,15 @@ class Offsets:
         for reduction in reductions:
             self._known[reduction.result] = self._folded(reduction.reducer, reduction.element, self.length)
 
-    @classmethod
-    def of_fold(cls, fold: Fold, length: int | None = None) -> Offsets:
-        """Those of components and references as well."""
-        offsets = cls(fold.cascade.reductions, length)
-        offsets.references = frozenset(s for r in fold.references for s in (r.symbol, r.moved))
-        for step in fold.steps:
-            if isinstance(step, Component):
-                offsets._known[step.symbol] = offsets._folded(step.reducer, step.lift, COUNT)
-            else:
-                value = offsets.of(step.value)
-                offsets._known |= {step.symbol: value, step.moved: value, step.step: {}}
-        return offsets
+    def add_component(self, symbol: sp.Symbol, reducer: Reducer, lift: sp.Expr) -> None:
+        """Adds a component of the positions so far."""
+        self._known[symbol] = self._folded(reducer, lift, COUNT)
+
+    def add_reference(self, symbol: sp.Symbol, moved: sp.Symbol, step: sp.Symbol, value: sp.Expr) -> None:
+        """Adds a reference, what it moves to, and its step, which does not change with the data."""
+        offset = self.of(value)
+        self.references |= {symbol, moved}
+        self._known |= {symbol: offset, moved: offset, step: {}}
 
     def of(self, expression: sp.Basic) -> Offset | None:
         """The translation weight; None where the quantity does not change by a multiple of what is added."""
@@ -57,12 +57,11 @@ class Offsets:
         if isinstance(expression, sp.Add):
             return self._total([self.of(term) for term in expression.args])
         if isinstance(expression, sp.Mul):
-            fixed, moving = expression.as_independent(*(expression.free_symbols - {COUNT, LENGTH}), as_Add=False)
-            factors = [factor for factor in sp.Mul.make_args(moving) if self.of(factor) != {}]
-            if len(factors) == 1 and moving == factors[0]:
-                offset = self.of(moving)
-                scale = fixed.subs(LENGTH, self.length)
-                return None if offset is None else {symbol: scale * by for symbol, by in offset.items()}
+            moving = [factor for factor in expression.args if self.of(factor) != {}]
+            if len(moving) == 1 and (offset := self.of(moving[0])) is not None:
+                scale = sp.Mul(*(f for f in expression.args if f not in moving)).subs(LENGTH, self.length)
+                if scale.free_symbols <= self._known.keys():
+                    return {symbol: scale * by for symbol, by in offset.items()}
         return self._if_still(expression.args)
 
     def _folded(self, reducer: Reducer, element: sp.Expr, count: sp.Expr) -> Offset | None:

@@ -12,6 +12,16 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN
 
+EXTREMA = (sp.Max, sp.Min, sp.Abs)
+"""What selects one of its arguments, or their opposites, by order."""
+
+
+def taken_from(extremum: sp.Expr) -> tuple[bool, tuple[sp.Expr, ...]]:
+    """Whether it selects the largest, and of what."""
+    if isinstance(extremum, sp.Abs):
+        return True, (extremum.args[0], -extremum.args[0])
+    return isinstance(extremum, sp.Max), extremum.args
+
 
 def ordered_by_results(element: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
     """The element with each absolute value and extremum simplified by what earlier extrema bound.
@@ -21,27 +31,18 @@ def ordered_by_results(element: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
     done : the earlier reductions, in the symbols of the element.
     """
     for reduction in done:
-        if reduction.reducer not in (MAX, MIN) or not element.has(sp.Abs, sp.Max, sp.Min):
+        if reduction.reducer not in (MAX, MIN) or not element.has(*EXTREMA):
             continue
         gap = (reduction.result - reduction.element) * (1 if reduction.reducer is MAX else -1)
-        found = {part: _decided(part, gap) for part in element.atoms(sp.Abs, sp.Max, sp.Min)}
-        decided = {part: value for part, value in found.items() if value is not None}
-        element = element.xreplace(decided)
+        element = element.xreplace({part: _decided(part, gap) for part in element.atoms(*EXTREMA)})
     return element
 
 
-def _decided(part: sp.Expr, gap: sp.Expr) -> sp.Expr | None:
-    """What an absolute value, or an extremum of two, is where the gap is not negative; None where that is open."""
-    if isinstance(part, sp.Abs):
-        sign = _sign(part.args[0], gap)
-        return None if sign is None else sign * part.args[0]
-    if len(part.args) != 2:
-        return None
-    first, second = part.args
-    sign = _sign(first - second, gap)
-    if sign is None:
-        return None
-    return first if (sign > 0) == isinstance(part, sp.Max) else second
+def _decided(part: sp.Expr, gap: sp.Expr) -> sp.Expr:
+    """What an absolute value, or an extremum of two, is where the gap is not negative; as it is where that is open."""
+    upper, arguments = taken_from(part)
+    sign = _sign(arguments[0] - arguments[1], gap) if len(arguments) == 2 else None
+    return part if sign is None else arguments[0 if (sign > 0) is upper else 1]
 
 
 def _sign(difference: sp.Expr, gap: sp.Expr) -> int | None:

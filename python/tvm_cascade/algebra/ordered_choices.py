@@ -1,12 +1,13 @@
 """max and min of selections [a > d] ? f : g whose branches are ordered like the compared quantity.
 
-Let s be the part that a is monotone in, say rising: then the positions with a > d are those of the largest s.
+Let s be the part that a is monotone in, say rising: then the positions with a > d are those of the largest s, and the
+selection is a map of s where its branches read no more.
 
 | for max, where                          | max over the positions is                                          |
 |-----------------------------------------|--------------------------------------------------------------------|
-| f rises with s, g falls with it         | f(max s) if a(max s) > d; g(min s) if not a(min s) > d; the larger |
-| both rise, and f ≥ g at a = d           | that of the position of max s                                      |
-| both fall, and g ≥ f at a = d           | that of the position of min s                                      |
+| f rises with s, g falls with it         | the larger of the selections at max s and at min s                 |
+| both rise, and f ≥ g at a = d           | the selection at max s                                             |
+| both fall, and g ≥ f at a = d           | the selection at min s                                             |
 | g is the same everywhere, and g ≥ f     | g if a ≤ d somewhere, max f over all positions elsewhere           |
 
 A branch counts on its own side alone: there s = d + t with a t > 0 where a is s itself. So x² rises with x where x > d
@@ -19,12 +20,14 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, masks_in
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation, Refused
-from tvm_cascade.algebra.monotone import trend
+from tvm_cascade.algebra.monotone import stand_in, trend
 from tvm_cascade.algebra.predicates import Law, truth_over
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, Reducer
+from tvm_cascade.symbolic.masks import masks_in
+from tvm_cascade.symbolic.separate import strip_rounding
 
 
 @dataclass(frozen=True)
@@ -34,115 +37,100 @@ class _Ordered:
     Attributes
     ----------
     part, variable : s, and the symbol that stands for it below.
-    holds : the comparison.
-    upper, lower : the element where s is large, and where it is small.
-    inverted : the comparison holds where s is small.
+    choice : the selection.
+    upper, lower : the element where s is large, and where it is small, with known signs and without roundings.
+    rising : the comparison holds where s is large.
     edge : the s at which a = d; None where a is not s itself.
     """
 
     part: sp.Expr
     variable: sp.Symbol
-    holds: sp.Basic
+    choice: sp.Piecewise
     upper: sp.Expr
     lower: sp.Expr
-    inverted: bool
+    rising: bool
     edge: sp.Expr | None
 
+    def kept(self, reducer: Reducer) -> tuple[Reducer, ...] | None:
+        """The ends of s at which an extremum of the selection stands; None where others may decide."""
+        way = 1 if reducer is MAX else -1
+        rises, falls = self._trend(self.upper, True), self._trend(self.lower, False)
+        if rises is None or falls is None:
+            return None
+        if way * rises >= 0 >= way * falls:
+            return (MAX, MIN)
+        jump = way * (self.upper - self.lower)
+        if way * rises >= 0 and self._at_least(jump):
+            return (MAX,)
+        return (MIN,) if way * falls <= 0 and self._at_least(-jump) else None
 
-def extremum_where_ordered(
-    derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law
-) -> sp.Expr | None:
-    """The max or min of an element with such a selection; None where its branches are not ordered."""
-    ordered = _ordered(derivation, reduction, choice)
-    if ordered is not None and (found := _from_ends(derivation, reduction, ordered)) is not None:
-        return found
-    return _bounded_by_a_branch(derivation, reduction, choice, ordered, law)
+    def _trend(self, branch: sp.Expr, upper: bool) -> int | None:
+        """That of a branch in s, on its own side of the edge."""
+        way = trend(branch, self.variable)
+        if way is None and self.edge is not None:
+            away = sp.Dummy(positive=True)
+            way = trend(branch.xreplace({self.variable: self.edge + (away if upper else -away)}), away)
+            return way if way is None or upper else -way
+        return way
+
+    def is_nonnegative_beyond(self, gap: sp.Expr, holds: bool) -> bool:
+        """Whether a function of s is nowhere negative where the comparison holds, or where it does not."""
+        if self.edge is None or self.edge.has(self.variable):
+            return False
+        away = sp.Dummy(positive=True)
+        return bool(gap.subs(self.part, self.edge + (away if holds is self.rising else -away)).is_nonnegative)
+
+    def _at_least(self, jump: sp.Expr) -> bool:
+        """Whether a difference of the branches is nowhere negative, at the edge at least."""
+        at_edge = jump if self.edge is None else jump.xreplace({self.variable: self.edge})
+        return bool(jump.is_nonnegative or sp.expand(at_edge).is_nonnegative)
 
 
-def _ordered(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise) -> _Ordered | None:
+def extremum_where_ordered(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr | None:
+    """The max or min of an element of two such cases; None where its branches are not ordered."""
+    ordered, reducer = _ordered(derivation, union), reduction.reducer
+    reads_more = ordered is None or (ordered.upper + ordered.lower).has(*derivation.elements)
+    if ordered is not None and not reads_more and (kept := ordered.kept(reducer)) is not None:
+        ends = [derivation.component(reduction, end, ordered.part) for end in kept]
+        return reducer.over([ordered.choice.xreplace({ordered.variable: end}) for end in ends])
+    return _bounded_by_a_branch(derivation, reduction, union, ordered, law)
+
+
+def _ordered(derivation: Derivation, union: Union) -> _Ordered | None:
     """The choice by the order of the one element symbol that is compared, or of the part that reads no result."""
-    (chosen, relation), (other, _) = choice.args
+    relation = union.guard
     if not isinstance(relation, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return None
     gap = relation.gts - relation.lts
     moving = gap.expand().as_independent(*derivation.elements, as_Add=True)[1].as_coeff_Mul()[1]
     varying = [s for s in derivation.elements if s in gap.free_symbols]
     part = varying[0] if len(varying) == 1 else moving
-    facts = {"positive": True} if part.is_positive else {"nonnegative": True} if part.is_nonnegative else {}
-    variable = sp.Dummy(real=True, **facts)
-    written = derivation.signed(gap.subs(part, variable))
-    way = trend(strip_rounding(written), variable)
+    variable = stand_in(part, "_s")
+    written, *terms = (strip_rounding(derivation.signed(e.subs(part, variable))) for e in (gap, *union.terms))
+    way = trend(written, variable)
     if not way or written.has(*derivation.elements):
         return None
-    slope = sp.diff(strip_rounding(written), variable)
-    edge = sp.expand(variable - strip_rounding(written) / slope) if slope.is_number else None
-    sides = [reduction.element.xreplace({choice: branch}).subs(part, variable) for branch in (chosen, other)]
-    upper, lower = sides if way > 0 else sides[::-1]
-    return _Ordered(part, variable, relation.subs(part, variable), upper, lower, way < 0, edge)
-
-
-def _from_ends(derivation: Derivation, reduction: Reduction, ordered: _Ordered) -> sp.Expr | None:
-    """The extremum from the largest and smallest s; None where a branch reads more, or other positions may decide."""
-    upper, lower, variable = ordered.upper, ordered.lower, ordered.variable
-    if (upper + lower).has(*derivation.elements):
-        return None
-    way = 1 if reduction.reducer is MAX else -1
-    rises, falls = (_trend(derivation, ordered, side) for side in (True, False))
-    if rises is None or falls is None:
-        return None
-    ends: tuple[sp.Expr, ...]
-    if way * rises >= 0 >= way * falls:
-        ends = tuple(derivation.component(reduction, reducer, ordered.part) for reducer in (MAX, MIN))
-    elif way * rises >= 0 and _above(derivation, ordered, way * (upper - lower)):
-        ends = (derivation.component(reduction, MAX, ordered.part),) * 2
-    elif way * falls <= 0 and _above(derivation, ordered, way * (lower - upper)):
-        ends = (derivation.component(reduction, MIN, ordered.part),) * 2
-    else:
-        return None
-    at_upper, at_lower = (ordered.holds.xreplace({variable: end}) for end in ends)
-    first, second = upper.xreplace({variable: ends[0]}), lower.xreplace({variable: ends[1]})
-    some, others = (sp.Not(at_upper), at_lower) if ordered.inverted else (at_upper, sp.Not(at_lower))
-    if ends[0] == ends[1]:
-        return sp.Piecewise((first, some), (second, True))
-    both = (reduction.reducer.combine(first, second), sp.And(some, others))
-    return sp.Piecewise(both, (first, some), (second, True))
-
-
-def _trend(derivation: Derivation, ordered: _Ordered, upper: bool) -> int | None:
-    """That of a branch in s, on its own side of the edge."""
-    branch = derivation.signed(strip_rounding(ordered.upper if upper else ordered.lower))
-    way = trend(branch, ordered.variable)
-    if way is None and ordered.edge is not None:
-        away = sp.Dummy(positive=True)
-        beyond = branch.xreplace({ordered.variable: ordered.edge + (away if upper else -away)})
-        way = trend(beyond, away)
-        return way if way is None or upper else -way
-    return way
-
-
-def _above(derivation: Derivation, ordered: _Ordered, gap: sp.Expr) -> bool:
-    """Whether a difference of the branches is nowhere negative, at the edge at least."""
-    gap = derivation.signed(strip_rounding(gap))
-    at_edge = gap if ordered.edge is None else gap.xreplace({ordered.variable: ordered.edge})
-    return bool(gap.is_nonnegative or sp.expand(at_edge).is_nonnegative)
+    slope = sp.diff(written, variable)
+    edge = sp.expand(variable - written / slope) if slope.is_number else None
+    upper, lower = terms if way > 0 else terms[::-1]
+    choice = sp.Piecewise(*((case.term.subs(part, variable), case.guard.subs(part, variable)) for case in union.cases))
+    return _Ordered(part, variable, choice, upper, lower, way > 0, edge)
 
 
 def _bounded_by_a_branch(
-    derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, ordered: _Ordered | None, law: Law
+    derivation: Derivation, reduction: Reduction, union: Union, ordered: _Ordered | None, law: Law
 ) -> sp.Expr | None:
     """The extremum where one branch is the same at all positions and none of the others exceeds it."""
     way = 1 if reduction.reducer is MAX else -1
-    condition = choice.args[0][1]
-    branches = [reduction.element.xreplace({choice: branch}) for branch, _ in choice.args]
-    for bound, other in (branches, branches[::-1]):
-        chosen = other is branches[0]
+    first, second = union.terms
+    for bound, other, chosen in ((first, second, False), (second, first, True)):
         if bound.has(*derivation.elements):
             continue
         gap = derivation.signed(strip_rounding(way * (bound - other)))
-        if not (_is_nonnegative(gap, derivation) or _on_its_side(gap, ordered, chosen)):
+        if not (_is_nonnegative(gap, derivation) or (ordered and ordered.is_nonnegative_beyond(gap, chosen))):
             continue
         try:
-            reaching = truth_over(derivation, replace(reduction, reducer=AND if chosen else OR), condition, law)
+            reaching = truth_over(derivation, replace(reduction, reducer=AND if chosen else OR), union.guard, law)
             whole = law(derivation, replace(reduction, element=other))
         except Refused:
             return None
@@ -156,12 +144,3 @@ def _is_nonnegative(gap: sp.Expr, derivation: Derivation) -> bool:
     for mask in masks_in(gap, derivation.elements):
         cases = [case.subs(mask, holds) for case in cases for holds in (0, 1)]
     return all(bool(case.is_nonnegative) for case in cases)
-
-
-def _on_its_side(gap: sp.Expr, ordered: _Ordered | None, chosen: bool) -> bool:
-    """Whether what a branch lacks to its bound is nowhere negative where the branch counts."""
-    if ordered is None or ordered.edge is None or ordered.edge.has(ordered.variable):
-        return False
-    away = sp.Dummy(positive=True)
-    beyond = ordered.edge + (away if chosen is not ordered.inverted else -away)
-    return bool(gap.subs(ordered.part, beyond).is_nonnegative)

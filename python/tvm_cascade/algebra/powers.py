@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, PowerOfTwo, Rescaled
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Handle, Move, Range, tracking_gauge
+from tvm_cascade.symbolic.functions import PowerOfTwo, Rescaled
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def powers_in_range(derivation: Derivation, function: sp.Expr, factor: sp.Expr) 
     function : of elements and handles, without that factor.
     """
     elements, done = derivation.elements, derivation.done
-    powers = [f.as_base_exp() for f in sp.Mul.make_args(function)]
+    powers = [f.as_base_exp() for f in sp.Mul.make_args(function) if not isinstance(f.as_base_exp()[0], sp.log)]
     raised = [(base, int(e)) for base, e in powers if e.is_Integer and e > 1 and base.has(*elements)]
     if not raised or function.has(sp.exp):  # exponentials are in range by references of their own
         return None

@@ -17,26 +17,19 @@ The other comparisons are these with sides exchanged; extrema of F − G have th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import sympy as sp
 
 from tvm_cascade.algebra.attained import compared
-from tvm_cascade.algebra.cascade import Reduction, is_truth
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.reducer import AND, HIGHEST, LOWEST, MAX, MIN, OR
+from tvm_cascade.symbolic.masks import is_truth
 
 Law = Callable[[Derivation, Reduction], sp.Expr]
-
-
-def predicate_of(reduction: Reduction, elements: Sequence[sp.Symbol]) -> sp.Basic | None:
-    """The condition that a conjunction or disjunction reduces; None where its elements are booleans already."""
-    element = reduction.element
-    if reduction.reducer not in (AND, OR) or not isinstance(element, sp.Piecewise) or not element.has(*elements):
-        return None
-    (chosen, condition), *others = element.args
-    return condition if chosen == 1 and [value for value, _ in others] == [0] else None
 
 
 def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Basic, law: Law) -> sp.Expr:
@@ -50,13 +43,7 @@ def truth_of_all(derivation: Derivation, reduction: Reduction, predicate: sp.Bas
     return sp.Piecewise((1, truth_over(derivation, reduction, predicate, law)), (0, True))
 
 
-def takes_two_values(reduction: Reduction, choice: sp.Piecewise, elements: Sequence[sp.Symbol]) -> bool:
-    """Whether the reduction is a max or min over two loop-invariant values, selected by a comparison."""
-    values = [reduction.element.xreplace({choice: branch}) for branch, _ in choice.args]
-    return reduction.reducer.ordered and len(values) == 2 and not any(value.has(*elements) for value in values)
-
-
-def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice: sp.Piecewise, law: Law) -> sp.Expr:
+def extremum_of_two_values(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr:
     """max or min of (x > u ? a : b), a and b loop-invariant: by whether any and whether all x are above u.
 
     Raises
@@ -64,9 +51,10 @@ def extremum_of_two_values(derivation: Derivation, reduction: Reduction, choice:
     Refused
         As `truth_of_all` does.
     """
-    (chosen, condition), (other, _) = choice.args
-    chosen, other = (reduction.element.xreplace({choice: branch}) for branch in (chosen, other))
-    every, some = (truth_over(derivation, replace(reduction, reducer=logical), condition, law) for logical in (AND, OR))
+    chosen, other = union.terms
+    every, some = (
+        truth_over(derivation, replace(reduction, reducer=logical), union.guard, law) for logical in (AND, OR)
+    )
     return sp.Piecewise((chosen, every), (reduction.reducer.combine(chosen, other), some), (other, True))
 
 

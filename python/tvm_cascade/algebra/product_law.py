@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction, indicator, masks_in
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Handle, Range, factor_in
 from tvm_cascade.algebra.reducer import PROD, SUM
-from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.algebra.sum_law import sum_law
+from tvm_cascade.symbolic.masks import indicator, masks_in
+from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_STEPS, LENGTH_IN_RANGE = 64, 200
 """c is a multiple of 1/steps, so that Π G(x)·2^c of n positions is within 2^(n/(2·steps)) of 1. Whole ones are exact;
@@ -24,39 +25,40 @@ LOG2_E = sp.Rational(75, 52)
 """log₂ e to a third of a thousandth: c need only be near the mean."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """The factor at positions where masks have given values.
-
-    Attributes
-    ----------
-    kept : the masks, with their values.
-    factor : H(d).
-    rest : G(x).
-    """
-
-    kept: dict[sp.Symbol, int]
-    factor: sp.Expr
-    rest: sp.Expr
-
-
 def product_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """Π of G(x)·H(d), kept as Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n); Π exp(E) = exp(Σ E)."""
+    """Π of G(x)·H(d) over the positions where masks have given values, for each of them; Π exp(E) = exp(Σ E)."""
     final, function = _without_exponentials(derivation, reduction, strip_rounding(element), used)
-    parts = _factors_where(derivation, reduction, function, used)
-    counts = _counts(derivation, reduction, parts)
-    bare = sp.Add(*(indicator(part.kept) * part.rest for part in parts))
-    scaled = [part for part in parts if part.factor != 1]
-    if bare == 1 or not scaled:
-        symbol = derivation.component(reduction, PROD, bare) if bare != 1 else sp.S.One
-        return symbol * final * sp.Mul(*(p.factor**n for p, n in zip(parts, counts, strict=True)))
-    count = sp.Add(*(n for part, n in zip(parts, counts, strict=True) if part in scaled)).subs(LENGTH, COUNT)
-    reference = _geometric_mean(derivation, reduction, scaled, count)
+    read = [h for h in used if h.symbol in function.free_symbols]
+    deferrable = all(factor_in(function, h.symbol, derivation.elements) is not None for h in read)
+    masks = [] if deferrable else masks_in(function, derivation.elements)
+    cases = (dict(zip(masks, values, strict=True)) for values in itertools.product((1, 0), repeat=len(masks)))
+    return final * sp.Mul(*(_product_where(derivation, reduction, kept, function.subs(kept), read) for kept in cases))
+
+
+def _product_where(
+    derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int], function: sp.Expr, read: list[Handle]
+) -> sp.Expr:
+    """Π of G(x)·H(d) where masks are so, kept as Π G(x)·2^c: moving c to c′ multiplies by 2^((c′ − c)·n)."""
+    rest, factor = _factors(derivation, reduction, function, read)
+    where = indicator(kept)
+    if factor == 1 or rest == 1:
+        symbol = derivation.component(reduction, PROD, where * rest + 1 - where) if rest != 1 else sp.S.One
+        return symbol if factor == 1 else symbol * factor ** _count(derivation, reduction, kept)
+    count = _count(derivation, reduction, kept)
+    reference = _geometric_mean(derivation, reduction, factor, where * _size(rest), count.subs(LENGTH, COUNT))
     symbol, unit = derivation.unused(reduction), sp.Integer(2) ** reference.symbol
-    lift = sp.Add(*(indicator(p.kept) * p.rest * (unit if p in scaled else 1) for p in parts))
-    derivation.add(reduction, PROD, lift, symbol * 2 ** (reference.step * count))
-    factors = [part.factor / unit if part in scaled else sp.S.One for part in parts]
-    return symbol * final * sp.Mul(*(factor**n for factor, n in zip(factors, counts, strict=True)))
+    moved = symbol * 2 ** (reference.step * count.subs(LENGTH, COUNT))
+    derivation.add(reduction, PROD, where * rest * unit + 1 - where, moved)
+    return symbol * (factor / unit) ** count
+
+
+def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int]) -> sp.Expr:
+    """The number of positions of a case; of the first one, all that are not of another."""
+    if not kept:
+        return LENGTH
+    if all(kept.values()):
+        return LENGTH - derivation.component(reduction, SUM, 1 - indicator(kept))
+    return derivation.component(reduction, SUM, indicator(kept))
 
 
 def _without_exponentials(
@@ -78,34 +80,22 @@ def _without_exponentials(
     return sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(size)), function
 
 
-def _counts(derivation: Derivation, reduction: Reduction, parts: list[Part]) -> list[sp.Expr]:
-    """How many positions each part has; all are those of the first that are not of another."""
-    others = [derivation.component(reduction, SUM, indicator(part.kept)) for part in parts[1:]]
-    return [LENGTH - sp.Add(*others), *others]
+def _factors(
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, read: list[Handle]
+) -> tuple[sp.Expr, sp.Expr]:
+    """(G(x), H(d)) whose product a function is."""
+    rest, factor = function, sp.S.One
+    for handle in read:
+        weight = factor_in(rest, handle.symbol, derivation.elements) if rest.has(handle.symbol) else sp.S.One
+        if weight is None:
+            raise derivation.refuse(reduction, "prod_dependence", function)
+        factor, rest = factor * weight.subs(handle.symbol, handle.value), rest.subs(handle.symbol, 1)
+    return rest, factor
 
 
-def _factors_where(derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]) -> list[Part]:
-    """G(x)·H(d) by the values of masks: keep·x/d + (1 − keep) is x·(1/d) where kept and 1 elsewhere."""
-    read = [h for h in used if h.symbol in function.free_symbols]
-    if all(factor_in(function, h.symbol, derivation.elements) is not None for h in read):
-        masks: list[sp.Symbol] = []
-    else:
-        masks = masks_in(function, derivation.elements)
-    parts = []
-    for values in itertools.product((1, 0), repeat=len(masks)):
-        kept = dict(zip(masks, values, strict=True))
-        rest, factor = function.subs(kept), sp.Integer(1)
-        for handle in read:
-            weight = factor_in(rest, handle.symbol, derivation.elements) if rest.has(handle.symbol) else sp.S.One
-            if weight is None:
-                raise derivation.refuse(reduction, "prod_dependence", function)
-            factor *= weight.subs(handle.symbol, handle.value)
-            rest = rest.subs(handle.symbol, 1)
-        parts.append(Part(kept, factor, rest))
-    return parts
-
-
-def _geometric_mean(derivation: Derivation, reduction: Reduction, parts: list[Part], count: sp.Expr) -> Reference:
+def _geometric_mean(
+    derivation: Derivation, reduction: Reduction, factor: sp.Expr, sizes: sp.Expr, count: sp.Expr
+) -> Reference:
     """c = −log₂ of the mean size of what is multiplied, so that Π G(x)·2^c stays near 1.
 
     The factor of the partial results may be far from the final one, and Π G(x)·H out of range there. With a whole c
@@ -113,12 +103,11 @@ def _geometric_mean(derivation: Derivation, reduction: Reduction, parts: list[Pa
     """
     length = derivation.meaning.get(LENGTH)
     steps = MOST_STEPS if length is None else 1 << max(0, int(length) // LENGTH_IN_RANGE).bit_length()
-    sizes = sp.Add(*(indicator(part.kept) * _size(part.rest) for part in parts))
     total = derivation.component(reduction, SUM, sizes)
     value = -sp.floor(total * LOG2_E * steps / count + sp.Rational(1, 2)) / steps
     return derivation.refer(
         (sizes, "geometric mean"),
-        sp.Mul(*(part.factor for part in parts)),
+        factor,
         Gauge.CENTRED,
         value,
         auxiliary=True,

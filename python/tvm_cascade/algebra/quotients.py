@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Reduction, indicator, masks_that_keep
+from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.symbolic.masks import indicator, masks_that_keep
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Reducer:
     numpy : ⊕ on arrays, a ufunc of NumPy; it may give truth values as bool.
     tir : ⊕ in TensorIR, a node of `tvm.ir.prim` or an operator; the first is what is emitted, all are recognised.
     inverse : the node of TensorIR that takes its second argument out again: a ⊕ b ⊖ b = a.
-    law : by which it takes in elements that read earlier results, a key of `laws.LAWS`.
+    law : by which it takes in elements that read earlier results, a key of `derive.LAWS`.
     ordered : ⊕ selects one of its arguments by order (max, min).
     logical : on truth values, the numbers 0 and 1; `tir` is it on bool alone.
     keeps_sign : positive elements give a positive result (of at least one element).

@@ -20,10 +20,12 @@ from itertools import product
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Cascade, Condition, GuardedProduct, Reduction, indicator, masks_that_keep
+from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.reducer import EXTREMES, HIGHEST, LOWEST, PROD, SUM
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.symbolic.functions import GuardedProduct
+from tvm_cascade.symbolic.masks import Condition, indicator, masks_that_keep
+from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_MASKS = 6
 """Masks of an element of which every choice is tried; with more, it is taken to have a value under all of them."""

@@ -18,7 +18,7 @@ from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
 from tvm_cascade.algebra.monoid import broken_law
-from tvm_cascade.algebra.monotone import through_order
+from tvm_cascade.algebra.monotone import Through, through_order
 from tvm_cascade.algebra.reducer import (
     HIGHEST,
     LOWEST,
@@ -32,7 +32,7 @@ from tvm_cascade.algebra.reducer import (
     second,
 )
 from tvm_cascade.algebra.selection import bottom, nowhere, selecting
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.symbolic.separate import strip_rounding
 
 
 def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> None:
@@ -91,19 +91,18 @@ def _selected(
     derivation: Derivation, block: Sequence[Reduction], selection: Selection, lifts: list[sp.Expr], used: list[Handle]
 ) -> list[sp.Expr]:
     """What each part is at the end; adds the states that it is found from."""
-    best = MAX if selection.largest else MIN
-    function = strip_rounding(lifts[0])
-    kept: tuple[Reducer, ...] = (best,)
-    values: dict[sp.Symbol, sp.Expr] = {}
-    inner, outer = function, lambda key: key
+    best, key = MAX if selection.largest else MIN, strip_rounding(lifts[0])
+    values = {handle.symbol: handle.value for handle in used}
+    passed: Through | str = (key, (best,), lambda end: end)
     if used:
-        passed = through_order(function, best, derivation.elements, [h.symbol for h in used], strictly=True)
-        if isinstance(passed, str) or (len(passed[1]) > 1 and selection.count > 1):
-            code = passed if passed == "several_element_parts" else "not_order_preserving"
-            raise derivation.refuse(block[0], code, function)
-        inner, kept, outer = passed
-        values = {h.symbol: h.value for h in used}
-        derivation.deferred[block[0].result] = tuple(derivation.plain(h.value) for h in used)
+        passed = through_order(key, best, derivation.elements, list(values), strictly=True)
+        derivation.deferred[block[0].result] = tuple(map(derivation.plain, values.values()))
+    if isinstance(passed, str) or (len(passed[1]) > 1 and selection.count > 1):
+        shown = derivation.counterexample("not_monotone", dataclasses.replace(block[0], reducer=best), key)
+        unknown = passed == "several_element_parts" and shown is None
+        code = "several_element_parts" if unknown else "not_order_preserving"
+        raise derivation.refuse(block[0], code, key, shown=shown)
+    inner, kept, outer = passed
     found: list[sp.Expr] = []
     for reducer in kept:
         turned = dataclasses.replace(selection, largest=reducer is MAX)

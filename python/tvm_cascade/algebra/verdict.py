@@ -1,7 +1,8 @@
 """Verdicts and their reasons: stable codes as data, never None.
 
-`fused`: the rewrite was made. `refused`: proved not to be a fold under the contract. `unknown`: a limit of ours.
-`declined`: legal, but slower by the cost model. `nothing to fuse`: no cascade is there, and nothing is amiss.
+`fused`: the rewrite was made. `refused`: no fold under the contract, shown by numbers where there are some. `unknown`:
+a limit of ours. `declined`: legal, but slower by the cost model. `nothing to fuse`: no cascade is there, and nothing is
+amiss.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.question import Counterexample
 from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.symbolic.separate import RANK_LIMIT
 
 
 class Verdict(str, Enum):
@@ -28,20 +30,20 @@ class Verdict(str, Enum):
 
 # code -> (verdict, the law or limit, what would make it fuse)
 CODES: dict[str, tuple[Verdict, str, str]] = {
-    "fold": (Verdict.FUSED, "every reduction has a fold, and every proof obligation holds", ""),
+    "fold": (Verdict.FUSED, "every reduction has a fold, and every obligation holds where it was checked", ""),
     "infinite_rank": (
         Verdict.REFUSED,
-        "the element is no finite sum of products G(x)·H(d), so no finite state can be moved between references",
+        f"the element is no sum of up to {RANK_LIMIT} products G(x)·H(d), so no {RANK_LIMIT} sums give its sum",
         "make the dependence on the earlier result a factor, a translation under exp or a polynomial",
     ),
     "undefined": (
         Verdict.UNKNOWN,
-        "the cascade is not real and finite at any point that was tried, so nothing can be proved of a fold",
+        "the cascade is not real and finite at any point that was tried, so no fold can be checked",
         "check the divisions, roots and constants of the elements",
     ),
     "unverified": (
         Verdict.UNKNOWN,
-        "a fold was derived, but on all data that were tried its values go beyond the digits that it is proved with",
+        "a fold was derived, but on all data that were tried its values go beyond the digits that it is checked with",
         "scale the elements, or the results that stand under exponentials",
     ),
     "work_limit": (

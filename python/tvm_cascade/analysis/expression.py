@@ -17,21 +17,12 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import (
-    LN2,
-    LN10,
-    POSITION,
-    TRUTH,
-    Condition,
-    Round,
-    WholePower,
-    choice,
-    is_truth,
-    unlike,
-)
+from tvm_cascade.algebra.cascade import POSITION, unlike
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
+from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
+from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
 
 Convert = Callable[..., sp.Expr]
 

@@ -10,7 +10,7 @@ from functools import partial
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, choice, unlike
+from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, unlike
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -24,7 +24,8 @@ from tvm_cascade.analysis.order import crossed
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.tir import dtype_of, loads_of, substitute, uses
 from tvm_cascade.analysis.variants import InlinedReduction, variants_of
-from tvm_cascade.proof.derive import RESCALABLE_CASTS, remembered
+from tvm_cascade.obligations.derive import RESCALABLE_CASTS, remembered
+from tvm_cascade.symbolic.masks import choice
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import sympy as sp
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Round, unlike
+from tvm_cascade.algebra.cascade import unlike
 from tvm_cascade.analysis.expression import RELATIONS, AtomTable, selection_of
 from tvm_cascade.analysis.tir import dtype_of, uses
+from tvm_cascade.symbolic.functions import Round
 
 FLOATS = ("float", "bfloat")
 

@@ -18,13 +18,13 @@ from tvm.ir import prim
 
 from tvm_cascade.algebra.monoid import broken_law
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection, TupleReducer, first, second
-from tvm_cascade.algebra.sampling import as_function
 from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.expression import NotExpressible
 from tvm_cascade.analysis.program import Stage
 from tvm_cascade.analysis.tir import DATA_PARALLEL, REDUCTION, dtype_of, same, substitute
 from tvm_cascade.analysis.tuple_form import INFINITE, TupleForm, constant_form
+from tvm_cascade.symbolic.sampling import as_function
 
 ROUNDS, STEPS = 24, 7
 """Random runs of a reduction, and elements in each, by which a selection is recognised."""

@@ -17,8 +17,8 @@ import numpy as np
 import sympy as sp
 
 from tvm_cascade.algebra.reducer import EXTREMES, Reducer, TupleReducer, first, second
-from tvm_cascade.algebra.sampling import IN_RANGE, as_function
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
+from tvm_cascade.symbolic.separate import strip_rounding
 
 Number = Any
 Numbers = dict[sp.Symbol, Number]
@@ -46,9 +46,10 @@ class Arithmetic(ABC):
 
     def function(self, expression: sp.Expr) -> Compiled:
         """The symbols that the expression reads, and its value as a function of theirs."""
-        if expression not in self._compiled:
-            self._compiled[expression] = self.compiled(sp.sympify(expression))
-        return self._compiled[expression]
+        found = self._compiled.get(expression)
+        if found is None:
+            found = self._compiled[expression] = self.compiled(sp.sympify(expression))
+        return found
 
     @abstractmethod
     def compiled(self, expression: sp.Expr) -> Compiled:
@@ -139,9 +140,9 @@ class Digits(Arithmetic):
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         """The value of an expression; an OverflowError where that would take too long."""
         symbols, function = self.function(expression)
-        value = mpmath.mpf(function(*(at[s] for s in symbols)))
-        if value and mpmath.isfinite(value):
-            self.span = max(self.span, abs(int(mpmath.mag(value))) // 3)
+        value = mpmath.mpf(function(*[at[s] for s in symbols]))
+        if value.man:  # finite, and not zero
+            self.span = max(self.span, abs(value.exp + value.bc) // 3)
         return value
 
     def number(self, value: Number) -> Number:

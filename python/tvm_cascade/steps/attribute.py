@@ -20,7 +20,6 @@ from typing import Any, get_args
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Condition
 from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.algebra.reducer import REDUCERS, Reducer, Selection, TupleReducer
 from tvm_cascade.algebra.selection import selecting
@@ -28,6 +27,7 @@ from tvm_cascade.errors import FoldError, InputError
 from tvm_cascade.steps.expressions import RESERVED, parsed, text_of
 from tvm_cascade.steps.program import Finish, Step, StepProgram
 from tvm_cascade.steps.verify import verify
+from tvm_cascade.symbolic.masks import Condition
 
 Data = Mapping[str, Any]
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import (
+from tvm_cascade.errors import InputError
+from tvm_cascade.symbolic.functions import (
     GuardedProduct,
     LogRatio,
     PowerOfTwo,
@@ -25,7 +26,6 @@ from tvm_cascade.algebra.cascade import (
     StickyInfinity,
     WholePower,
 )
-from tvm_cascade.errors import InputError
 
 FUNCTIONS: dict[str, type[sp.Basic]] = {
     function.__name__: function

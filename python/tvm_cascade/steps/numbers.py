@@ -13,6 +13,7 @@ from typing import Any
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT
+from tvm_cascade.algebra.reducer import MIN
 from tvm_cascade.steps.arithmetic import NO_VALUE, Arithmetic, Number, Numbers
 from tvm_cascade.steps.move import destination, displacement
 from tvm_cascade.steps.program import Combine, Element, Move, Reduce, Scale, Shift, Step, StepProgram, Tuple
@@ -135,7 +136,7 @@ class _Run:
     def _move(self, step: Move) -> None:
         scope = {**self.fold.known, **self.values, COUNT: self.arithmetic.number(self.count)}
         standing = [state.values[step.reference] for state in self.holding]
-        stay = min(standing) if standing else self.arithmetic.number(step.start)
+        stay = self.arithmetic.total(MIN, standing) if standing else self.arithmetic.number(step.start)
         new = destination(step, self._value(step, scope), stay, not standing, self.arithmetic)
         self.values[step.reference] = new
         for own, stands in zip(self.scopes, standing, strict=True):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import Rescaled
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.algebra.work import terms_of_exponentials
+from tvm_cascade.symbolic.functions import Rescaled
+from tvm_cascade.symbolic.work import terms_of_exponentials
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH
 from tvm_cascade.algebra.reducer import EXTREMES
-from tvm_cascade.algebra.separate import strip_rounding
 from tvm_cascade.errors import FoldError
 from tvm_cascade.steps.program import Combine, Element, Move, OverPositions, Reduce, Scale, Shift, Step, StepProgram
+from tvm_cascade.symbolic.separate import strip_rounding
 
 _HINT = "this is a defect of tvm-cascade; please report the program"
 

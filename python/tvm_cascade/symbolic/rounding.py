@@ -31,6 +31,9 @@ FORMATS: dict[str, Format] = {
     "float8_e5m2": Format(3, -16, 57344.0, math.inf),
 }
 
+NARROW_RANGE = ("float16", "float8_e4m3fn", "float8_e5m2")
+"""Dtypes whose exponent range is so small that rounding at another scale may overflow or lose digits."""
+
 
 def round_to(value: float, dtype: str) -> float:
     """A number cast to a dtype, overflow left aside: to nearest even for floats, towards zero for integers."""

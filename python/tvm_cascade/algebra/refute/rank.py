@@ -17,9 +17,8 @@ from typing import Any
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.draws import Draws
-from tvm_cascade.algebra.reached import NO_VALUE, Earlier, Point, Reached
-from tvm_cascade.algebra.separate import determinant
+from tvm_cascade.algebra.refute.draws import Draws
+from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
 
 DIGITS = 120
 PIVOT = mpmath.mpf(10) ** -60
@@ -209,3 +208,17 @@ def _equilibrated(values: Sequence[Sequence[Any]]) -> dict[int, dict[int, Any]]:
         if largest := max(map(abs, scaled.values()), default=0):
             found[i] = {j: value / largest for j, value in scaled.items()}
     return found
+
+
+def determinant(matrix: mpmath.matrix) -> mpmath.mpf:
+    """The determinant of a real square matrix; mpmath's fails where a column vanishes during elimination."""
+    rows = [[matrix[i, j] for j in range(matrix.cols)] for i in range(matrix.rows)]
+    total = mpmath.mpf(1)
+    while rows:
+        pivot = max(range(len(rows)), key=lambda i: abs(rows[i][0]))
+        head = rows.pop(pivot)
+        if head[0] == 0:
+            return mpmath.mpf(0)
+        total *= -head[0] if pivot % 2 else head[0]
+        rows = [[v - row[0] / head[0] * h for v, h in zip(row[1:], head[1:], strict=True)] for row in rows]
+    return total

@@ -15,7 +15,7 @@ as they are unless they are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ import sympy as sp
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.functions.elementary.trigonometric import TrigonometricFunction
 
-from tvm_cascade.algebra.sampling import vanishes
+from tvm_cascade.symbolic.sampling import vanishes
 
 WORK = 3000
 """Operations that one derivation may spend: about six seconds. Of random cascades one in hundreds needs a second."""
@@ -129,7 +129,7 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
             return sp.Integer(0) if vanishes(expression) else beside.xreplace({symbol: wave})
     try:
         found = sp.simplify(expression)
-    except ValueError:  # of an undefined part that SymPy came by on its way
+    except (ValueError, KeyError):  # an undefined part, or the logarithm of one, that SymPy came by on its way
         return expression
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
@@ -196,11 +196,28 @@ def _terms(expression: sp.Expr) -> float:
     return max(1.0, sum(_terms(a) for a in expression.args if isinstance(a, sp.Expr)))
 
 
-def terms_of_exponentials(expression: sp.Expr) -> sp.Expr:
-    """A sum term by term, each with one exponential as a factor: 1/(1/2 + 1/N) takes none into its denominator."""
-    fixed = (
+def terms_of_exponentials(expression: sp.Expr, whole: Collection[sp.Symbol] = ()) -> sp.Expr:
+    """A sum term by term, each with one exponential as a factor: 1/(1/2 + 1/N) takes none into its denominator.
+
+    Parameters
+    ----------
+    whole : sums of these alone stay as they are. References c − e are near each other where each is large.
+    """
+    fixed = [
         p for p in expression.atoms(sp.Pow) if isinstance(p.base, sp.Add) and p.exp.is_negative and not p.has(sp.exp)
-    )
+    ]
+    fixed += [total for total in expression.atoms(sp.Add) if total.free_symbols and total.free_symbols <= set(whole)]
     named = {power: sp.Dummy(real=True) for power in fixed}
     written = sp.powsimp(expanded(expression.xreplace(named)))
     return written.xreplace({symbol: power for power, symbol in named.items()})
+
+
+def horner(terms: dict[tuple[int, ...], sp.Expr], steps: Sequence[sp.Symbol]) -> sp.Expr:
+    """The polynomial, by the powers of the steps in each term, as a + Δ·(b + Δ·c), first step outermost."""
+    if not steps:
+        return terms.get((), sp.Integer(0))
+    total = sp.Integer(0)
+    for power in reversed(range(1 + max((powers[0] for powers in terms), default=0))):
+        rest = {powers[1:]: value for powers, value in terms.items() if powers[0] == power}
+        total = total * steps[0] + horner(rest, steps[1:])
+    return total

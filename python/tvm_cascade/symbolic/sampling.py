@@ -12,7 +12,7 @@ from typing import Any
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import is_truth
+from tvm_cascade.symbolic.masks import is_truth
 
 SAMPLES = 12
 CLEAR = 1e-6

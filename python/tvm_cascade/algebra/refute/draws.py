@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, POSITION, is_truth
-from tvm_cascade.algebra.reached import REST, SHORTEST, SMALL, Earlier, Point, Reached
+from tvm_cascade.algebra.cascade import LENGTH, POSITION
+from tvm_cascade.algebra.refute.reached import REST, SHORTEST, SMALL, Earlier, Point, Reached
+from tvm_cascade.symbolic.masks import is_truth
 
 PLAIN = 3
 """First attempts, in which all symbols are of the same size."""

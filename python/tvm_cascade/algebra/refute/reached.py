@@ -19,11 +19,12 @@ import mpmath
 import sympy as sp
 from sympy.core.relational import Relational
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction, is_truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.monoid import evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES
-from tvm_cascade.algebra.sampling import IN_RANGE, as_function
-from tvm_cascade.algebra.separate import strip_rounding
+from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
+from tvm_cascade.symbolic.separate import strip_rounding
 
 REST = 3
 """Positions appended to a segment to reach given results; the last one is repeated up to N."""
@@ -85,7 +86,7 @@ class Earlier:
         compared = set().union(*(c.atoms(sp.Integer) for f in self._meaning.values() for c in f.atoms(Relational)))
         self._whole = max([WHOLE_REACH, *(2 * abs(int(number)) for number in compared)])
         self._known_length = (meaning or {}).get(LENGTH)
-        self._compiled: dict[tuple[sp.Expr, str], tuple[list[sp.Symbol], Callable[..., Any]]] = {}
+        self._compiled: dict[str, dict[sp.Expr, tuple[list[sp.Symbol], Callable[..., Any]]]] = {}
 
     def plain(self, function: sp.Expr) -> sp.Expr:
         """The function with its symbols written out, without roundings."""
@@ -174,16 +175,14 @@ class Earlier:
 
     def value(self, function: sp.Expr, at: Mapping[sp.Symbol, Any], arithmetic: str = "math") -> Any:
         """A plain function where its symbols have those values, in Python's arithmetic or mpmath's."""
-        key = function, arithmetic
-        if key not in self._compiled:
+        compiled, number = self._compiled.setdefault(arithmetic, {}), float if arithmetic == "math" else mpmath.mpf
+        found = compiled.get(function)
+        if found is None:
             symbols = sorted(function.free_symbols, key=str)
-            self._compiled[key] = (
-                symbols,
-                as_function(symbols, function, IN_RANGE if arithmetic == "mpmath" else arithmetic),
-            )
-        symbols, evaluate = self._compiled[key]
-        number = float if arithmetic == "math" else mpmath.mpf
-        return number(evaluate(*(number(at[s]) for s in symbols)))
+            evaluate = as_function(symbols, function, IN_RANGE if arithmetic == "mpmath" else arithmetic)
+            found = compiled[function] = symbols, evaluate
+        symbols, evaluate = found
+        return number(evaluate(*[number(at[s]) for s in symbols]))
 
     def holds(self, condition: sp.Expr, at: Mapping[sp.Symbol, Any]) -> bool:
         """Whether a plain condition, as the number 1 or 0, holds there; not where it has no value."""

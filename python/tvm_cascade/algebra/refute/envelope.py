@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
-from tvm_cascade.algebra.reached import Earlier, Point, Reached
 from tvm_cascade.algebra.reducer import MAX, Reducer
-from tvm_cascade.algebra.sampling import as_function
+from tvm_cascade.algebra.refute.reached import Earlier, Point, Reached
+from tvm_cascade.symbolic.sampling import as_function
 
 CANDIDATES = 800
 """Positions to choose from for each further piece."""
@@ -49,7 +49,8 @@ CLIMB, CLIMB_FROM = 60, 0.5
 """Steps that lead to a peak, and the first one's length, which is doubled or, where it leads nowhere, halved."""
 
 SPACINGS, BENDS = (0.03, 0.2), (0.5, 4.0)
-"""Distances between the d_k, and how much more than F the curve bends there."""
+"""Distances between the d_k, as shares of how far results of data are apart, at most 1; and how much more than F the
+curve bends there."""
 
 NEWTON_STEPS = 8
 DIFFERENCE = 1e-4
@@ -85,6 +86,14 @@ def envelope(
     where : the condition on elements under which it is the element.
     """
     plain, counted = earlier.plain(function), sp.Piecewise((1, earlier.plain(where)), (0, True))
+    found = _looked_for(_ordered_alike(plain, earlier), reducer, earlier, enough, counted, True)
+    return found or _looked_for(plain, reducer, earlier, enough, counted, False)
+
+
+def _looked_for(
+    plain: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int, counted: sp.Expr, spared: bool
+) -> Envelope | None:
+    """An envelope of a plain function, by random attempts; see `_Search` for the last parameter."""
     symbols = sorted(plain.free_symbols, key=str)
     varying, read, indexed = earlier.for_function(plain)
     if not read or not (varying or indexed):
@@ -93,6 +102,7 @@ def envelope(
         evaluate = as_function(symbols, plain, "math")
     except (TypeError, ValueError, NotImplementedError):
         return None
+    spared = spared and not indexed
     for attempt, (reach, far) in enumerate(REACHES):
         source = random.Random(attempt)
         fixed = earlier.parameters(plain, source, indexed)
@@ -102,11 +112,12 @@ def envelope(
             pool = [row for row in pool if earlier.holds(counted, {**fixed, **row})]
         if len(pool) < enough:
             continue
-        drawn = [earlier.draw(source, far, fixed, indexed=indexed) for _ in range(POINTS)]
+        spare = [earlier.row(source, far * min(1.0, 2 / enough))] * enough if spared else []
+        drawn = [earlier.draw(source, far, fixed, spare, indexed) for _ in range(POINTS)]
         starts = [data for data in drawn if data is not None]
         if attempt % 2 == 0:
             starts.sort(key=lambda data: data.results[read[0]])
-        search = _Search(evaluate, symbols, 1.0 if reducer is MAX else -1.0, earlier, fixed, starts)
+        search = _Search(evaluate, symbols, 1.0 if reducer is MAX else -1.0, earlier, fixed, starts, spared)
         points = [data.results for data in starts]
         anchors = [{**row, **point} for row, point in zip(pool[:ANCHORS], points, strict=False)]
         found = search.met(pool[:POSITIONS], points, enough) or search.near(anchors, varying, read, enough)
@@ -117,9 +128,31 @@ def envelope(
     return None
 
 
+def _ordered_alike(plain: sp.Expr, earlier: Earlier) -> sp.Expr:
+    """A function that orders positions as F does at any results: u of exp(u), and F/|H(d)| of a product with H(d)."""
+    varying = {*earlier.varying, POSITION}
+    while True:
+        if isinstance(plain, sp.exp):
+            plain = plain.args[0]
+            continue
+        fixed, moving = plain.as_independent(*varying, as_Add=False)
+        if fixed.is_number or moving.is_number:
+            return plain
+        plain = moving if fixed.is_positive else sp.sign(fixed) * moving
+        if fixed.is_positive is not True:
+            return plain
+
+
 @dataclass(frozen=True)
 class _Search:
-    """Looks for an envelope; whatever finds it, `_checked` decides."""
+    """Looks for an envelope; whatever finds it, `_checked` decides.
+
+    Attributes
+    ----------
+    starts : data from which those of an envelope are looked for.
+    spared : they begin with as many equal positions, whose place those of an envelope take: what is not asked about
+        stays as it is there, so that it moves no result, and results are looked for as near as those of data are.
+    """
 
     evaluate: Callable[..., float]
     symbols: Sequence[sp.Symbol]
@@ -127,6 +160,7 @@ class _Search:
     earlier: Earlier
     fixed: Point
     starts: Sequence[Reached]
+    spared: bool
 
     def built(self, pool: list[Point], points: list[Point], enough: int) -> Envelope | None:
         """An envelope built piece by piece, each the least candidate above the others."""
@@ -163,7 +197,7 @@ class _Search:
         """Peaks, or positions whose F touches one curve, near one of the anchors."""
         moving = [s for s in varying if not s.is_integer]
         for (number, at), result in itertools.product(enumerate(anchors), read):
-            spacing, bend = SPACINGS[number % 2], BENDS[number // 2 % 2]
+            spacing, bend = SPACINGS[number % 2] * self._spread(result), BENDS[number // 2 % 2]
             for symbol in moving:
                 if (found := self.peaks(at, symbol, result, spacing, enough)) is not None:
                     return found
@@ -267,9 +301,11 @@ class _Search:
 
     def _reached(self, positions: list[Point], points: list[Point]) -> Envelope | None:
         """The envelope with data whose results are those points; None where none were found."""
+        spare = self.starts[0].rows[0]
+        beside = {s: spare[s] for s in self.earlier.varying if s not in self.symbols} if self.spared else {}
         rows = [
-            {s: {**point, **row}[s] for s in (*self.earlier.varying, POSITION) if s in {**point, **row}}
-            for row, point in zip(positions, points, strict=True)
+            {s: known[s] for s in (*self.earlier.varying, POSITION) if s in known}
+            for known in ({**point, **row, **beside} for row, point in zip(positions, points, strict=True))
         ]
         if len({row.get(POSITION, float(k)) for k, row in enumerate(rows)}) < len(rows):
             return None
@@ -280,18 +316,33 @@ class _Search:
             if data is None or values is None or not is_only_extremum(values, k):
                 return None
             found.append(data)
-        read = [s for s in self.symbols if s not in rows[0]]
-        return Envelope(tuple(rows), tuple({s: d.results[s] for s in read} for d in found), tuple(found))
+        return Envelope(tuple(rows), tuple(data.results for data in found), tuple(found))
 
     def _data(self, rows: list[Point], point: Point) -> Reached | None:
         """Data that start with those rows and have the results of that point."""
-        wanted = {s: point[s] for s in self.symbols if s in self.earlier.results}
-        near = sorted(self.starts, key=lambda data: sum(abs(data.results[s] - v) for s, v in wanted.items()))
-        for start in near[:STARTS]:
+        wanted = self._wanted(point)
+        for start in self._near(point)[:STARTS]:
             rest = start.rows[len(rows) :] if len(start.rows) > len(rows) else start.rows
             if (data := self.earlier.completed(rows, rest, self.fixed, wanted)) is not None:
                 return data
         return None
+
+    def _spread(self, result: sp.Symbol) -> float:
+        """How far the middle half of the values of a result are apart, at most 1."""
+        if not self.spared:
+            return 1.0
+        values = sorted(data.results[result] for data in self.starts)
+        apart = values[3 * len(values) // 4] - values[len(values) // 4]
+        return min(1.0, apart) or 1.0
+
+    def _wanted(self, point: Point) -> Point:
+        """The results that F reads."""
+        return {s: point[s] for s in self.symbols if s in self.earlier.results}
+
+    def _near(self, point: Point) -> list[Reached]:
+        """The data at hand, those first whose results are nearest."""
+        wanted = self._wanted(point)
+        return sorted(self.starts, key=lambda data: sum(abs(data.results[s] - v) for s, v in wanted.items()))
 
     def _values(self, pool: Sequence[Point], point: Point) -> list[float] | None:
         try:

@@ -24,12 +24,12 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import POSITION
-from tvm_cascade.algebra.draws import Draws
-from tvm_cascade.algebra.envelope import Envelope, is_clear, is_only_extremum
-from tvm_cascade.algebra.rank import FullRank, full_rank_among
-from tvm_cascade.algebra.reached import NO_VALUE, Earlier, Point, Reached
 from tvm_cascade.algebra.reducer import MAX, Reducer
-from tvm_cascade.algebra.work import charge
+from tvm_cascade.algebra.refute.draws import Draws
+from tvm_cascade.algebra.refute.envelope import Envelope, is_clear, is_only_extremum
+from tvm_cascade.algebra.refute.rank import FullRank, full_rank_among
+from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
+from tvm_cascade.symbolic.work import charge
 
 ATTEMPTS, ATTEMPT = 8, 15
 """How often each comparison is tried, and what that counts for of the budget of work."""

@@ -1,0 +1,112 @@
+"""Cases: an element is a disjoint union of terms, each under a guard, and ⊕ of a union is ⊕ of ⊕s.
+
+| a guard reads               | as in                  | where it holds            | ⊕ of its term                     |
+|-----------------------------|------------------------|---------------------------|-----------------------------------|
+| results alone               | where(d > u, f, g)     | everywhere or nowhere     | a case of the finish (`derive`)   |
+| elements alone              | keep·f                 | wherever the state stands | a masked lift (`Derivation.over`) |
+| both; its terms do not vary | where(x > d, 1, 0)     | at some positions, or all | by extrema (`predicates`)         |
+| an element, its extremum    | where(x = max x, f, g) | until the extremum moves  | started anew (`coincidence`)      |
+| both otherwise              | where(x > d, f, g)     | beyond a threshold        | at an end (`ordered_choices`)     |
+
+That a logarithm or a root is real is a guard too: elsewhere the term is NaN, and so is the sum (`quotients`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+
+@dataclass(frozen=True)
+class Case:
+    """A term, and the guard under which it is the element; the guards before it in a union do not hold there.
+
+    Attributes
+    ----------
+    guard : a condition; true of the last case.
+    """
+
+    guard: sp.Basic
+    term: sp.Expr
+
+
+@dataclass(frozen=True)
+class Union:
+    """An element by its cases.
+
+    Attributes
+    ----------
+    choice : the one selection in which they differ.
+    """
+
+    choice: sp.Piecewise
+    cases: tuple[Case, ...]
+
+    @property
+    def guard(self) -> sp.Basic:
+        """That of the first case."""
+        return self.cases[0].guard
+
+    @property
+    def terms(self) -> tuple[sp.Expr, ...]:
+        """The terms, in order."""
+        return tuple(case.term for case in self.cases)
+
+    def is_of_two_values(self, elements: Sequence[sp.Symbol]) -> bool:
+        """Whether there are two cases, and both terms are the same at all positions."""
+        return len(self.cases) == 2 and not any(term.has(*elements) for term in self.terms)
+
+
+def by_results(element: sp.Expr, elements: Sequence[sp.Symbol]) -> Union | None:
+    """The cases of an element that varies in them, by the largest selection whose guards do not; None without one."""
+    return _by_the_largest(element, elements, lambda guards: not any(guard.has(*elements) for guard in guards))
+
+
+def by_both(element: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> Union | None:
+    """The cases by the largest selection with a guard on both results and positions; None without one."""
+    return _by_the_largest(element, elements, lambda guards: any(_reads_both(g, elements, results) for g in guards))
+
+
+def flattened(element: sp.Expr, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> sp.Expr:
+    """The element with no guard on both of the form (p if q else r), as of a compared element that is a selection."""
+
+    def nested(part: sp.Basic) -> bool:
+        guard = part.args[0][1] if isinstance(part, sp.Piecewise) else None
+        return isinstance(guard, sp.ITE) and _reads_both(guard, elements, results)
+
+    while (flat := element.replace(nested, _flat)) != element:
+        element = flat
+    return element
+
+
+def _reads_both(guard: sp.Basic, elements: Sequence[sp.Symbol], results: Sequence[sp.Symbol]) -> bool:
+    return bool(results and guard.has(*elements) and guard.has(*results))
+
+
+def truth_of(element: sp.Expr, elements: Sequence[sp.Symbol]) -> sp.Basic | None:
+    """The guard of (guard ? 1 : 0); None where the element is something else, or does not vary."""
+    if not isinstance(element, sp.Piecewise) or not element.has(*elements):
+        return None
+    union = _union(element, element)
+    return union.guard if union.terms == (1, 0) else None
+
+
+def _by_the_largest(
+    element: sp.Expr, elements: Sequence[sp.Symbol], told: Callable[[list[sp.Basic]], bool]
+) -> Union | None:
+    varying = [choice for choice in element.atoms(sp.Piecewise) if elements and choice.has(*elements)]
+    found = [choice for choice in varying if told([guard for _, guard in choice.args])]
+    return _union(element, max(found, key=sp.count_ops)) if found else None
+
+
+def _union(element: sp.Expr, choice: sp.Piecewise) -> Union:
+    return Union(choice, tuple(Case(guard, element.xreplace({choice: term})) for term, guard in choice.args))
+
+
+def _flat(choice: sp.Piecewise) -> sp.Expr:
+    """A selection by (p if q else r) as one by p or by r, as q is."""
+    (chosen, guard), *others = choice.args
+    by, first, second = guard.args
+    return sp.Piecewise((sp.Piecewise((chosen, first), *others), by), (sp.Piecewise((chosen, second), *others), True))

@@ -1,0 +1,1 @@
+"""Refutations: numbers which show that an element has no fold, found by search, behind one question."""

@@ -1,0 +1,358 @@
+"""The table of sections: which reference a handle takes, by what each promises of range and digits.
+
+Which reference stands for a handle never touches exactness (`expansion`), only range and digits. A row of the table is
+a family of functions closed under an action on elements, and the reference that it has for them. Each reference says
+whether lifts at it stay in range, and whether they keep the digits that they have at the quantity itself. What promises
+most is taken; of those that promise as much, the one with the smallest state; then the first in the table.
+
+| action               | functions            | reference            | in range             | digits           | state |
+|----------------------|----------------------|----------------------|----------------------|------------------|-------|
+| translation          | waves                | 0                    | yes                  | yes              | none  |
+| translation of lines | p + q·u, to degree 1 | 0                    | yes                  | yes              | none  |
+| scaling under log    | log-polynomials      | u of partial results | yes                  | yes              | u     |
+| translation, scaling | all                  | u of partial results | u bounds exponents   | u is a location  | u     |
+| translation          | exponentials         | the largest exponent | yes                  | yes              | a max |
+| translation, shear   | polynomials          | the (weighted) mean  | yes                  | yes              | sums  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import (
+    Gauge,
+    Handle,
+    Move,
+    Range,
+    exponents,
+    factor_in,
+    is_location,
+    is_power_of_two,
+    may_be_singular,
+    may_cancel,
+    only_in_waves,
+    tracking_gauge,
+    translated_part,
+)
+from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.symbolic.functions import PowerOfTwo
+from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_that_keep
+from tvm_cascade.symbolic.separate import Step, in_steps
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a function reads a handle: the facts that sections are chosen by, each found once.
+
+    Attributes
+    ----------
+    function : of elements and handles.
+    """
+
+    derivation: Derivation
+    reduction: Reduction
+    handle: Handle
+    function: sp.Expr
+
+    @cached_property
+    def kept(self) -> Mapping[sp.Symbol, int]:
+        """Conditions, with their values at the positions that count."""
+        return conditions_that_keep(self.function, self.derivation.elements)
+
+    @cached_property
+    def exponents(self) -> list[sp.Expr]:
+        """Those that read both the handle and elements."""
+        return exponents(self.function, self.handle.symbol, self.derivation.elements)
+
+    @cached_property
+    def unbounded(self) -> set[sp.Expr]:
+        """The exponents that partial results do not bound."""
+        return {e for e in self.exponents if not self.derivation.bounds(e, self.kept)}
+
+    @cached_property
+    def factor(self) -> sp.Expr | None:
+        """H(u), where the function is G·H(u)."""
+        return factor_in(self.function, self.handle.symbol, self.derivation.elements)
+
+    @cached_property
+    def part(self) -> sp.Expr | None:
+        """The a(x) where the function reads a(x) − u and no exponential of it, and a(x) reads no result itself."""
+        part = translated_part(self.function, self.handle.symbol, self.derivation.elements)
+        if part is None or part.has(*(h.symbol for h in self.derivation.handles)):
+            return None
+        return None if self.exponents else part
+
+    @cached_property
+    def line(self) -> tuple[sp.Expr, sp.Expr] | None:
+        """p(x) and q(x), where the function reads the handle in p(x) + q(x)·u alone, as the residue y − u·x does.
+
+        A handle that is a factor, p = 0, is none: zero is no reference then.
+        """
+        symbol = self.handle.symbol
+        lines = [total for total in self.function.atoms(sp.Add) if total.has(symbol)]
+        if len(lines) != 1 or self.exponents:
+            return None
+        total = sp.expand(lines[0])
+        p, q = total.coeff(symbol, 0), total.coeff(symbol, 1)
+        fits = p != 0 and sp.expand(p + q * symbol - total) == 0 and q.has(*self.derivation.elements)
+        return (p, q) if fits and not (p + q).has(*(h.symbol for h in self.derivation.handles)) else None
+
+    @cached_property
+    def located(self) -> sp.Expr | None:
+        """The a(x) that the handle stands beside: a(x) − u, or p + q·u with a = −p/q."""
+        return -self.line[0] / self.line[1] if self.part is None and self.line is not None else self.part
+
+    @cached_property
+    def is_near(self) -> bool:
+        """Whether the quantity at partial results is near what it stands beside, or stands beside nothing."""
+        if self.located is None:
+            return True
+        derivation, value = self.derivation, self.handle.value
+        near = is_location(value, self.located, derivation.done, derivation.meaning)
+        return near and not may_cancel(value, derivation.results)
+
+
+def _always(_reading: Reading) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Section:
+    """A row of the table: a reference for the functions of one kind.
+
+    Attributes
+    ----------
+    reads : whether a function is of that kind.
+    reference : adds it; None where the state for it has no fold.
+    in_range, keeps_digits : what lifts at the reference are known to do.
+    """
+
+    reads: Callable[[Reading], bool]
+    reference: Callable[[Reading], Reference | None]
+    in_range: Callable[[Reading], bool] = _always
+    keeps_digits: Callable[[Reading], bool] = _always
+
+
+def reference_of(derivation: Derivation, reduction: Reduction, handle: Handle, function: sp.Expr) -> Reference:
+    """The reference of a handle that a function reads, added to the state.
+
+    Raises
+    ------
+    Refused
+        When no reference keeps the function in range.
+    """
+    reading = Reading(derivation, reduction, handle, function)
+    found = (reference for row in _by_promise(reading) if (reference := row.reference(reading)) is not None)
+    return next(found)
+
+
+def _by_promise(reading: Reading) -> Iterator[Section]:
+    """The rows for a function, best first; rows stand by size of state, so one that promises all has no better."""
+    left: list[tuple[tuple[bool, bool], Section]] = []
+    for row in (row for row in SECTIONS if row.reads(reading)):
+        promise = (row.in_range(reading), row.keeps_digits(reading))
+        if all(promise):
+            yield row
+        else:
+            left.append((promise, row))
+    yield from (row for _, row in sorted(left, key=lambda entry: entry[0], reverse=True))
+
+
+def _constant(argument: Range) -> Callable[[Reading], Reference]:
+    return lambda reading: reading.derivation.constant(reading.handle.value, argument)
+
+
+def _at_the_results(reading: Reading) -> Reference:
+    """The quantity at the partial results; sums are extrapolated, scales may go to a power of two beside it."""
+    derivation, handle, done = reading.derivation, reading.handle, reading.derivation.done
+    gauge, scale = tracking_gauge(handle, done), reading.factor is not None
+    value = derivation.predicted(handle.value)
+    guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH}) or _may_be_absent(handle, done)
+    move = _move(reading, gauge)
+    if move is Move.POWER_OF_TWO and reading.factor is not None:
+        # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
+        grows = sp.diff(reading.factor, handle.symbol).subs(handle.symbol, 1) > 0
+        value = PowerOfTwo(value) if grows else 2 * PowerOfTwo(value)
+    return derivation.refer(
+        (handle, "scale" if scale else ""),
+        handle.value,
+        gauge,
+        value,
+        guarded=guarded,
+        auxiliary=not scale and _is_rounded(derivation, handle),
+        scale=scale,
+        move=move,
+        range=_range(reading, move),
+    )
+
+
+def _may_be_absent(handle: Handle, done: list[Reduction]) -> bool:
+    """Whether the quantity reads a rank of a selection that the first positions do not fill."""
+    wholes = [r.reducer.whole for r in done if r.result in handle.value.free_symbols]
+    return any(whole is not None and whole.selection is not None and whole.selection.count > 1 for whole in wholes)
+
+
+def _is_rounded(derivation: Derivation, handle: Handle) -> bool:
+    """Whether the quantity is a sum that moves with the data: max x − Σ (max x − x)/N, of which a float keeps less.
+
+    The reference is then near it, and the finish brings in the rest: (max x − c) − Σ (max x − x)/N.
+    """
+    terms = sp.Add.make_args(handle.value)
+    return len(terms) > 1 and any(derivation.offsets.of(term) for term in terms)
+
+
+def _at_the_scale(reading: Reading) -> Reference:
+    """The quantity at the partial results, of which elements are taken as multiples."""
+    derivation, value = reading.derivation, reading.handle.value
+    return derivation.refer(
+        (value, "ratio"),
+        value,
+        tracking_gauge(reading.handle, derivation.done),
+        derivation.predicted(value),
+        guarded=True,
+        scale=True,
+        range=Range.RATIO,
+    )
+
+
+def _at_the_largest(reading: Reading) -> Reference:
+    """The largest exponent so far, of exponentials that the quantity does not bound."""
+    derivation, handle, kept = reading.derivation, reading.handle, reading.kept.items()
+    exponent, *others = reading.unbounded
+    part = exponent.subs(handle.symbol, 0)
+    # The largest of what reads other handles is not known in one pass.
+    if others or sp.diff(exponent, handle.symbol) != -1 or part.has(*(h.symbol for h in derivation.handles)):
+        raise derivation.refuse(reading.reduction, "separation_unknown", exponent)
+    counted = sp.And(derivation.where, *(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in kept))
+    with derivation.over(counted):  # beside a larger exponent that a condition drops, all others may come out 0
+        largest = derivation.component(reading.reduction, MAX, part)
+    # Guarded: an exponent of +inf must make its own term infinite, not every other one NaN.
+    return derivation.refer(
+        (handle, "bound", largest),
+        handle.value,
+        Gauge.RUNNING,
+        largest,
+        auxiliary=True,
+        guarded=True,
+        range=Range.LARGEST,
+    )
+
+
+def _range(reading: Reading, move: Move) -> Range:
+    """Why lifts keep their digits with the quantity at the partial results."""
+    if reading.factor is not None:
+        in_powers = move is Move.POWER_OF_TWO or is_power_of_two(reading.handle.value)
+        return Range.POWER_OF_TWO if in_powers else Range.SCALE
+    if reading.exponents:
+        return Range.LAZY if move is Move.LAZY else Range.BOUNDED
+    return Range.PREDICTED if reading.part is None else Range.LOCATION
+
+
+def _move(reading: Reading, gauge: Gauge) -> Move:
+    """What was asked for, where range analysis allows it: lazy under exponentials alone, powers of two for scales."""
+    wanted, scale, symbol = reading.derivation.move, reading.factor is not None, reading.handle.symbol
+    slopes_are_one = all(abs(sp.diff(exponent, symbol)) == 1 for exponent in reading.exponents)
+    allowed = {
+        Move.LAZY: not scale and bool(reading.exponents) and slopes_are_one,
+        Move.POWER_OF_TWO: scale,
+    }
+    return wanted if gauge is Gauge.RUNNING and allowed.get(wanted, False) else Move.EXACT
+
+
+def _at_the_mean(reading: Reading) -> Reference | None:
+    """The mean of what the handle stands beside."""
+    mean, handle = _mean(reading), reading.handle
+    if mean is None:
+        return None
+    # The total weight in the denominator is zero where no position that counts has been met.
+    weighted = not mean.has(COUNT)
+    # At an infinite mean no element is anything, though all are, or infinite, about a finite extremum.
+    extremum = tracking_gauge(handle, reading.derivation.done) is Gauge.RUNNING
+    return reading.derivation.refer(
+        (handle, "mean", mean),
+        handle.value,
+        Gauge.CENTRED,
+        mean,
+        auxiliary=True,
+        guarded=weighted or extremum,
+        range=Range.MEAN,
+    )
+
+
+def _mean(reading: Reading) -> sp.Expr | None:
+    """The mean of a(x) so far; None where it has no fold.
+
+    Let c be the mean of a(x) by the weights |w| of F = w·(a − u)^k. Then |u − c| and |a − c| are on the whole no larger
+    than |a − u|, whatever u is: brought from c to u, F loses no more digits than it does unfused. The plain mean is as
+    good where weights are alike; it serves where they have no fold. For p + q·u the weights have a factor q², and a is
+    −p/q: the c of least squares.
+    """
+    derivation, reduction, elements = reading.derivation, reading.reduction, reading.derivation.elements
+    factors = sp.Mul.make_args(reading.function)
+    weight = sp.Abs(sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(reading.handle.symbol))))
+    if reading.part is None:
+        p, q = reading.line or (sp.S.Zero, sp.S.One)
+        return _weighted(derivation, reduction, -p * q * weight, q**2 * weight)
+    apart, varying = reading.part.as_independent(*elements, as_Add=True)
+    kept = indicator(masks_that_keep(weight, elements))  # what is masked out may be anything
+    for like in (weight, kept) if weight != 1 else ():
+        mean = _weighted(derivation, reduction, varying * like, like) if like != 1 else None
+        if mean is not None:
+            return apart + mean
+    scale, bare = varying.as_coeff_Mul()
+    return apart + scale * derivation.component(reduction, SUM, bare) / COUNT
+
+
+def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weight: sp.Expr) -> sp.Expr | None:
+    """Σ above / Σ weight in components; None where the weight reads results other than as exp(x − u)."""
+    read = [h for h in derivation.handles if h.symbol in weight.free_symbols]
+    if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
+        return None
+    references = [reference_of(derivation, reduction, h, weight) for h in read]
+    old, new = ({h.symbol: s for h, s in zip(read, side, strict=True)} for side in _sides(references))
+    ratio = sp.powsimp(sp.expand(weight.subs(new) / weight.subs(old)))
+    ratio = in_steps(ratio, [Step(r.symbol, r.moved, r.step) for r in references])
+    if ratio.has(*derivation.elements):
+        return None
+    sums = []
+    for lift in (above, weight):
+        scale, bare = lift.subs(old).as_coeff_Mul()
+        known, symbol = derivation.known(SUM, bare), derivation.unused(reduction)
+        sums.append(scale * (known or derivation.add(reduction, SUM, bare, symbol * ratio)))
+    return sums[0] / sums[1]
+
+
+def _sides(references: list[Reference]) -> tuple[list[sp.Symbol], list[sp.Symbol]]:
+    return [r.symbol for r in references], [r.moved for r in references]
+
+
+SECTIONS = (
+    Section(
+        reads=lambda reading: not reading.unbounded and only_in_waves(reading.function, reading.handle.symbol),
+        reference=_constant(Range.WAVES),
+    ),
+    Section(
+        reads=lambda reading: reading.line is not None and sp.diff(reading.function, reading.handle.symbol, 2) == 0,
+        reference=_constant(Range.APART),
+    ),
+    Section(
+        reads=lambda reading: any(e.has(reading.handle.symbol) for e in reading.function.atoms(sp.log)),
+        reference=_at_the_scale,
+    ),
+    Section(
+        reads=_always,
+        reference=_at_the_results,
+        in_range=lambda reading: not reading.unbounded,
+        keeps_digits=lambda reading: reading.is_near,
+    ),
+    Section(lambda reading: bool(reading.unbounded), _at_the_largest),
+    Section(lambda reading: reading.located is not None, _at_the_mean),
+)
+"""By size of state."""

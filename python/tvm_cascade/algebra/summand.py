@@ -1,0 +1,216 @@
+"""A term of a sum as a summand: factors that are applied at the end, and handles in the units of what they stand by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, Reduction
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.expansion import Expansion, expansion_of
+from tvm_cascade.algebra.gauge import (
+    Gauge,
+    Handle,
+    Move,
+    exponents,
+    factor_in,
+    is_location,
+    tracking_gauge,
+    translated_part,
+    translations,
+)
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import conditions_that_keep
+from tvm_cascade.symbolic.rounding import NARROW_RANGE
+from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
+
+
+@dataclasses.dataclass
+class Summand:
+    """A term of a sum, with deferred factors taken out.
+
+    Attributes
+    ----------
+    function : the term without rounding; `lift` with it.
+    factor : what is applied at the end.
+    tracked : handles that references stand in for.
+    span : of the function, where it is known.
+    """
+
+    function: sp.Expr
+    lift: sp.Expr
+    factor: sp.Expr
+    tracked: list[Handle]
+    span: Expansion | None = None
+
+    def over(self, function: sp.Expr, old: Handle, new: Handle) -> Summand:
+        """The term, which nothing rounds, as a function of another handle."""
+        tracked = [new if handle is old else handle for handle in self.tracked]
+        return Summand(function, function, self.factor, tracked)
+
+
+def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Summand:
+    """Takes out the handles that are factors, unless that moves a rounding out of its dtype's range."""
+    summand = Summand(strip_rounding(term), term, sp.Integer(1), [])
+    later: list[Handle] = []
+    for handle in used:
+        weight = factor_in(summand.function, handle.symbol, derivation.elements)
+        in_scale = weight is not None and _leaves_range(summand.lift, handle.symbol)
+        if in_scale and (shown := derivation.counterexample("rounding_range", reduction, summand.lift)):
+            raise derivation.refuse(reduction, "rounding_range", summand.lift, shown=shown)
+        if weight is None or in_scale or (reduction.reducer is SUM and _kept_in_scale(derivation, handle)):
+            summand.tracked.append(handle)
+            continue
+        later.append(handle)
+        summand.factor *= weight.subs(handle.symbol, handle.value)
+        summand.function, summand.lift = summand.function.subs(handle.symbol, 1), summand.lift.subs(handle.symbol, 1)
+    named = tuple(derivation.plain(handle.value) for handle in later)
+    derivation.deferred[reduction.result] = derivation.deferred.get(reduction.result, ()) + named
+    return summand
+
+
+def without_constants(summand: Summand, elements: Sequence[sp.Symbol]) -> Summand:
+    """Factors that do not vary are applied at the end, so that no move divides by one that may be zero.
+
+    Of handles, those that other factors read as well, as u·(x − u)²: the others are deferred, or tracked with reason.
+    """
+    read = {handle.symbol for handle in summand.tracked}
+    within, factors = sp.Mul.make_args(summand.lift), sp.Mul.make_args(summand.function)
+    varying = sp.Mul(*(f for f in factors if f.has(*elements))).free_symbols & read
+
+    def is_fixed(factor: sp.Expr) -> bool:
+        own = factor.free_symbols & read
+        deferrable = own <= varying and not factor.has(sp.exp) if own else bool(factor.free_symbols - {LENGTH})
+        return deferrable and not factor.has(*elements) and factor in within
+
+    taken = sp.Mul(*filter(is_fixed, factors))
+    values = {handle.symbol: handle.value for handle in summand.tracked}
+    return dataclasses.replace(
+        summand,
+        function=summand.function / taken,
+        lift=summand.lift / taken,
+        factor=summand.factor * taken.xreplace(values),
+    )
+
+
+def _kept_in_scale(derivation: Derivation, handle: Handle) -> bool:
+    """Whether a factor built from max and min is replaced by a power of two, lest terms underflow."""
+    power = derivation.move is Move.POWER_OF_TWO
+    return power and tracking_gauge(handle, derivation.done) is Gauge.RUNNING
+
+
+def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
+    """Whether a rounding to a narrow range has the handle as a factor, and is not of exponentials alone."""
+    for rounded in lift.atoms(Round):
+        value, dtype = rounded.args
+        if str(dtype) in NARROW_RANGE and value.has(handle):
+            varying = [f for f in sp.Mul.make_args(value.subs(handle, 1)) if not f.is_number]
+            if not all(isinstance(f, sp.exp) or not f.free_symbols for f in varying):
+                return True
+    return False
+
+
+def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
+    """Rewrites exp(s·x − s·u), not known to be bounded by u, over w = s·u, so that no reference divides by s."""
+    kept = conditions_that_keep(summand.function, derivation.elements)
+    for handle in list(summand.tracked):
+        for exponent in exponents(summand.function, handle.symbol, derivation.elements):
+            if derivation.bounds(exponent, kept):
+                continue
+            slope = sp.diff(exponent, handle.symbol)
+            if slope.has(handle.symbol, *derivation.elements) or slope == -1:
+                continue
+            unit = derivation.handles.of(sp.expand(-slope * handle.value))
+            summand = dataclasses.replace(
+                summand,
+                function=_in_unit(summand.function, exponent, slope * handle.symbol, unit.symbol),
+                lift=_in_unit(summand.lift, exponent, slope * handle.symbol, unit.symbol),
+            )
+            others = [h for h in summand.tracked if h.symbol in summand.function.free_symbols and h is not unit]
+            summand = dataclasses.replace(summand, tracked=[*others, unit])
+    return summand
+
+
+def without_shifts(derivation: Derivation, summand: Summand) -> Summand:
+    """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x."""
+    for handle in summand.tracked if summand.lift == summand.function else ():
+        part = translated_part(summand.function, handle.symbol, derivation.elements)
+        if part is None or exponents(summand.function, handle.symbol, derivation.elements):
+            continue
+        shift, varying = part.as_independent(*derivation.elements, as_Add=True)
+        reads = shift.free_symbols & {*(h.symbol for h in derivation.handles), *derivation.results}
+        near = is_location(handle.value, part, derivation.done, derivation.meaning)
+        if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
+            continue
+        apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
+        summand = summand.over(summand.function.subs(handle.symbol, apart.symbol + shift), handle, apart)
+    return summand
+
+
+def over_ratios(derivation: Derivation, summand: Summand) -> Summand:
+    """log |x| − u with u = log |max x| as log(|x|/|v|), v = max x: u has lost what tells x/max x from 1.
+
+    x/Σ x is never near 1, and at data of another scale than the handle's log x and log c are as good apart.
+    """
+    for handle in summand.tracked if summand.lift == summand.function else ():
+        part = translated_part(summand.function, handle.symbol, derivation.elements)
+        if part is None or not isinstance(handle.value, sp.log) or sp.exp(part).has(sp.exp):
+            continue
+        running = tracking_gauge(handle, derivation.done) is Gauge.RUNNING
+        if not running or not is_location(handle.value, part, derivation.done, derivation.meaning):
+            continue
+        (within,) = handle.value.args
+        value = within.args[0] if isinstance(within, sp.Abs) else within
+        scale = derivation.handles.beside(Handle(handle.symbol, value), part)
+        ratio = sp.log(sp.exp(part) / sp.Abs(scale.symbol, evaluate=False))
+        (totals,) = (translations(summand.function, handle.symbol, derivation.elements) or {}).values()
+        function = summand.function.xreplace({total: -total.coeff(handle.symbol) * ratio for total in totals})
+        summand = summand.over(function, handle, scale)
+    return summand
+
+
+def by_location(derivation: Derivation, summand: Summand) -> Summand:
+    """Gives each difference its own location: (x − u)·(y − u), u near neither, becomes (x − u)·(y − v).
+
+    So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
+    where the exponential counts, and not near y.
+    """
+    elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
+    split = summand
+    for handle in summand.tracked:
+        in_exponents = exponents(split.function, handle.symbol, elements)
+        kept = conditions_that_keep(split.function, elements)
+        if any(derivation.bounds(exponent, kept) for exponent in in_exponents):
+            continue
+        bare, hidden = _without_exponentials(split.function, handle)
+        parts = translations(bare, handle.symbol, elements) or {}
+        parts = {p: totals for p, totals in parts.items() if p - handle.symbol not in in_exponents}
+        if len(parts) < (1 if in_exponents else 2) or any(p.has(*symbols, *hidden) for p in parts):
+            continue
+        if not in_exponents and any(is_location(handle.value, p, derivation.done, derivation.meaning) for p in parts):
+            continue
+        others = [(p, derivation.handles.beside(handle, p)) for p in list(parts)[0 if in_exponents else 1 :]]
+        apart = {total: total.subs(handle.symbol, other.symbol) for part, other in others for total in parts[part]}
+        function = bare.xreplace(apart).xreplace(hidden)
+        split = dataclasses.replace(
+            split, function=function, lift=function, tracked=[*split.tracked, *(other for _, other in others)]
+        )
+    if split is summand or summand.lift != summand.function:
+        return summand
+    span = expansion_of(split.function, elements, [h.symbol for h in split.tracked])
+    return summand if span is None or span.rank > RANK_LIMIT else dataclasses.replace(split, span=span)
+
+
+def _without_exponentials(function: sp.Expr, handle: Handle) -> tuple[sp.Expr, dict[sp.Symbol, sp.Expr]]:
+    """The function with symbols for exponentials that read the handle, and the exponentials."""
+    hidden = {e: sp.Dummy(positive=True) for e in function.atoms(sp.exp) if e.has(handle.symbol)}
+    return function.xreplace(hidden), {symbol: e for e, symbol in hidden.items()}
+
+
+def _in_unit(expression: sp.Expr, exponent: sp.Expr, moving: sp.Expr, unit: sp.Symbol) -> sp.Expr:
+    """The expression with exp(a + moving), for the exponent a + moving up to roundings, as exp(a − unit)."""
+    meant = [e for e in expression.atoms(sp.exp) if strip_rounding(e.args[0]) == exponent]
+    return expression.xreplace({e: sp.exp(sp.expand(e.args[0] - moving) - unit) for e in meant})

@@ -1,0 +1,182 @@
+"""float64 as a machine computes it, on many points at once: infinities, NaN, and masks that select.
+
+| written                     | where it is not what real numbers give                                |
+|-----------------------------|------------------------------------------------------------------------|
+| keep·f, (1 − keep)·f        | 0 where the condition does not hold, also of an f that is infinite     |
+| lowest, highest             | the dtype's own extreme numbers                                        |
+| GuardedProduct(T, f, d…)    | T where it is 0 or infinite, NaN where some d is not finite            |
+| StickyInfinity(T, moved, Δ) | T where it is infinite and every Δ is finite                           |
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer
+from tvm_cascade.steps.arithmetic import Arithmetic, Compiled, Number
+from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, Rescaled, StickyInfinity, WholePower
+from tvm_cascade.symbolic.masks import Condition
+from tvm_cascade.symbolic.sampling import as_function
+from tvm_cascade.symbolic.separate import strip_rounding
+
+LARGEST = float(np.finfo(np.float64).max)
+_EXTREMES = {LOWEST: -LARGEST, HIGHEST: LARGEST}
+
+
+def _guarded_product(component: Any, factor: Any, *results: Any) -> Any:
+    guarded = np.where((component == 0) | np.isinf(component), component, component * factor)
+    finite = np.all([np.isfinite(result) for result in results], axis=0) if results else True
+    return np.where(finite, guarded, np.nan)
+
+
+def _sticky_infinity(component: Any, moved: Any, *steps: Any) -> Any:
+    still = np.all([np.isfinite(step) for step in steps], axis=0) if steps else True
+    return np.where(np.isinf(component) & still, component, moved)
+
+
+def _power_of_two(value: Any) -> Any:
+    plain = np.isfinite(value) & (value != 0)
+    return np.where(plain, np.copysign(2.0 ** np.floor(np.log2(np.abs(value))), value), value)
+
+
+def _rescaled(value: Any, above: Any, below: Any, power: Any) -> Any:
+    for _ in range(int(power)):
+        value = value * (above / below)
+    return value
+
+
+def _product(*factors: Any) -> Any:
+    mantissa, exponent = np.float64(1), 0
+    for factor in factors:
+        share, power = np.frexp(factor)
+        mantissa, carried = np.frexp(mantissa * share)
+        exponent = exponent + power + carried
+    return np.ldexp(mantissa, np.clip(exponent, -_FAR, _FAR))
+
+
+_PRODUCT = sp.Function("as_written_product")
+"""Stands for products of three factors and more."""
+
+_FAR = 5000
+"""A power of two that is out of range either way."""
+
+_MEANINGS: dict[type, Callable[..., Any]] = {
+    GuardedProduct: _guarded_product,
+    StickyInfinity: _sticky_infinity,
+    LogRatio: lambda above, below: np.log(np.abs(above) / np.abs(below)),
+    PowerOfTwo: _power_of_two,
+    WholePower: lambda exponent: 2.0**exponent,
+    Rescaled: _rescaled,
+    sp.Max: lambda *values: functools.reduce(np.maximum, values),  # SymPy's own want one shape before 1.14
+    sp.Min: lambda *values: functools.reduce(np.minimum, values),
+}
+"""What the functions of folds are as programs write them."""
+
+_NAMES = {kind: sp.Function(f"as_written_{kind.__name__}") for kind in _MEANINGS}
+_MODULES: list[Any] = [
+    {str(_NAMES[kind]): meaning for kind, meaning in _MEANINGS.items()} | {str(_PRODUCT): _product},
+    "numpy",
+]
+
+
+class Extended(Arithmetic):
+    """Arrays of float64, a value per point; each point is computed as a machine would.
+
+    Parameters
+    ----------
+    wide : products of three factors and more may leave the range on the way: an expression does not say in which order
+        a program multiplies.
+    """
+
+    def __init__(self, wide: bool = False) -> None:
+        super().__init__()
+        self.wide = wide
+
+    def compiled(self, expression: sp.Expr) -> Compiled:
+        """An expression as a function."""
+        bare = _selecting(strip_rounding(expression))
+        if self.wide:
+            bare = bare.replace(_is_long, lambda product: _PRODUCT(*product.args))
+        for kind, name in _NAMES.items():
+            bare = bare.replace(kind, name)
+        symbols = sorted(bare.free_symbols, key=str)
+        return symbols, as_function(symbols, bare, _MODULES)
+
+    def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
+        """The values of an expression."""
+        symbols, function = self.function(expression)
+        with np.errstate(all="ignore"):
+            values = (np.asarray(at[s] if s in at else _EXTREMES[s], np.float64) for s in symbols)
+            return np.asarray(function(*values), np.float64)
+
+    def number(self, value: Number) -> Number:
+        """A number of this arithmetic."""
+        return np.asarray(float(value), np.float64)
+
+    def finite(self, value: Number) -> Any:
+        """Where a value is neither NaN nor infinite."""
+        return np.isfinite(value)
+
+    def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
+        """left ⊕ right."""
+        with np.errstate(all="ignore"):
+            return getattr(np, reducer.numpy)(left, right)
+
+    def total(self, reducer: Reducer, values: Iterable[Number]) -> Number:
+        """⊕ of values and of what a program starts at."""
+        return np.asarray(super().total(reducer, [self.value(reducer.neutral, {}), *values]), np.float64)
+
+    def usable(self, value: Number, scale: bool) -> Any:
+        """Where a value is usable as a reference."""
+        return np.isfinite(value) & (value != 0) if scale else np.isfinite(value)
+
+    def near(self, value: Number, other: Number, distance: int) -> Any:
+        """Where |value − other| ≤ distance."""
+        with np.errstate(all="ignore"):
+            return np.abs(value - other) <= distance
+
+    def but_not(self, condition: Any, excluded: Any) -> Any:
+        """The first condition without the second."""
+        return condition & np.logical_not(excluded)
+
+    def choose(self, condition: Any, value: Number, otherwise: Number) -> Number:
+        """One of two values at each point."""
+        return np.where(condition, value, otherwise)
+
+    def difference(self, new: Number, old: Number, decay: float | None) -> Number:
+        """new − old, no further from 0 than where exp(±decay·Δ) vanishes."""
+        with np.errstate(all="ignore"):
+            apart = np.subtract(new, old)
+        return apart if decay is None else np.clip(apart, -_VANISHES / decay, _VANISHES / decay)
+
+
+_VANISHES = 2048.0
+"""exp of minus that is 0 in float64."""
+
+
+def _is_long(part: sp.Basic) -> bool:
+    return isinstance(part, sp.Mul) and sum(not factor.is_number for factor in part.args) > 2
+
+
+def _selecting(expression: sp.Expr) -> sp.Expr:
+    """The expression with products by conditions as selections."""
+
+    def selection(product: sp.Mul) -> sp.Expr:
+        conditions = [factor for factor in product.args if _is_condition(factor)]
+        others = [factor for factor in product.args if factor not in conditions]
+        if not conditions or all(factor.is_number for factor in others):  # −keep, of 1 − keep
+            return product
+        holds = sp.And(*(sp.Ne(condition, 0, evaluate=False) for condition in conditions))
+        return sp.Piecewise((sp.Mul(*others, evaluate=False), holds), (0, True), evaluate=False)
+
+    return expression.replace(lambda part: isinstance(part, sp.Mul), selection)
+
+
+def _is_condition(factor: sp.Expr) -> bool:
+    """Whether a factor is keep or 1 − keep."""
+    return isinstance(factor, Condition) or isinstance(1 - factor, Condition)

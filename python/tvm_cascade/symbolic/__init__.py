@@ -1,0 +1,1 @@
+"""Expressions of programs in SymPy: their functions and masks, a budget of work, and tests of identities."""

@@ -1,0 +1,176 @@
+"""Functions of programs that SymPy has not: roundings, powers of two, and products and ratios that stay in range."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath
+import sympy as sp
+from sympy.printing.precedence import precedence
+
+LN2 = sp.Rational(*math.log(2).as_integer_ratio())
+"""ln 2 as a number, so that 2^y is exp(y·LN2) throughout and powers of two need no laws of their own."""
+
+
+LN10 = sp.Rational(*math.log(10).as_integer_ratio())
+"""The same of powers of ten."""
+
+
+class Round(sp.Function):
+    """Rounding to a narrower dtype: `Round(e, dtype)`, with the dtype as a symbol. 0 is a number of every dtype."""
+
+    nargs = 2
+
+    @classmethod
+    def eval(cls, value: sp.Expr, dtype: sp.Symbol) -> sp.Expr | None:
+        """0 of 0; nothing else is known."""
+        return sp.S.Zero if value is sp.S.Zero else None
+
+    @property
+    def is_real(self) -> bool:
+        """Rounding a real number gives a real number."""
+        return True
+
+
+class PowerOfTwo(sp.Function):
+    """±2^k with 2^k ≤ |v| < 2^(k+1), of the sign of v; 0 of 0."""
+
+    nargs = 1
+
+    @property
+    def is_real(self) -> bool:
+        """A power of two, or zero."""
+        return True
+
+    @staticmethod
+    def _imp_(value: Any) -> Any:
+        number = float(value)  # for lambdify
+        if not math.isfinite(number) or number == 0:
+            return number
+        return math.copysign(math.ldexp(1.0, math.frexp(number)[1] - 1), number)
+
+
+class WholePower(sp.Function):
+    """2^k with a whole k, as exp2(⌊log₂ v⌋): a factor that commutes with the rounding of any float."""
+
+    nargs = 1
+    is_positive = True
+
+    @staticmethod
+    def _imp_(exponent: Any) -> Any:
+        return 2.0**exponent  # for lambdify
+
+
+class InRange(sp.Function):
+    """A function with a formula for the algebra, and a numerically safer evaluation for programs."""
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """The formula that is printed for it."""
+        raise NotImplementedError
+
+    @property
+    def precedence(self) -> int:
+        """SymPy's printers put the formula in brackets where one would."""
+        return int(precedence(self.written_out))
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer.doprint(self.written_out))
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = str(printer.doprint(self.written_out))
+        bracketed = rf"\left({text}\right)" if exp is not None or isinstance(self.written_out, sp.Add) else text
+        return bracketed if exp is None else f"{bracketed}^{{{exp}}}"
+
+
+class LogRatio(InRange):
+    """`LogRatio(a, b)`: log |a/b|, to the digits of a − b where a and b are near each other."""
+
+    nargs = 2
+
+    @property
+    def is_real(self) -> bool:
+        """A logarithm of a positive number."""
+        return True
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """log |a/b| as SymPy writes it."""
+        above, below = self.args
+        return sp.log(sp.Abs(above) / sp.Abs(below))
+
+    @staticmethod
+    def _imp_(above: Any, below: Any) -> Any:
+        return mpmath.log(abs(above) / abs(below))  # for lambdify
+
+
+class GuardedProduct(InRange):
+    """`GuardedProduct(T, factor, d…)`: T·factor, guarded so that infinities come out as in the unfused elements.
+
+    A factor exp(c − u) may be infinite, or 0, only because u ran out of range. So T stays what it is where it is 0 or
+    infinite. Where a result d is infinite, so is an element that u stands beside, and their difference is NaN.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(component: Any, factor: Any, *_results: Any) -> Any:
+        return component * factor  # for lambdify: the value among finite numbers
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """T·factor."""
+        return self.args[0] * self.args[1]
+
+
+class StickyInfinity(InRange):
+    """`StickyInfinity(T, moved, Δ…)`: T where it is infinite and every Δ finite, else the rescaled T.
+
+    Σ (x − c)² with an infinite x is infinite at every finite c, while the moved T − 2·Δ·Σ (x − c) + n·Δ² is ∞ − ∞.
+    """
+
+    @property
+    def is_real(self) -> bool:
+        """It is the moved one, as far as algebra goes."""
+        return True
+
+    @staticmethod
+    def _imp_(_component: Any, moved: Any, *_steps: Any) -> Any:
+        return moved  # for lambdify: the value among finite numbers
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """T as moved."""
+        return self.args[1]
+
+
+class Rescaled(InRange):
+    """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
+
+    nargs = 4
+
+    @classmethod
+    def eval(cls, value: sp.Expr, _above: sp.Expr, _below: sp.Expr, power: sp.Integer) -> sp.Expr | None:
+        """The value itself where the power is 0, and 0 of 0; nothing else is known."""
+        return value if power == 0 or value == 0 else None
+
+    @property
+    def is_real(self) -> bool:
+        """It is a product of real numbers."""
+        return True
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """T·(p/q)^k as SymPy writes it."""
+        value, above, below, power = self.args
+        return value * (above / below) ** power
+
+    @staticmethod
+    def _imp_(value: Any, above: Any, below: Any, power: Any) -> Any:
+        for _ in range(int(power)):  # for lambdify
+            value = value * (above / below)
+        return value

@@ -1,0 +1,63 @@
+"""Certificates: what is bounded whatever the data, with the argument, and what is guarded, with the doubt."""
+
+from __future__ import annotations
+
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.analysis.extract import find_cascades
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.reading import read_program
+from tvm_cascade.bench import workloads
+from tvm_cascade.obligations.certificate import PREMISE, certificate
+from tvm_cascade.obligations.derive import derive
+
+x, v = element("x v")
+r = element("r", positive=True)
+m, s, t, o = result("m s t o")
+
+
+def fold_of(*reductions: Reduction) -> Fold:
+    fold = derive(Cascade(reductions, (x, r, v)))
+    assert isinstance(fold, Fold)
+    return fold
+
+
+ONE_OF_EACH_PROGRAM = list({workloads.get(name).builder: name for name in workloads.names()}.values())
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_PROGRAM)
+def test_the_folds_of_workloads_are_bounded(name: str) -> None:
+    program = read_program(workloads.get(name).cpu.build())
+    assert isinstance(program, Program)
+    groups = [candidate.group for candidate in find_cascades(program) if candidate.group is not None]
+    found = [certificate(group.fold) for group in groups]
+    assert all(one.bounded for one in found), list(map(str, found))
+
+
+def test_a_bounded_fold_tells_why() -> None:
+    attention = fold_of(
+        Reduction(m, MAX, x), Reduction(t, SUM, sp.exp(x - m)), Reduction(o, SUM, v * sp.exp(x - m) / t)
+    )
+    told = str(certificate(attention))
+    assert told.startswith(f"bounded {PREMISE}: ")
+    assert "exp(x − c) ≤ 1" in told
+    assert "1/t is applied at the end: a sum of what is not negative" in told
+
+
+@pytest.mark.parametrize(
+    ("reductions", "doubt"),
+    [
+        ((Reduction(s, SUM, x), Reduction(o, SUM, v / s)), "o: 1/s may be any size, and is applied at the end"),
+        ((Reduction(m, MAX, r), Reduction(o, SUM, sp.log(r / m))), "o: c_m may be far from the data: "),
+    ],
+    ids=["a divisor of any sign", "a ratio near one"],
+)
+def test_a_guarded_fold_names_its_doubts(reductions: tuple[Reduction, ...], doubt: str) -> None:
+    known = certificate(fold_of(*reductions))
+    assert not known.bounded
+    assert str(known).startswith(f"guarded: {doubt}")
+    assert [standing.result for standing in known.standings if not standing.bounded] == [o]

@@ -1,0 +1,114 @@
+"""Folds at infinities: classes against the definition, where they differ, and whether what a guard reads tells it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, MAX, MIN, SUM
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.obligations.ends import Ends, at_infinities
+from tvm_cascade.steps.extended import LARGEST, Extended
+from tvm_cascade.symbolic.functions import GuardedProduct, StickyInfinity
+
+from .cascades import FUSABLE, cascade, exp, fold_of, keep, m, o, s, t, v, w, x
+
+INFINITY = np.array([np.inf])
+
+
+def ends_of(source: Cascade) -> Ends:
+    fold = derive(source)
+    assert isinstance(fold, Fold)
+    return at_infinities(fold)
+
+
+def from_infinity(source: Cascade) -> Cascade:
+    started = [
+        dataclasses.replace(r, reducer=r.reducer.from_infinity) if r.reducer in (MAX, MIN) else r
+        for r in source.reductions
+    ]
+    return Cascade(started, source.elements)
+
+
+@pytest.mark.parametrize("name", ["softmax", "softmax_times_values", "entropy"])
+def test_softmaxes_have_their_classes_at_infinities_whatever_extrema_start_at(name: str) -> None:
+    for source in (FUSABLE[name](), from_infinity(FUSABLE[name]())):
+        found = ends_of(source)
+        assert found.points > 10 and not found.faults
+        assert str(found) == f"classes agree at {found.points} points"
+
+
+def test_a_sum_of_squares_is_infinite_where_they_are_and_not_nan() -> None:
+    found = ends_of(FUSABLE["variance"]())
+    (fault,) = found.faults.values()
+    assert np.isinf(fault.expected) and np.isnan(fault.found) and fault.seen
+    assert fault.at.startswith("x is of the order of 1e+200")
+
+
+def test_a_product_that_a_program_divides_first_is_in_range_there() -> None:
+    norm = cascade((s, SUM, x**2), (o, SUM, x / sp.sqrt(s / 7 + 1) * w))
+    fault = ends_of(norm).faults[o]
+    assert fault.at == "x, w is of the order of 1e+200" and (fault.expected, fault.told) == (0, True)
+
+
+def test_elements_made_of_data_are_computed_from_them() -> None:
+    product, left, right = sp.symbols("xw a b", real=True)
+    norm = Cascade([Reduction(s, SUM, x**2), Reduction(o, SUM, product / sp.sqrt(s / 7 + 1))], [x, product])
+    fold = derive(norm)
+    assert isinstance(fold, Fold)
+    meaning = {x: left, product: left * right, left: left, right: right}
+    fault = at_infinities(fold, meaning).faults[o]
+    assert fault.at == "a, b is of the order of 1e+200" and (fault.expected, fault.told) == (0, True)
+    assert not at_infinities(fold).faults  # x and the product are data of their own there
+
+
+def test_an_extremum_of_nothing_but_nan_is_nan() -> None:
+    fault = ends_of(FUSABLE["largest_probability"]()).faults[o]
+    assert np.isnan(fault.expected) and np.isinf(fault.found) and fault.told
+
+
+def test_a_masked_softmax_is_checked_where_no_position_is_kept() -> None:
+    masked = keep * x - 10000 * (1 - keep)
+    found = ends_of(cascade((m, MAX, masked), (t, SUM, exp(masked - m))))
+    assert found.points > 2 * ends_of(FUSABLE["softmax"]()).points and not found.faults
+    apart = ends_of(cascade((m, MAX, x), (t, SUM, keep * exp(x - m))))  # an infinite x that is not kept moves the sum
+    assert apart.faults[t].seen and apart.faults[t].at == "x is ∞ at the first position, no condition holds"
+
+
+def test_a_finish_that_forgets_where_an_extremum_starts_is_found() -> None:
+    started = Cascade([Reduction(m, MAX.from_infinity, x), Reduction(t, SUM, exp(x - m))], [x])
+    fold = derive(started)
+    assert isinstance(fold, Fold) and not at_infinities(fold).faults
+    component = next(c.symbol for c in fold.components if c.owner == t)
+    forgetful = dataclasses.replace(fold, finish={**fold.finish, t: component})
+    fault = at_infinities(forgetful).faults[t]
+    assert (np.isnan(fault.expected), fault.found) == (True, 0.0)
+    assert fault.at == "x is −∞ at all positions"
+    assert fault.seen  # by the maximum, which is −∞
+
+
+def test_what_a_guard_cannot_tell_is_said() -> None:
+    found = ends_of(cascade((s, SUM, x), (o, SUM, exp(s + (v + x) / v))))  # as 1 + x/v: finite where v is not
+    assert not found.faults[o].seen
+
+
+def test_tuples_are_told_as_unchecked() -> None:
+    assert str(at_infinities(fold_of("softmax_of_argmax"))) == "not checked: tuples"
+
+
+def test_numbers_are_as_programs_compute_them() -> None:
+    arithmetic, zero, one = Extended(), np.zeros(1), np.ones(1)
+    value, plain = arithmetic.value, np.array([3.0])
+    assert value(keep * x, {keep: zero, x: INFINITY}) == 0
+    assert value((1 - keep) * x, {keep: one, x: INFINITY}) == 0
+    assert value(sp.Max(x, LOWEST), {x: -INFINITY}) == -LARGEST
+    assert value(sp.Min(x, HIGHEST), {x: INFINITY}) == LARGEST
+    assert value(StickyInfinity(t, x, s), {t: INFINITY, x: plain, s: one}) == np.inf
+    assert value(StickyInfinity(t, x, s), {t: INFINITY, x: plain, s: INFINITY}) == 3
+    assert value(GuardedProduct(t, x), {t: zero, x: INFINITY}) == 0
+    assert np.isnan(value(GuardedProduct(t, x, s), {t: plain, x: plain, s: INFINITY}))

@@ -1,0 +1,52 @@
+"""Expansion: the span of a function's moves is the least one, and it moves as the functions themselves do."""
+
+from __future__ import annotations
+
+import pytest
+import sympy as sp
+
+from tvm_cascade.algebra.expansion import expansion_of
+from tvm_cascade.symbolic.separate import Step
+
+x, y, w = sp.symbols("x y w", real=True)
+u, v = sp.symbols("u v", real=True)
+MOVES = [Step(*sp.symbols(names, real=True)) for names in ("c c' Δc", "e e' Δe")]
+
+SPANS = {
+    "exponential": (sp.exp(x - u), 1),
+    "square": ((x - u) ** 2, 3),
+    "fourth power": ((x - u) ** 4, 5),
+    "entropy": ((x - v) * sp.exp(x - u), 2),
+    "covariance": ((x - u) * (y - v), 4),
+    "one handle in two differences": ((x - u) * (y - u), 3),
+    "two handles beside one element": ((x - u) * (x - v), 3),
+    "at two scales": ((x - u) * (2 * x - v), 3),
+    "weighted wave": (w * sp.sin(x - u), 2),
+    "logistic parts": (sp.exp(2 * x - 2 * u) * (1 - sp.exp(u - x)) ** 2, 3),
+    "residue of a slope": ((y - u * x) ** 2, 3),
+    "residue of a line": ((y - u * x - v) ** 2, 6),
+    "factor": (x * u, 1),
+    "two characters": (sp.exp(x - u) + sp.exp(2 * x - 2 * u), 2),
+}
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_a_span_is_the_least_one_and_moves_as_its_functions_do(name: str) -> None:
+    function, rank = SPANS[name]
+    handles = [handle for handle in (u, v) if function.has(handle)]
+    span = expansion_of(function, [x, y, w], handles)
+    assert span is not None
+    assert span.functions[0] == function
+    assert span.rank == rank
+    moves = MOVES[: len(handles)]
+    old = {handle: move.old for handle, move in zip(handles, moves, strict=True)}
+    new = {handle: move.old + move.step for handle, move in zip(handles, moves, strict=True)}
+    ends = {move.new: move.old + move.step for move in moves}
+    moved = span.shift(handles, moves).xreplace(ends) * sp.Matrix([f.xreplace(old) for f in span.functions])
+    for found, function in zip(moved, span.functions, strict=True):
+        assert sp.simplify(sp.expand(found - function.xreplace(new), power_exp=True, trig=True)) == 0
+
+
+@pytest.mark.parametrize("function", [sp.Abs(x - u), 1 / (1 + sp.exp(u - x)), sp.log(x - u), sp.sqrt(x - u)])
+def test_other_functions_than_exponential_polynomials_of_differences_have_none(function: sp.Expr) -> None:
+    assert expansion_of(function, [x], [u]) is None
