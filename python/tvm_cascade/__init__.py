@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tvm_cascade.driver.compilation import compile, compile_unfused
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.driver.explain import explain
+    from tvm_cascade.obligations.derive import derive
     from tvm_cascade.options import FuseOptions
-    from tvm_cascade.proof.derive import derive
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 
@@ -83,7 +83,7 @@ _HOMES = {
     "Split": "tvm_cascade.chunks.split",
     "compile": "tvm_cascade.driver.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
-    "derive": "tvm_cascade.proof.derive",
+    "derive": "tvm_cascade.obligations.derive",
     "explain": "tvm_cascade.driver.explain",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",

@@ -49,7 +49,7 @@ class SplitError(CascadeError, ValueError):
 
 
 class FoldError(CascadeError, RuntimeError):
-    """A derived fold failed one of its proof obligations: a defect of ours, never of the program."""
+    """A derived fold failed one of its obligations: a defect of ours, never of the program."""
 
 
 class RewriteError(CascadeError, RuntimeError):

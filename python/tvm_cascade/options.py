@@ -53,11 +53,21 @@ class FuseOptions:
         ("float16", "bfloat16"), "dtypes whose rounding inside an element may be at another scale", choices=_CAST_DTYPES
     )
     reference: str = _option("exact", "how running references move", choices=("exact", "lazy", "power_of_two"))
+    guards: str = _option(
+        "auto",
+        "results decided upon by value, and reduced as written where they fail: those that are not bounded, or all",
+        choices=("auto", "always", "off"),
+    )
     vector_math: bool = _option(True, "exp, log, tanh, … as polynomials that vectorise (CPU, few ulp)")
     force: bool = _option(False, "fuse even where the cost model would decline")
     schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
+    side_by_side: str = _option(
+        "apart",
+        "`compile` for CUDA: kernels at the same time have multiprocessors of their own, or share all (not measured)",
+        choices=("apart", "together"),
+    )
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
     narrow_positions: int | None = _option(
         None,

@@ -65,7 +65,7 @@ def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str =
     if isinstance(axis, bool) or not isinstance(axis, int) or not -rank <= axis < rank:
         raise InputError(f"an axis of a tensor of {rank} dimensions", repr(axis), "tvm_cascade.te.topk(axis=…)")
     axis %= rank
-    kept = _kept(x, k, axis, largest, name)
+    kept = ranked(x, k, axis, largest, name)
 
     def at_rank(parts: list[te.Tensor], indices: tuple[Expr, ...]) -> Expr:
         rows, r = (*indices[:axis], *indices[axis + 1 :]), indices[axis]
@@ -80,8 +80,8 @@ def topk(x: te.Tensor, k: int, axis: int = -1, largest: bool = True, name: str =
     return values, indices
 
 
-def _kept(x: te.Tensor, k: int, axis: int, largest: bool, name: str) -> list[te.Tensor]:
-    """Value and index of each rank, as tensors over the rows."""
+def ranked(x: te.Tensor, k: int, axis: int, largest: bool, name: str) -> list[te.Tensor]:
+    """The parts of `topk`: value and index of each rank, as tensors over the rows; the axis is not negative."""
     dtype = str(x.dtype.dtype) if hasattr(x.dtype, "dtype") else str(x.dtype)
     selection = Selection(k, largest, True, 0, (LOWEST if largest else HIGHEST, -1) * k)
     whole = selecting(selection)

@@ -15,9 +15,11 @@ import tvm_cascade
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.bench import workloads
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.proof.prove import OBLIGATIONS
+from tvm_cascade.obligations.certificate import PREMISE
+from tvm_cascade.obligations.check import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
+from tvm_cascade.symbolic.separate import RANK_LIMIT
 from tvm_cascade.te import topk
 from tvm_cascade.transform import fuse_function
 from tvm_cascade.transform.cost import Estimate
@@ -31,6 +33,8 @@ GROUP_KEYS = [
     "latex",
     "gauges",
     "ranges",
+    "certificate",
+    "infinities",
     "passes_before",
     "passes_after",
     "bytes_before",
@@ -75,7 +79,17 @@ def test_a_fused_group_names_the_users_buffers_and_shows_the_whole_fold(attentio
     assert list(dict.fromkeys(sections)) == ["lift", "reference (running)", "merge", "finish"]
     assert [f.left for f in group.formulas if f.section == "finish"] == list(group.buffers)
     assert group.gauges == {"row_max": "running", "1/row_sum": "deferred"}
-    assert len(group.obligations) == len(OBLIGATIONS)
+    assert list(group.obligations) == list(OBLIGATIONS)
+    assert group.obligations["finish over any split = definition"] > 0
+    facts = dict(group.facts)
+    assert "finish over any split = definition (" in facts["checked at random points"]
+    assert facts["certificate"].startswith(f"bounded {PREMISE}: ")
+    assert re.fullmatch(r"classes agree at \d+ points", facts["checked at infinities"])
+
+
+def test_what_is_only_checked_is_never_called_proved(attention: Explanation) -> None:
+    assert "proved" not in str(attention).lower()
+    assert RANK_LIMIT == 6 and "up to 6 products" in Reason("infinite_rank").law
 
 
 def test_a_fused_group_says_what_it_saves(attention: Explanation) -> None:

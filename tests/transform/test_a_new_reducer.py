@@ -18,7 +18,7 @@ from tvm_cascade.algebra.reducer import MAX, REDUCERS, SUM, Reducer
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.driver.explain import explain
 from tvm_cascade.errors import FoldError
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
 
 from ..analysis.programs import LENGTH, ROWS, array, disjunction, fold, program, total
 from ..tile.test_row_kernels import WARP

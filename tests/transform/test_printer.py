@@ -8,7 +8,7 @@ import sympy as sp
 import tvm
 from tvm import te, tirx
 
-from tvm_cascade.algebra.cascade import LN2
+from tvm_cascade.symbolic.functions import LN2
 from tvm_cascade.transform.printer import Printer
 
 X = sp.Symbol("x", real=True)

@@ -221,14 +221,25 @@ EXCEPTIONS: dict[str, Callable[[], tirx.PrimFunc]] = {
         ("a difference of infinities under a maximum", "-inf last", (1, 2), (1, 2)),
     ],
 )
-def test_where_the_contract_does_not_hold_it_fails_as_documented(
+def test_where_the_contract_does_not_hold_it_fails_as_documented_without_guards(
     name: str, kind: str, usual: tuple[int, ...], fused: tuple[int, ...]
 ) -> None:
     arrays = given(name, kind)
     assert kinds(unfused(name).results(arrays)["out"])[0] in usual
     for tile, segments in TILINGS:
-        found = kinds(unfused(name).fused_results(arrays, tile=tile, segments=segments)["out"])
+        found = kinds(unfused(name).fused_results(arrays, tile=tile, segments=segments, guards="off")["out"])
         assert found[0] in fused
         others = kinds(unfused(name).results(arrays)["out"])[1:]
         if kind not in ("-inf last",):  # there every row is special
             np.testing.assert_array_equal(found[1:], others)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("an infinite factor", "one row of zeros"), ("an infinite multiple", "one +inf")]
+)
+def test_a_guard_gives_an_infinite_factor_the_class_that_it_has_unfused(name: str, kind: str) -> None:
+    arrays = given(name, kind)
+    expected = kinds(unfused(name).results(arrays)["out"])
+    for tile, segments in TILINGS:
+        found = kinds(unfused(name).fused_results(arrays, tile=tile, segments=segments)["out"])
+        np.testing.assert_array_equal(found, expected)

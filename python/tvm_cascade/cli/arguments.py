@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,20 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
 
 
-def check_inputs(args: argparse.Namespace) -> None:
+def check_inputs(args: argparse.Namespace, kinds: Collection[str] = KINDS) -> None:
     """Refuse unknown kinds of inputs and negative seeds.
+
+    Parameters
+    ----------
+    kinds : those that there are.
 
     Raises
     ------
     InputError
         When there is one.
     """
-    if unknown := [kind for kind in args.inputs if kind not in KINDS]:
-        raise InputError(f"names among {', '.join(KINDS)}", ", ".join(unknown), "--inputs")
+    if unknown := [kind for kind in args.inputs if kind not in kinds]:
+        raise InputError(f"names among {', '.join(kinds)}", ", ".join(unknown), "--inputs")
     check_seed(args)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,9 +36,12 @@ class GroupReport:
     latex : the same formulas as one LaTeX `aligned` block.
     gauges : by quantity that elements read of earlier results, how the reference for it moves.
     ranges : by the same quantity, why lifts keep their digits there: the argument for its gauge.
+    certificate : bounded or guarded, with the argument for each result; empty where there is no fold.
+    infinities : the results whose class is another where data are infinite, or at how many points it is the same;
+        a check at points, not a proof; empty where there is no fold.
     passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
     bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
-    obligations : what was proved of the fold.
+    obligations : what was checked of the fold, with the number of comparisons at random points.
     """
 
     function: str
@@ -47,11 +51,13 @@ class GroupReport:
     latex: str = ""
     gauges: dict[str, str] = field(default_factory=dict)
     ranges: dict[str, str] = field(default_factory=dict)
+    certificate: str = ""
+    infinities: str = ""
     passes_before: int | None = None
     passes_after: int | None = None
     bytes_before: int | None = None
     bytes_after: int | None = None
-    obligations: tuple[str, ...] = ()
+    obligations: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -70,8 +76,13 @@ class GroupReport:
         if self.gauges:
             rows.append(("gauges", ", ".join(f"{quantity}: {gauge}" for quantity, gauge in self.gauges.items())))
         rows += [(f"range at {quantity}", argument) for quantity, argument in self.ranges.items()]
+        if self.certificate:
+            rows.append(("certificate", self.certificate))
+        if self.infinities:
+            rows.append(("checked at infinities", self.infinities))
         if self.obligations:
-            rows.append(("proved", "; ".join(self.obligations)))
+            checked = "; ".join(f"{name} ({count})" for name, count in self.obligations.items() if count)
+            rows.append(("checked at random points", checked))
         return rows + self.reason.facts
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,11 +102,13 @@ class GroupReport:
             "latex": self.latex,
             "gauges": dict(self.gauges),
             "ranges": dict(self.ranges),
+            "certificate": self.certificate,
+            "infinities": self.infinities,
             "passes_before": self.passes_before,
             "passes_after": self.passes_after,
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
-            "obligations": list(self.obligations),
+            "obligations": dict(self.obligations),
         }
 
     @property

@@ -15,10 +15,13 @@ from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.errors import InputError
+from tvm_cascade.obligations.certificate import certificate
+from tvm_cascade.obligations.check import check
+from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
-from tvm_cascade.proof.prove import OBLIGATIONS
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
@@ -131,11 +134,13 @@ def _group(function: str, decision: Decision) -> GroupReport:
         _latex(rows),
         _gauges(group.fold),
         _ranges(group.fold),
+        str(certificate(group.fold)),
+        str(at_infinities(group.fold, meaning_of(group.atoms))),
         numbers.passes_before if numbers else None,
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
-        tuple(OBLIGATIONS),
+        check(group.fold),
     )
 
 

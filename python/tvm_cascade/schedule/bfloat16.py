@@ -21,8 +21,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.rounding import round_to
 from tvm_cascade.analysis.expression import ARITHMETIC, RELATIONS, call_name, selection_of
+from tvm_cascade.symbolic.rounding import round_to
 
 __all__ = ["lower_bfloat16"]
 

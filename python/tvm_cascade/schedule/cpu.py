@@ -27,6 +27,7 @@ from tvm_cascade.schedule.roles import FusedLoop, read_fused_loops
 from tvm_cascade.schedule.row_fold import join_fold, joins, schedule_fold
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS, RowPlan, plan_rows
 from tvm_cascade.schedule.unfused import schedule_alone
+from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["schedule_cpu"]
 
@@ -86,6 +87,8 @@ class _LoopSchedule:
             schedule_dot(nests.pop(dot), partial)
         self._schedule_blocks(nests)
         for plan, block in zip(self.loop.after, finishers, strict=True):
+            if plan.role == GUARD:
+                continue  # a row after another, as few fail
             own = [a for a in plan.own if a not in self.loop.rows]
             inner = sch.get_loops(block)[-len(own) :] if own else []
             schedule_fold(Nest(sch, self.cpu, self.deferred, plan, block, dict(zip(own, inner, strict=True))))

@@ -18,8 +18,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.rounding import FORMATS, Format
 from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.symbolic.rounding import FORMATS, Format
 
 _EXPONENT_BITS = {"float32": ("int32", -(1 << 23)), "float64": ("int64", -(1 << 52))}
 """The integer of a float's width, and its bits that are sign and exponent."""

@@ -15,7 +15,7 @@ from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.schedule.nests import BlockPlan, LoopNest, plan_nest, read_nests
 from tvm_cascade.schedule.partition import keeps_storage
 from tvm_cascade.schedule.verify_roles import OWN_AXES, axes_of, shared_loops, verify_loop
-from tvm_cascade.transform.nest import CARRYING_ROLES, OPAQUE, TILE_ROLES
+from tvm_cascade.transform.nest import CARRYING_ROLES, GUARD, OPAQUE, TILE_ROLES
 
 LOOP_ROLES = TILE_ROLES | CARRYING_ROLES
 """Roles of the blocks inside a fused loop; all others stand before or after it."""
@@ -99,7 +99,7 @@ def _read_loop(
             continue  # what a nest that cannot be read does to a buffer is not known
         plan = plan_nest(nest, 0, _axes_after(nest, blocks, numbers))
         local = all(any(access.buffer.same_as(b) for b in known) for access in plan.loads)
-        if local and plan.independent and set(rows) <= set(plan.spatial) and not plan.reduce:
+        if local and (plan.independent or plan.role == GUARD) and set(rows) <= set(plan.spatial) and not plan.reduce:
             after.append(plan)
             known += nest.written
     guarded = any(_is_guarded(nest, outer) for nest in nests)

@@ -16,6 +16,7 @@ from tvm_cascade.schedule.nests import BlockPlan, plan_alone, read_nests
 from tvm_cascade.schedule.packing import lay_out, pack_operand
 from tvm_cascade.schedule.roles import operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
+from tvm_cascade.transform.nest import GUARD
 
 __all__ = ["schedule_unfused_cpu"]
 
@@ -39,6 +40,9 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
     block = sch.get_sblock(plan.name)
     loops = dict(zip(plan.own, sch.get_loops(block)[outer:], strict=True))
     nest = Nest(sch, cpu, deferred, plan, block, loops, alone=True)
+    if plan.role == GUARD:
+        nest.go_parallel([loops[a] for a in plan.spatial])
+        return
     if not plan.stores or not loops or not plan.independent:
         return
     contraction = find_contraction(plan) if plan.is_static else None
@@ -72,10 +76,10 @@ def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
 def _can_factor(nest: Nest) -> bool:
     """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops.
 
-    TVM knows extrema by the dtype's own numbers at which they start.
+    TVM knows extrema by the dtype's own numbers at which they start, and none that is written as a selection.
     """
     reduction, init = split_reduction(nest.plan.stores[0]), nest.sch.get(nest.block).init
-    if reduction is not None and started_at(reduction[0], init.value).infinite:
+    if reduction is None or started_at(reduction[0], init.value).infinite:
         return False
     return nest.dtype != "bool" and all(other.loops for other in read_nests(nest.sch.mod["main"]))
 

@@ -21,10 +21,11 @@ import tvm_ffi
 from tvm import ir
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import Condition, Round
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.steps.program import Element
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.transform.dims import Dims
 
 _COSTLY = (sp.exp, sp.log, sp.tanh, sp.sin, sp.cos, sp.sinh, sp.cosh)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sympy as sp
 from tvm import ir, tirx
 
@@ -17,10 +19,12 @@ from tvm_cascade.transform.tiling import TILE
 
 
 class FinishEmitter:
-    """Emits a nest for each live result, into the result's own buffer."""
+    """Emits a nest for each live result, into the result's own buffer; of a guarded one beside it."""
 
-    def __init__(self, slots: Slots, nests: NestBuilder, asked_for: set[sp.Symbol]) -> None:
-        self.slots, self.nests, self.asked_for = slots, nests, asked_for
+    def __init__(
+        self, slots: Slots, nests: NestBuilder, asked_for: set[sp.Symbol], guarded: Collection[sp.Symbol] = ()
+    ) -> None:
+        self.slots, self.nests, self.asked_for, self.guarded = slots, nests, asked_for, guarded
         self.fold = slots.group.fold
         self.statements: list[tirx.Stmt] = []
         self.written: list[tirx.Var] = []
@@ -42,14 +46,15 @@ class FinishEmitter:
     def _finish(self, member: Member, expression: sp.Expr) -> None:
         dims = tuple(d for d in member.dims if isinstance(d, ir.Var))
         dtype = dtype_of(member.stage.buffer)
-        if member.is_slice:
+        apart = member.is_slice or member.result in self.guarded
+        if apart:
             slot = self.slots.allocate(("result", member.result), str(member.result), dims, dtype, per_segment=False)
         else:
             slot = Slot(member.stage.buffer, dims, per_segment=False)
             self.written.append(slot.buffer)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            where = self.slots.indices(slot, at) if member.is_slice else _placed(member, at)
+            where = self.slots.indices(slot, at) if apart else _placed(member, at)
             # N stays a factor of its own: (1/(c·m))**N must not become c**-N · m**-N, which overflow apart.
             length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)

@@ -19,6 +19,9 @@ TILE_ROLES = frozenset({"producer", "element", "lanes", "partial"})
 CARRYING_ROLES = frozenset({"update", "reference"})
 """Roles of the blocks in a fused loop whose state goes from tile to tile."""
 
+GUARD = "guard"
+"""The role of a block that decides on a fused result, and folds its row again where that may not be used."""
+
 OPAQUE = "opaque"
 """The role of a block that could not be read, and that nobody may touch."""
 
@@ -77,8 +80,12 @@ class NestBuilder:
         body: Callable[[Values], list[tirx.Stmt]],
         init: Callable[[Values], list[tirx.Stmt]] | None = None,
         notes: Callable[[Values], dict[str, object]] | None = None,
+        scratch: Sequence[tirx.Var] = (),
     ) -> tirx.Stmt:
-        """`for …: block(name)` around the statements that `body` makes from the block's variables by key."""
+        """`for …: block(name)` around the statements that `body` makes from the block's variables by key.
+
+        `scratch` are buffers of the block's own.
+        """
         block_vars = {it.key: tirx.Var(f"v_{it.name}", self.dtype) for it in iters}
         loop_vars = [it.loop if it.loop is not None else tirx.Var(it.name, self.dtype) for it in iters]
         iter_vars = [
@@ -97,6 +104,7 @@ class NestBuilder:
             self.unique(name),
             sequence(body(values)),
             init=None if init is None else sequence(init(values)),
+            alloc_buffers=list(scratch),
             annotations={
                 **({ROLE: role, AXES: [self._axis(it) for it in iters]} if self.annotated else {}),
                 DETECT_ACCESS: tirx.IntImm("int32", 3),

@@ -13,7 +13,11 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.cascade import (
+from tvm_cascade.algebra.offsets import Offsets, by_offset
+from tvm_cascade.analysis.reducers import extreme
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.errors import RewriteError
+from tvm_cascade.symbolic.functions import (
     LN2,
     GuardedProduct,
     LogRatio,
@@ -23,10 +27,6 @@ from tvm_cascade.algebra.cascade import (
     StickyInfinity,
     WholePower,
 )
-from tvm_cascade.algebra.offsets import Offsets, by_offset
-from tvm_cascade.analysis.reducers import extreme
-from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.errors import RewriteError
 
 _FUNCTIONS: dict[type, Callable[..., ir.Expr]] = {
     sp.exp: tirx.exp,

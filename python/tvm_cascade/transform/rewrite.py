@@ -12,7 +12,7 @@ from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
@@ -29,6 +29,7 @@ from tvm_cascade.transform.assemble import (
     stage_piece,
 )
 from tvm_cascade.transform.finish import FinishEmitter
+from tvm_cascade.transform.guard import GuardEmitter, guarding
 from tvm_cascade.transform.handoff import FUSED, carried_form
 from tvm_cascade.transform.layout import Plan, lay_out, plan_loop
 from tvm_cascade.transform.loop import LoopEmitter
@@ -81,10 +82,11 @@ def _group_piece(
         for m in plan.group.members
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
-    layout = lay_out(plan, asked, options, device)
+    guarded = guarding(plan, asked, options.guards, classes=isinstance(device, Cpu))
+    layout = lay_out(plan, guarded.asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
-    slots.homes.update(_homes(program, slots))
+    slots.homes.update({} if guarded.results else _homes(program, slots))
     steps = program_of(group.fold, elements.temporaries, elements.lifts)
     verify(steps, {atom.symbol for atom in group.atoms.atoms.values()})
     dims.define_scales(steps)
@@ -93,8 +95,10 @@ def _group_piece(
         statements.append(LoopEmitter(slots, nests, elements, steps, plan.producers, layout.dead).run())
         if slots.tiling.segmented:
             statements += MergeEmitter(slots, nests, steps).run()
-    finish = FinishEmitter(slots, nests, set(asked))
+    finish = FinishEmitter(slots, nests, set(guarded.asked), guarded.results)
     statements += finish.run()
+    guards = GuardEmitter(slots, nests, guarded)
+    statements += guards.run()
     stages = [member.stage for member in plan.group.members]
     results = tuple((stage.buffer, program.position(stage)) for stage in stages)
     own = [slot.buffer for slot in slots.homes.values()]
@@ -102,7 +106,7 @@ def _group_piece(
         tuple(statements),
         _read_at(program, stages, plan.reads),
         results,
-        (*slots.buffers, *own, *finish.written),
+        (*slots.buffers, *own, *finish.written, *(member.stage.buffer for member in guards.members)),
         order=min(position for _, position in results),
     )
     return piece, carried_form(group, steps)

@@ -74,7 +74,7 @@ class Slots:
     def offsets(self) -> Offsets:
         """Of the fold's results, components and references."""
         length = self.tiling.length
-        return Offsets.of_fold(self.group.fold, length if isinstance(length, int) else None)
+        return self.group.fold.offsets(length if isinstance(length, int) else None)
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""

@@ -11,11 +11,11 @@ from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
-from tvm_cascade.algebra.rounding import FORMATS
 from tvm_cascade.algebra.verdict import Reason, Refusal
-from tvm_cascade.algebra.work import WORK, ExhaustedError, budget
 from tvm_cascade.errors import InputError, OptionError
-from tvm_cascade.proof.prove import UndefinedError, UnverifiedError, prove
+from tvm_cascade.obligations.check import UndefinedError, UnverifiedError, check
+from tvm_cascade.symbolic.rounding import FORMATS
+from tvm_cascade.symbolic.work import WORK, ExhaustedError, budget
 
 RESCALABLE_CASTS = ("float16", "bfloat16")
 
@@ -27,7 +27,7 @@ def derive(
     meaning: Mapping[sp.Symbol, sp.Expr] | None = None,
     work: float = WORK,
 ) -> Fold | Refusal:
-    """The fold of a cascade, proved; or the refusal that names the reduction, the expression and the law that fails.
+    """The fold of a cascade, checked; or the refusal that names the reduction, the expression and the law that fails.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def derive(
     OptionError
         When a dtype, a move or the work is none of the above.
     FoldError
-        When a derived fold fails a proof obligation, which is a defect of this package.
+        When a derived fold fails an obligation, which is a defect of this package.
 
     Examples
     --------
@@ -60,13 +60,13 @@ def derive(
     >>> fold.components[1].shift
     t_0*exp(-Δc_m)
     """
-    _check(cascade, rescalable_casts, move, work)
+    _validate(cascade, rescalable_casts, move, work)
     with budget(work):
         found = derived(cascade, rescalable_casts, Move(move), meaning or {})
-        return _proved(found) if isinstance(found, Fold) else found
+        return _checked(found) if isinstance(found, Fold) else found
 
 
-def _check(cascade: object, rescalable_casts: Sequence[str], move: str, work: float) -> None:
+def _validate(cascade: object, rescalable_casts: Sequence[str], move: str, work: float) -> None:
     if not isinstance(cascade, Cascade):
         hint = "tvm_cascade.Cascade([tvm_cascade.Reduction(…), …], elements); of a program, ask tvm_cascade.explain"
         raise InputError("a Cascade", type(cascade).__name__, "derive", hint)
@@ -79,10 +79,10 @@ def _check(cascade: object, rescalable_casts: Sequence[str], move: str, work: fl
         raise OptionError("a number above 0", repr(work), "derive(work=…)")
 
 
-def _proved(fold: Fold) -> Fold | Refusal:
+def _checked(fold: Fold) -> Fold | Refusal:
     last = str(fold.cascade.results[-1])
     try:
-        prove(fold)
+        check(fold)
     except ExhaustedError as exhausted:
         return Refusal(last, Reason("work_limit", str(exhausted)))
     except RecursionError:  # SymPy turns some comparisons of logarithms round for ever

@@ -48,7 +48,7 @@ def definition(
 def _total(parts: Sequence[Reduction], tuples: Sequence[Row], arithmetic: Arithmetic) -> Sequence[Number]:
     reducer = parts[0].reducer
     if reducer.whole is None:
-        values = [arithmetic.number(reducer.identity), *(number for (number,) in tuples)]
+        values = [arithmetic.value(reducer.neutral, {}), *(number for (number,) in tuples)]
         return [arithmetic.total(reducer, values)]
     if reducer.whole.selection is None:
         whole = reducer.whole

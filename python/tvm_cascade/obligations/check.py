@@ -1,4 +1,4 @@
-"""Proof obligations of a fold, each a randomised identity test of its step program at many digits.
+"""Obligations of a fold, each checked by a randomised identity test of its step program at many digits.
 
 1. ⊕ of every component is commutative and associative, and the empty state holds its identity.
 2. shift: B(x, c′) = A(c, c′)·B(x, c), so that a state may be at any reference, and finished from there.
@@ -20,16 +20,18 @@ from functools import cached_property
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction, is_truth
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Reduction
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.monoid import TIES
 from tvm_cascade.algebra.reducer import Reducer, Selection
-from tvm_cascade.algebra.work import charge
 from tvm_cascade.errors import FoldError
-from tvm_cascade.proof.definition import definition
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.positions import as_named
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.steps.program import Move, Reduce, Scale, StepProgram, Tuple, program_of
+from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.work import charge
 
 DIGITS = 60
 MOST_DIGITS = 2000
@@ -78,7 +80,7 @@ class _Differs(Exception):
         self.obligation, self.result, self.found, self.wanted = obligation, result, found, wanted
 
     def error(self, fold: Fold) -> FoldError:
-        """What `prove` raises."""
+        """What `check` raises."""
         return FoldError(
             f"{self.obligation}: {self.result} = {mpmath.nstr(self.wanted, 12)}",
             mpmath.nstr(self.found, 12),
@@ -95,6 +97,11 @@ class _Trial:
     steps: NumericSteps
     rows: list[Values]
 
+    @cached_property
+    def expected(self) -> Values:
+        """The results as the cascade is written, at DIGITS digits."""
+        return self.definition()
+
     @property
     def arithmetic(self) -> Digits:
         """In which all is computed."""
@@ -106,7 +113,7 @@ class _Trial:
         return definition(self.fold.cascade, self.rows, self.arithmetic, self.steps.known)
 
 
-def prove(fold: Fold, seed: int = 1, length: int = 7) -> dict[str, int]:
+def check(fold: Fold, seed: int = 1, length: int = 7) -> dict[str, int]:
     """Checks every obligation of `OBLIGATIONS`; returns the comparisons that were made for each.
 
     Obligations on ⊕ are met by every tuple that is read as one, so a fold of such alone has no comparison for them.
@@ -161,7 +168,8 @@ def _decided(trial: _Trial, seed: int) -> Counter[str] | None:
         charge(len(trial.fold.steps) * len(trial.rows) * digits / COSTLY_DIGITS, "evaluating a fold")
         with mpmath.workdps(digits):
             try:
-                return _compared(_Evaluation(trial, random.Random(seed), trial.definition()))
+                expected = trial.expected if digits == DIGITS else trial.definition()
+                return _compared(_Evaluation(trial, random.Random(seed), expected))
             except _Differs as differs:
                 needed = DIGITS + 2 * trial.arithmetic.span  # twice: a product of two values has it twice
                 if digits >= needed:
@@ -269,7 +277,7 @@ def _shifted(evaluation: _Evaluation) -> Pairs:
     """
     trial, source = evaluation.trial, evaluation.source
     fold, steps, rows = trial.fold, trial.steps, trial.rows
-    old, new = ({r.symbol: _number(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
+    old, new = ({r.symbol: number_for(r.symbol, source, None, 0.3) for r in fold.references} for _ in range(2))
     if _read_by_lifts(fold):
         some = rows[: source.randint(1, len(rows))]
         old, new, rows = old | _extrema(trial, some), new | _extrema(trial, rows), some
@@ -324,7 +332,7 @@ def _at_any_reference(trial: _Trial, source: random.Random, results: Values) -> 
             if step.reference in extrema:
                 values[step.reference] = extrema[step.reference]
             elif reference.free:
-                values[step.reference] = _number(step.reference, source, None, 0.3)
+                values[step.reference] = number_for(step.reference, source, None, 0.3)
             else:
                 values[step.reference] = trial.arithmetic.value(reference.tracks, {**trial.steps.known, **results})
     return State(len(trial.rows), values)
@@ -344,10 +352,10 @@ class _Draw:
         """Random parameters and rows; None where the definition is not real and finite there."""
         reach = REACHES[attempt // 2]
         low = 0.1 * reach if attempt % 2 else -reach  # roots and logarithms may need positive numbers
-        known = {**_parameters(self.fold, self.source, low, reach), LENGTH: mpmath.mpf(self.length)}
+        known = {**parameters_of(self.fold, self.source, low, reach), LENGTH: mpmath.mpf(self.length)}
         trial = _Trial(self.fold, NumericSteps(program, arithmetic, known), self._rows(attempt, low, reach))
         try:
-            expected = trial.definition()
+            expected = trial.expected
         except NO_VALUE:
             return None
         return trial if all(mpmath.isfinite(value) for value in expected.values()) else None
@@ -356,7 +364,7 @@ class _Draw:
         cascade, source = self.fold.cascade, self.source
         logical = any(r.reducer.logical for r in cascade.reductions)
         truth = self.odds if logical else MASK_ODDS[attempt]
-        rows = [{e: _number(e, source, truth, low, reach) for e in cascade.elements} for _ in range(self.length)]
+        rows = [{e: number_for(e, source, truth, low, reach) for e in cascade.elements} for _ in range(self.length)]
         if low < 0:
             rows = [{e: value if e.is_nonnegative else self.sign * value for e, value in row.items()} for row in rows]
         if self.odds < 1 and any(_selection_of(r) is not None for r in cascade.reductions):
@@ -364,13 +372,16 @@ class _Draw:
         return [{e: mpmath.mpf(k) if e == POSITION else row[e] for e in row} for k, row in enumerate(rows)]
 
 
-def _parameters(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
+def parameters_of(fold: Fold, source: random.Random, low: float, reach: float) -> Values:
+    """Random numbers for what does not vary along the axis; see `number_for`."""
     known = {LENGTH, COUNT, *fold.cascade.elements, *fold.cascade.results}
     free = set().union(*(r.element.free_symbols for r in fold.cascade.reductions)) - known
-    return {s: _number(s, source, None, low, reach) for s in free}
+    return {s: number_for(s, source, None, low, reach) for s in free}
 
 
-def _number(symbol: sp.Symbol, source: random.Random, odds: float | None, low: float, reach: float = 2.0) -> mpmath.mpf:
+def number_for(
+    symbol: sp.Symbol, source: random.Random, odds: float | None, low: float, reach: float = 2.0
+) -> mpmath.mpf:
     """A value for a symbol: 0 or 1 where truth values are asked for, else a number from `low` to `reach`."""
     if is_truth(symbol) or (odds is not None and symbol.is_nonnegative and not symbol.is_positive):
         return mpmath.mpf(int(source.random() < (MASK_ODDS[0] if odds is None else odds)))
@@ -387,13 +398,20 @@ def _same(obligation: str, found: Values, expected: Values) -> None:
 
 
 def _from_anywhere(evaluation: _Evaluation) -> Pairs:
-    trial = evaluation.trial
-    yield trial.steps.finish(_at_any_reference(trial, evaluation.source, evaluation.expected)), evaluation.expected
+    state = _at_any_reference(evaluation.trial, evaluation.source, evaluation.expected)
+    yield _finished(evaluation, state), evaluation.expected
 
 
 def _split(evaluation: _Evaluation) -> Pairs:
     for state in (_in_tiles, _in_segments):
-        yield evaluation.trial.steps.finish(state(evaluation.trial, evaluation.source)), evaluation.expected
+        yield _finished(evaluation, state(evaluation.trial, evaluation.source)), evaluation.expected
+
+
+def _finished(evaluation: _Evaluation, state: State) -> Values:
+    """The results of a state, with positions as the definition names them where keys do not tell."""
+    trial = evaluation.trial
+    found = trial.steps.finish(state)
+    return as_named(trial.fold, found, evaluation.expected, trial.rows, trial.arithmetic, trial.steps.known)
 
 
 OBLIGATIONS: dict[str, Callable[[_Evaluation], Pairs]] = {

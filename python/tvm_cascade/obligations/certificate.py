@@ -1,0 +1,186 @@
+"""Certificates: whether a fold has the range and the digits of the unfused program.
+
+A fold is *bounded* where every result passes one of each table's rules: no sum, move or finish of it is larger, by more
+than a constant factor or the number of positions, than what the unfused program meets on the same row. All others are
+*guarded*: whether their results may be used is decided by the state that they end in (`transform.guard`).
+
+| of a result       | bounded where                                                                        |
+|-------------------|--------------------------------------------------------------------------------------|
+| a lift            | every reference in it bears the lift's range (`_BEARING`); scales grow with the row  |
+| a deferred factor | it is an extremum, or divides by a root or a sum that stay away from zero            |
+| finish            | its references are near the data, or one at most of its terms is free of references  |
+
+What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
+that is common to all terms of a sum leaves their relative sizes as they are. That a sum whose terms are no larger than
+the program's has its digits is argued, not proved; so is the size of μ·Σ gain·w beside Σ gain·w·x, where a layer norm
+goes before a product: the reference is the mean of the positions so far, which is near μ, but no bound is shown.
+
+All this has a premise, which `explain` names: powers and products of two values of the data are in range, as far as the
+fold forms them. x·w is summed before a norm divides, where the program divides first, and (x − c)² is moved by
+(c − c′)². Where data are infinite or that large, `obligations.ends` checks the class of each result at points, and
+guards need no premise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.fold import Component, Fold, Reference
+from tvm_cascade.algebra.gauge import Range
+from tvm_cascade.algebra.reducer import PROD, SUM
+from tvm_cascade.symbolic.separate import strip_rounding
+
+_BEARING = frozenset(
+    {
+        Range.BOUNDED,
+        Range.LARGEST,
+        Range.LAZY,
+        Range.SCALE,
+        Range.POWER_OF_TWO,
+        Range.LOCATION,
+        Range.MEAN,
+        Range.EXTREME,
+        Range.NEAR,
+        Range.WAVES,
+    }
+)
+"""The arguments for a reference that hold wherever its powers are in range; others need data that were predicted."""
+
+_NEAR = frozenset({Range.LOCATION, Range.MEAN, Range.NEAR})
+"""Of references from which no part of a finish is larger than the terms that the program itself adds up."""
+
+PREMISE = "for data whose powers and products of two values are in range"
+"""Of what is bounded; named wherever that is told."""
+
+_OWN = "the sum, or the extremum, of the unfused program"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of one result.
+
+    Attributes
+    ----------
+    result : its symbol.
+    bounded : it has the range and digits of the unfused program on all data.
+    reason : why it has, or what may go wrong.
+    """
+
+    result: sp.Symbol
+    bounded: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.result}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of every result of a fold, in order."""
+
+    standings: tuple[Standing, ...]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every result is."""
+        return all(standing.bounded for standing in self.standings)
+
+    def __str__(self) -> str:
+        if self.bounded:
+            return f"bounded {PREMISE}: {'; '.join(dict.fromkeys(standing.reason for standing in self.standings))}"
+        return f"guarded: {'; '.join(str(standing) for standing in self.standings if not standing.bounded)}"
+
+
+def certificate(fold: Fold) -> Certificate:
+    """The certificate of a fold: conservative, and made of the facts that its references carry."""
+    return Certificate(tuple(_standing(fold, result) for result in fold.finish))
+
+
+def _standing(fold: Fold, result: sp.Symbol) -> Standing:
+    doubt = next(_doubts(fold, result), None)
+    if doubt is not None:
+        return Standing(result, False, doubt)
+    return Standing(result, True, "; ".join(dict.fromkeys(_arguments(fold, result))) or _OWN)
+
+
+def _own(fold: Fold, result: sp.Symbol) -> list[Component]:
+    return [component for component in fold.components if component.owner == result]
+
+
+def _references(fold: Fold, result: sp.Symbol) -> list[Reference]:
+    """The references that the lifts of a result read."""
+    read = {symbol for component in _own(fold, result) for symbol in component.lift.free_symbols}
+    return [reference for reference in fold.references if reference.symbol in read]
+
+
+def _arguments(fold: Fold, result: sp.Symbol) -> Iterator[str]:
+    yield from (str(reference.range) for reference in _references(fold, result))
+    for factor in fold.deferred.get(result, ()):
+        yield f"{factor} is applied at the end: {_size_of(fold, factor)}"
+
+
+def _doubts(fold: Fold, result: sp.Symbol) -> Iterator[str]:
+    """What may go wrong with a result, by the tables."""
+    for reference in _references(fold, result):
+        if reference.range not in _BEARING:
+            yield f"{reference.symbol} may be far from the data: {reference.range}"
+        elif reference.range is Range.SCALE and not _grows(fold, reference.tracks):
+            yield f"{reference.symbol} may be larger on a part of the row than on the whole of it"
+    for component in _own(fold, result):
+        if component.reducer is PROD and fold.finish[result] != component.symbol:
+            yield f"{component.symbol} may leave its range"
+    for factor in fold.deferred.get(result, ()):
+        if not _size_of(fold, factor):
+            yield f"{factor} may be any size, and is applied at the end"
+    near = [reference.range in _NEAR for reference in _references(fold, result)]
+    if not (near and all(near)) and _cancels(fold, fold.finish[result]):
+        yield "its parts may cancel"
+
+
+def _grows(fold: Fold, scale: sp.Expr) -> bool:
+    """Whether all that a scale reads are extrema and sums of what is not negative, whose parts are no larger."""
+    reductions = {reduction.result: reduction for reduction in fold.cascade.reductions}
+    read = [symbol for symbol in scale.free_symbols if symbol in reductions]
+    return all(reductions[symbol].reducer.ordered or _never_negative(fold, symbol) for symbol in read)
+
+
+def _cancels(fold: Fold, finish: sp.Expr) -> bool:
+    """Whether a finish adds up state where nothing says that one part is the answer's size."""
+    references = {reference.symbol for reference in fold.references}
+    sums = {component.symbol for component in fold.components if component.reducer is SUM}
+    for total in finish.atoms(sp.Add):
+        parts = [term for term in total.args if term.free_symbols & sums]
+        if len(parts) > 1 and sum(not term.free_symbols & references for term in parts) > 1:
+            return True
+    return False
+
+
+def _size_of(fold: Fold, factor: sp.Expr) -> str:
+    """Why a factor that reads results is of a size that the unfused program meets; empty where that is not known."""
+    reductions = {reduction.result: reduction for reduction in fold.cascade.reductions}
+    if factor in reductions and reductions[factor].reducer.ordered:
+        return "an extremum of the row"
+    base, exponent = factor.as_base_exp()
+    if not any(_away_from_zero(fold, term) for term in sp.Add.make_args(base)):
+        return ""
+    if exponent == -sp.S.Half:
+        return "the norm of a row"
+    positive = exponent == -1 and all(_never_negative(fold, term) for term in sp.Add.make_args(base))
+    return "a sum of what is not negative" if positive else ""
+
+
+def _away_from_zero(fold: Fold, term: sp.Expr) -> bool:
+    """Whether a term is at least some positive number: one, a maximum with one, or a sum in which exp(0) stands."""
+    if term.is_number or isinstance(term, sp.Max):
+        return any(bound.is_number and bool(bound.is_positive) for bound in (term, *term.args))
+    return any(reference.range in (Range.BOUNDED, Range.LARGEST) for reference in _references(fold, term))
+
+
+def _never_negative(fold: Fold, term: sp.Expr) -> bool:
+    """Whether a term of results is at least 0, as a number, and as a sum of what is."""
+    element = next((r.element for r in fold.cascade.reductions if r.result == term and r.reducer is SUM), term)
+    plain = strip_rounding(element)
+    return bool(plain.is_nonnegative or all(isinstance(f, (sp.exp, sp.Abs)) for f in sp.Mul.make_args(plain)))

@@ -1,0 +1,269 @@
+"""The obligation of a fold at infinities: at every point, each result has the class that the definition has.
+
+The classes are NaN, ∞, −∞ and finite; finite values must be alike too. A point is a row of numbers in which
+
+| what               | is                                                          |
+|--------------------|-------------------------------------------------------------|
+| one element, or all| ∞ or −∞, as its sign allows                                 |
+| one, two, or all   | so large that squares are infinite                          |
+| at                 | the first position, the last, either half of them, or all   |
+| conditions         | drawn, or hold nowhere (the empty state), or everywhere     |
+
+and further rows at the dtype's own lowest and highest number, at which extrema start. What a program makes of its data
+before any result is read, such as x·w, is computed from data, and left apart in the definition: a program that divides
+x by a norm before it multiplies with w stays in range where x·w does not. Both sides are computed in
+float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an empty state.
+
+This is a check at these points, no proof. A result that fails it is no defect: the algebra is of real numbers. It is
+guarded (`transform.guard`), where what a guard reads tells the points at which it fails: `Fault.seen`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, POSITION, Cascade, Reduction
+from tvm_cascade.algebra.fold import Fold
+from tvm_cascade.obligations.check import number_for, parameters_of
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.steps.arithmetic import Numbers
+from tvm_cascade.steps.extended import LARGEST, Extended
+from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
+from tvm_cascade.steps.program import program_of
+from tvm_cascade.symbolic.masks import is_truth
+
+POSITIONS = 6
+REACH = 2.0
+"""How far from zero finite data are drawn."""
+
+ALIKE = 1e-3
+"""Share of a finite value, or of one, by which it may differ: digits are another obligation."""
+
+HUGE = LARGEST**0.9
+"""At rows of the lowest number, where products leave the range on either side, this counts as infinite."""
+
+LARGE = 1e200
+"""Data of this order are finite, and so are their sums; their squares are not."""
+
+_PLACES = {
+    "the first position": range(1),
+    "the last position": range(POSITIONS - 1, POSITIONS),
+    "the first half": range(POSITIONS // 2),
+    "the last half": range(POSITIONS // 2, POSITIONS),
+    "all positions": range(POSITIONS),
+}
+
+_MASKS: dict[str, float | None] = {"": None, ", no condition holds": 0.0, ", all conditions hold": 1.0}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """How a result differs from its definition.
+
+    Attributes
+    ----------
+    points : the points at which it does.
+    at : one of them, in words.
+    expected, found : by the definition, and by the fold.
+    seen : at all of them, what a guard reads is not finite (`transform.guard`).
+    told : at all of them, the result itself is not.
+    """
+
+    points: int
+    at: str
+    expected: float
+    found: float
+    seen: bool
+    told: bool
+
+    def __str__(self) -> str:
+        return f"{self.expected:.4g} unfused and {self.found:.4g} fused where {self.at} ({self.points} points)"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What was found at infinities.
+
+    Attributes
+    ----------
+    points : at which a fold was compared with its definition; none of a fold of tuples.
+    faults : of the results that differ at some, in order.
+    """
+
+    points: int
+    faults: Mapping[sp.Symbol, Fault]
+
+    def __str__(self) -> str:
+        if not self.points:
+            return "not checked: tuples"
+        differs = "; ".join(f"{result}: {fault}" for result, fault in self.faults.items())
+        return differs or f"classes agree at {self.points} points"
+
+
+def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: int = 1) -> Ends:
+    """The results of a fold that are of another class than their definition where data are infinite.
+
+    Parameters
+    ----------
+    meaning : definitions of elements in terms of data, as far as they have one.
+    seed : of the finite data.
+    """
+    if any(reduction.reducer.whole is not None for reduction in fold.cascade.reductions):
+        return Ends(0, {})
+    source, made = random.Random(seed), _made_of_data(fold.cascade, meaning)
+    cascade = _over_data(fold.cascade, made, meaning)
+    points = list(_points(cascade, source))
+    rows = [{e: np.array([row[k][e] for _, row in points]) for e in cascade.elements} for k in range(POSITIONS)]
+    known = {s: np.float64(v) for s, v in parameters_of(fold, source, -REACH, REACH).items()}
+    rowwise = {s for form in made.values() for s in form.free_symbols} - {*cascade.elements, *known}
+    known |= {s: np.float64(float(number_for(s, source, None, -REACH))) for s in sorted(rowwise, key=str)}
+    for symbol, form in made.items():
+        rows = Extended().extended(rows, symbol, form, known)
+    trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, [name for name, _ in points])
+    return Ends(len(points), trial.faults())
+
+
+def _made_of_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
+    """The elements that are sums, products, powers and magnitudes of data, in terms of data."""
+    made = dict[sp.Symbol, sp.Expr]()
+    for element in cascade.elements:
+        form = meaning.get(element, element)
+        while form.free_symbols & meaning.keys() - {element} and form != form.xreplace(meaning):
+            form = form.xreplace(meaning)
+        if form != element and not form.atoms(sp.Function) - form.atoms(sp.Abs) and not form.has(sp.Piecewise):
+            made[element] = form
+    return made
+
+
+def _over_data(cascade: Cascade, made: Mapping[sp.Symbol, sp.Expr], meaning: Mapping[sp.Symbol, sp.Expr]) -> Cascade:
+    """The cascade with those elements written out; data that vary along the axis mean themselves."""
+    reductions = [dataclasses.replace(r, element=r.element.xreplace(made)) for r in cascade.reductions]
+    data = {s for form in made.values() for s in form.free_symbols if meaning.get(s) == s}
+    kept = [e for e in cascade.elements if e not in made]
+    return Cascade(reductions, [*kept, *sorted(data - {*kept}, key=str)])
+
+
+def _points(cascade: Cascade, source: random.Random) -> Iterator[tuple[str, list[Numbers]]]:
+    """Names and rows of the points."""
+    elements = cascade.elements
+    masks = _MASKS if any(map(is_truth, elements)) else {"": None}
+    floats = [e for e in elements if not is_truth(e) and not e.is_integer]
+    alone = [[e] for e in floats]
+    together = [floats] if len(floats) > 1 else []
+    pairs = [list(pair) for pair in itertools.combinations(floats, 2)] if len(floats) > 2 else []
+    for told, truth in masks.items():
+        yield f"all is finite{told}", _row(cascade, source, truth)
+        for special in [*alone, *pairs, *together]:
+            name, row = ", ".join(map(str, special)), _row(cascade, source, truth)
+            larger = [{e: number * LARGE if e in special else number for e, number in one.items()} for one in row]
+            yield f"{name} is of the order of {LARGE:g}{told}", larger
+            positive = [{e: abs(number) for e, number in one.items()} for one in (larger[0], *row[1:])]
+            yield f"{name} is of the order of {LARGE:g} at the first position, none negative{told}", positive
+        for special in [*alone, *together]:
+            name = ", ".join(map(str, special))
+            for place, positions in _PLACES.items():
+                for extreme, number in _extremes(cascade, special).items():
+                    row = _row(cascade, source, truth)
+                    for position in positions:
+                        row[position].update({e: abs(number) if e.is_nonnegative else number for e in special})
+                    yield f"{name} is {extreme} at {place}{told}", row
+
+
+def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float]:
+    """What elements are put to: infinities, and what an extremum of one starts at."""
+    reducers = [r.reducer for r in cascade.reductions if r.reducer.ordered and [r.element] == special]
+    starts = {-LARGEST if reducer.identity < 0 else LARGEST for reducer in reducers}
+    extremes = {"∞": np.inf, "−∞": -np.inf} | {"lowest" if s < 0 else "highest": s for s in sorted(starts)}
+    return {
+        name: number for name, number in extremes.items() if number > 0 or any(not e.is_nonnegative for e in special)
+    }
+
+
+def _row(cascade: Cascade, source: random.Random, truth: float | None) -> list[Numbers]:
+    """Finite numbers for every element at every position."""
+    drawn = [{e: float(number_for(e, source, None, -REACH)) for e in cascade.elements} for _ in range(POSITIONS)]
+    fixed = {e: truth for e in cascade.elements if is_truth(e) and truth is not None}
+    return [{**row, **fixed, **({POSITION: float(k)} if POSITION in row else {})} for k, row in enumerate(drawn)]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A fold and its definition on rows of arrays, a value per point."""
+
+    fold: Fold
+    cascade: Cascade
+    rows: list[Numbers]
+    known: Numbers
+    names: list[str]
+
+    def faults(self) -> dict[sp.Symbol, Fault]:
+        """The results that differ from their definition, in order."""
+        arithmetic, cascade = Extended(wide=True), self.cascade
+        steps = NumericSteps(program_of(self.fold), Extended(), self.known)
+        wanted = definition(cascade, self.rows, arithmetic, self.known)
+        found = [(state.values, steps.finish(state)) for state in _states(steps, self.rows)]
+        decided, faults = np.ones(len(self.names), bool), dict[sp.Symbol, Fault]()
+        for reduction in cascade.reductions:
+            if reduction.reducer.ordered or reduction.reducer.logical:  # of some NaN, the order of comparisons decides
+                lifts = arithmetic.lifts(reduction.element, self.rows, {**self.known, **wanted})
+                without = [np.isnan(self._spread(lift)) for lift in lifts]
+                decided = decided & (np.all(without, axis=0) | ~np.any(without, axis=0))
+            expected = self._spread(wanted[reduction.result])
+            fault = self._fault(reduction, expected, decided, found)
+            if fault is not None:
+                faults[reduction.result] = fault
+        return faults
+
+    def _fault(
+        self, reduction: Reduction, expected: np.ndarray, decided: np.ndarray, found: list[tuple[Numbers, Numbers]]
+    ) -> Fault | None:
+        """The fault of one result; None where it has none."""
+        read = self.fold.finish[reduction.result].free_symbols
+        results = (read | reduction.element.free_symbols) & set(self.fold.cascade.results)
+        shown, differs, seen, told = None, np.zeros(len(self.names), bool), True, True
+        for state, values in found:
+            own = self._spread(values[reduction.result])
+            wrong = decided & ~_alike(own, expected, self.coarse)
+            guarded = [own, *(state[c.symbol] for c in self.fold.components if c.symbol in read)]
+            guarded += [values[result] for result in results]
+            noticed = ~np.all([np.abs(self._spread(value)) < LARGEST for value in guarded], axis=0)
+            seen = seen and bool(np.all(noticed[wrong]))
+            told = told and not np.any(np.abs(own[wrong]) < LARGEST)
+            first = int(np.argmax(wrong & ~noticed if np.any(wrong & ~noticed) else wrong))
+            if np.any(wrong) and (shown is None or not noticed[first]):
+                shown = self.names[first], float(expected[first]), float(own[first])
+            differs |= wrong
+        return None if shown is None else Fault(int(np.sum(differs)), *shown, seen, told)
+
+    @cached_property
+    def coarse(self) -> np.ndarray:
+        """The points at which rounding is as large as what is finite: classes alone are compared."""
+        return np.array(["est at " in name or "of the order" in name for name in self.names])
+
+    def _spread(self, value: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(value, len(self.names))
+
+
+def _states(steps: NumericSteps, rows: list[Numbers]) -> Iterator[State]:
+    """The state of all rows, however they are cut."""
+    yield steps.fold_in(EMPTY, rows)
+    yield reduce(lambda state, row: steps.fold_in(state, [row]), rows, EMPTY)
+    pairs = [steps.fold_in(EMPTY, rows[k : k + 2]) for k in range(0, len(rows), 2)]
+    yield steps.merge(pairs[0], EMPTY, steps.merge(*pairs[1:]))
+
+
+def _alike(found: np.ndarray, expected: np.ndarray, classes_alone: np.ndarray) -> np.ndarray:
+    """Where two values are of one class, and alike if finite."""
+    with np.errstate(all="ignore"):
+        close = np.abs(found - expected) <= ALIKE * np.maximum(1, np.abs(expected))
+    finite = (np.abs(found) < HUGE) & (np.abs(expected) < HUGE) & (close | classes_alone)
+    beyond = classes_alone & ~finite & (np.abs(found) >= HUGE) & (np.sign(found) == np.sign(expected))
+    return (found == expected) | (np.isnan(found) & np.isnan(expected)) | finite | (beyond & (np.abs(expected) >= HUGE))

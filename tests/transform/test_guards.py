@@ -1,0 +1,140 @@
+"""Guards: values that may not be used are reduced again as the program does it, all others stay as they are."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import sympy as sp
+import tvm_ffi
+from tvm import s_tir, te, tirx
+
+from tvm_cascade.accuracy.catalogue.definition import Definition
+from tvm_cascade.bench import workloads
+from tvm_cascade.schedule.roles import read_fused_loops
+from tvm_cascade.testing.fuzz.program_trial import scheduled
+from tvm_cascade.transform.guard import size_of
+from tvm_cascade.transform.nest import GUARD, ROLE
+
+from ..analysis.programs import LENGTH, ROWS, array, fold, number, program, softmax_stages
+from .running import Unfused, build, read, run
+
+LARGE_ROW, PLAIN_ROW = 1, 2
+
+
+def standardised() -> tirx.PrimFunc:
+    """x -> Σ z⁴ with z = (x − mean)/deviation: Σ (x − mean)⁴ leaves the range where z⁴ is in it."""
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    mean = te.compute((ROWS,), lambda i: s[i] / number(LENGTH), name="mean")
+    q = fold("q", lambda i, j: te.power(x[i, j] - mean[i], number(2)))
+    return program(x, fold("out", lambda i, j: te.power((x[i, j] - mean[i]) / te.sqrt(q[i]), number(4))))
+
+
+def by_a_sum() -> tirx.PrimFunc:
+    """x, v -> Σ v/Σ x: the divisor may have any size."""
+    x, v = array("x"), array("v")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, v, fold("out", lambda i, j: v[i, j] / s[i]))
+
+
+def softmax() -> tirx.PrimFunc:
+    x = array("x")
+    _, row_sum = softmax_stages(x)
+    return program(x, row_sum)
+
+
+def sure() -> tirx.PrimFunc:
+    """x -> whether some probability is above 0.1."""
+    return Definition("sure", "top = max x; mass = sum exp(x - top); out = any exp(x - top)/mass > 0.1").build()
+
+
+@cache
+def subject(name: str) -> Unfused:
+    return read({"standardised": standardised, "by_a_sum": by_a_sum, "softmax": softmax, "sure": sure}[name]())
+
+
+def roles(func: tirx.PrimFunc) -> list[str]:
+    found: list[str] = []
+    tvm_ffi.structural_walk(func.body, (s_tir.SBlock, lambda b: found.append(str(b.annotations.get(ROLE, "")))))
+    return found
+
+
+def data() -> np.ndarray:
+    """Normal rows; one of them large enough that its fourth powers are infinite, and squares as well."""
+    x = np.random.default_rng(0).standard_normal((ROWS, LENGTH)).astype("float32")
+    x[LARGE_ROW] *= np.float32(1e30)
+    return x
+
+
+@pytest.mark.parametrize("guards", ["auto", "always"])
+@pytest.mark.parametrize("tiling", [(5, 1), (4, 3)])
+def test_a_row_that_leaves_the_range_is_what_the_program_makes_of_it(tiling: tuple[int, int], guards: str) -> None:
+    one, (tile, segments) = subject("standardised"), tiling
+    plain = one.results([data()])["out"]
+    off = one.fused_results([data()], guards="off", tile=tile, segments=segments)["out"]
+    on = one.fused_results([data()], guards=guards, tile=tile, segments=segments)["out"]
+    assert np.isnan(off[LARGE_ROW])
+    assert not np.isnan(plain[LARGE_ROW])
+    assert on[LARGE_ROW] == plain[LARGE_ROW]
+
+
+def test_rows_that_pass_are_the_fused_ones_bit_for_bit() -> None:
+    one = subject("standardised")
+    off, on = (one.fused_results([data()], guards=guards, tile=5)["out"] for guards in ("off", "always"))
+    np.testing.assert_array_equal(np.delete(on, LARGE_ROW), np.delete(off, LARGE_ROW))
+
+
+def test_sums_that_vanish_before_they_are_divided_are_folded_again() -> None:
+    x, v = data(), data()
+    x[PLAIN_ROW], v[PLAIN_ROW] = np.float32(1e-36), np.float32(1e-42)
+    one = subject("by_a_sum")
+    plain = one.results([x, v])["out"]
+    on = one.fused_results([x, v], tile=5)["out"]
+    assert on[PLAIN_ROW] == plain[PLAIN_ROW]
+
+
+@pytest.mark.parametrize("guards", ["auto", "always"])
+def test_truth_values_are_decided_upon_by_the_results_that_they_read(guards: str) -> None:
+    x = np.zeros((5, 37), "float32")
+    x[1], x[3, 4] = -np.inf, 10.0
+    one = subject("sure")
+    off, on = (one.fused_results([x], guards=g, tile=5)["out"] for g in ("off", guards))
+    np.testing.assert_array_equal(on, one.results([x])["out"])
+    np.testing.assert_array_equal(on, [False, False, False, True, False])
+    assert off[1]
+
+
+def test_guards_of_a_schedule_give_the_same() -> None:
+    one = subject("standardised")
+    func = one.fuse(guards="always", tile=5)
+    found = run(build(scheduled(func)), one.func, [data()])["out"]
+    assert found[LARGE_ROW] == one.results([data()])["out"][LARGE_ROW]
+    assert GUARD in [plan.role for loop in read_fused_loops(func) for plan in loop.after]  # a row's, in its task
+
+
+@pytest.mark.parametrize(
+    ("name", "guards", "emitted"),
+    [
+        ("softmax", "auto", 0),
+        ("softmax", "always", 1),
+        ("by_a_sum", "auto", 1),
+        ("by_a_sum", "off", 0),
+        ("standardised", "auto", 2),
+    ],
+)
+def test_what_is_bounded_has_guards_only_where_all_has(name: str, guards: str, emitted: int) -> None:
+    assert roles(subject(name).fuse(guards=guards)).count(GUARD) == emitted
+
+
+def test_what_the_tile_alone_holds_has_no_second_way() -> None:
+    attention = read(workloads.get("attention").cpu.build())
+    assert GUARD not in roles(attention.fuse(guards="always"))
+
+
+def test_magnitudes_of_terms_have_a_form_in_tir() -> None:
+    a, b = sp.symbols("a b")
+    size = size_of(a * sp.exp(b) - (a - b) ** 2)
+    assert not size.has(sp.re, sp.im)
+    assert size.subs({a: 1, b: -2}) == sp.exp(-2) + 9
