@@ -10,13 +10,14 @@ import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
-from tvm_cascade.algebra.cascade import LENGTH, Round
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer
-from tvm_cascade.algebra.sampling import as_function
 from tvm_cascade.steps.arithmetic import Arithmetic, Compiled
 from tvm_cascade.steps.numbers import EMPTY, NumericSteps, State
 from tvm_cascade.steps.program import program_of
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.sampling import as_function
 
 Array = NDArray[Any]
 Values = dict[sp.Symbol, Any]

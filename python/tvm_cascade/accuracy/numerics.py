@@ -32,8 +32,8 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import DeviceError, InputError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.obligations.derive import remembered
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.proof.derive import remembered
 from tvm_cascade.transform.fuse_function import fuse_function
 from tvm_cascade.transform.tiling import choose_tiling
 

@@ -13,8 +13,12 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from tvm_cascade.accuracy.catalogue.definition import Definition
+from tvm_cascade.accuracy.catalogue.hard import HARD
+from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audits
+from tvm_cascade.bench.programs.draws import KINDS
 from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
@@ -33,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_only_argument(parser)
     parser.add_argument("--small", action="store_true", help="at sizes for small machines; else as published in length")
     parser.add_argument("--all", action="store_true", help="every workload that `workloads` lists")
+    told = "cascades of the catalogue of text-book cascades on hard data (all, without names)"
+    parser.add_argument("--catalogue", nargs="*", metavar="NAME", help=told)
     add_input_arguments(parser)
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="rows checked at a time, a core each")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
@@ -40,14 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check; returns the exit code, 1 where a row is not sound."""
-    check_inputs(args)
+    hard = args.catalogue is not None
+    check_inputs(args, HARD if hard else KINDS)
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
     check_writable(args.json, "--json")
-    jobs = _chosen(args)
+    jobs = _of_catalogue(args) if hard else _chosen(args)
+    kinds = tuple(HARD) if hard and args.inputs is KINDS else args.inputs
     found: list[Audit] = []
     try:
-        rows = audits(jobs, args.small, args.inputs, args.seed, args.jobs)
+        rows = audits(jobs, args.small, kinds, args.seed, args.jobs)
         while row := _next(rows, len(found)):
             found.append(row)
             print(f"{row.name}: {'ok' if row.ok else 'NOT SOUND'}", file=sys.stderr, flush=True)
@@ -63,6 +71,16 @@ def _chosen(args: argparse.Namespace) -> list[Job]:
     names = workloads.names() if args.all else args.programs or published()
     sizes = argparse.Namespace(shape=[], dtype=None, small=False, only=args.only)  # the audit cuts sizes itself
     return chosen_jobs(names, sizes)
+
+
+def _of_catalogue(args: argparse.Namespace) -> list[Definition]:
+    """The cascades of the catalogue to check."""
+    if args.programs or args.all:
+        raise InputError("--catalogue or programs", "both", "check")
+    if unknown := [name for name in args.catalogue if name not in CATALOGUE]:
+        hint = f"names such as '{next(iter(CATALOGUE))}'; without any, all {len(CATALOGUE)}"
+        raise InputError("names of the catalogue", ", ".join(map(repr, unknown)), "--catalogue", hint)
+    return [CATALOGUE[name] for name in args.catalogue or CATALOGUE]
 
 
 def _next(rows: Iterator[Audit], done: int) -> Audit | None:

@@ -1,0 +1,1 @@
+"""Cascades from text books, as text, and the hard data that their folds have to stand."""

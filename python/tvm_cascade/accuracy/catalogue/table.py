@@ -1,0 +1,38 @@
+"""The catalogue: text-book cascades by name."""
+
+from __future__ import annotations
+
+from tvm_cascade.accuracy.catalogue import attention, comparisons, norms, statistics
+from tvm_cascade.accuracy.catalogue.definition import Definition
+
+_GROUPS = (
+    statistics.MOMENTS,
+    statistics.PAIRS,
+    statistics.WEIGHTS,
+    statistics.POSITIVE,
+    attention.SOFTMAX,
+    attention.DIVERGENCES,
+    attention.LOSSES,
+    norms.NORMS,
+    norms.SCALES,
+    norms.SIGNALS,
+    norms.CHOICES,
+    comparisons.TESTS,
+    comparisons.THRESHOLDS,
+    comparisons.PRODUCTS,
+    comparisons.STARTS,
+)
+
+_STORED = {
+    "variance of a stored half": "float16",
+    "attention of one query, stored in half": "float16",
+    "layer norm stored in half": "float16",
+    "scale of a stored 8-bit row": "int8",
+    "scale of a stored bfloat16 row": "bfloat16",
+}
+"""Dtypes of inputs, where they are not float32."""
+
+CATALOGUE: dict[str, Definition] = {
+    name: Definition(name, text, _STORED.get(name, "float32")) for group in _GROUPS for name, text in group.items()
+}
+"""Text-book cascades by name."""
