@@ -11,7 +11,7 @@ import pytest
 from tvm_cascade import cli
 from tvm_cascade.errors import InputError
 from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
-from tvm_cascade.testing.fuzz.grammar import COMPARISONS_FROM, draw
+from tvm_cascade.testing.fuzz.grammar import COMPARISONS_FROM, SELECTIONS_FROM, draw
 from tvm_cascade.testing.fuzz.summary import findings, unknown_share
 from tvm_cascade.testing.fuzz.term import OPERATIONS
 from tvm_cascade.testing.fuzz.trial import Record
@@ -36,8 +36,16 @@ def test_the_grammar_reaches_every_operation_reducer_dtype_and_depth() -> None:
     assert {case.segments for case in cases} >= {1, 2, 5}
 
 
+def test_selections_are_drawn_from_later_seeds_alone() -> None:
+    early, late = ([draw(first + k) for k in range(60)] for first in (COMPARISONS_FROM, SELECTIONS_FROM))
+    assert not any(step.ranks for case in early for step in case.steps)
+    assert {1, 2, 3} <= {step.ranks for case in late for step in case.steps}
+    chosen = next(case for case in late if case.steps[0].ranks == 2)
+    assert [r.reducer.part for r in chosen.cascade().reductions[:4]] == [0, 1, 2, 3]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [0, COMPARISONS_FROM])
+@pytest.mark.parametrize("first", [0, COMPARISONS_FROM, SELECTIONS_FROM])
 @pytest.mark.parametrize(("kind", "trials"), [("algebra", 20), ("program", 9)])
 def test_the_first_trials_find_nothing(kind: str, trials: int, first: int) -> None:
     records = [run_trial((kind, seed)) for seed in range(first, first + trials)]
@@ -129,6 +137,8 @@ FOUND = {
     82005159: "nothing kept, of a cubic times an exponential",
     81001997: "differences that read one variable at two scales",
     991000331: "a power of a constant that holds a logarithm",
+    795413035: "a scale that is a running sum under an exponential",
+    1790101717: "a selection whose positions nobody reads, in segments",
 }
 
 
@@ -154,6 +164,9 @@ FOUND_IN_THE_ALGEBRA = {
     80015575: "a factor that vanishes with its handle at 1",
     80018088: "a maximum of something undefined on the way",
     80026197: "a comparison with an extremum that rounds otherwise than its definition",
+    795416806: "a logarithm of something undefined, which SymPy takes out twice",
+    1790100450: "keys that differ, whose image is one number at all digits",
+    1790100861: "the same of the smallest one",
 }
 
 

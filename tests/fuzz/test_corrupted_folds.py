@@ -9,7 +9,7 @@ import pytest
 
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.errors import FoldError
-from tvm_cascade.proof.prove import OBLIGATIONS, UnverifiedError, prove
+from tvm_cascade.obligations.check import OBLIGATIONS, UnverifiedError, check
 
 from ..algebra.cascades import FUSABLE, fold_of
 from .corruptions import CORRUPTIONS
@@ -22,7 +22,7 @@ NO_VALUE = "no value"
 def catcher(fold: Fold) -> str:
     """The obligation that a fold fails; empty where it passes them all. Whatever else is raised is an error."""
     try:
-        prove(fold)
+        check(fold)
     except FoldError as caught:
         return caught.expected.split(":")[0]
     except UnverifiedError:

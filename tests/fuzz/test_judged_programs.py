@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import tvm
 
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.testing.fuzz import program_trial
@@ -34,6 +35,21 @@ def test_a_program_off_by_more_than_orders_and_scales_explain_is_wrong(seed: int
 @pytest.mark.parametrize("seed", [CANCELLING_TOTAL, HALF_PRECISION])
 def test_luck_of_the_order_and_of_the_scale_of_a_rounding_is_no_finding(seed: int) -> None:
     assert program_trial.program_trial(draw(seed)).finding == ""
+
+
+def test_positions_are_judged_by_their_keys() -> None:
+    case = dataclasses.replace(draw(CANCELLING_TOTAL), steps=(Step("max", X, "real", 2),), asked=(True,), staged=())
+    func = program(case)
+    forms = dict(program_trial.compiled({"unfused": func}))
+
+    def beside(*tensors: tvm.runtime.Tensor) -> None:
+        forms["unfused"](*tensors)
+        positions = tensors[-1].numpy()  # of the second best
+        tensors[-1].copyfrom((positions + 1) % case.length)
+
+    judge = program_trial.Judge(case, func, {**forms, "fused": beside, "same": forms["unfused"]})
+    assert judge.objection("same") == ""
+    assert judge.objection("fused").startswith("d0.v3: not close")
 
 
 def test_sorted_orders_keep_positions_together() -> None:

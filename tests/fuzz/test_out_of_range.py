@@ -8,8 +8,8 @@ import pytest
 
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.errors import FoldError
-from tvm_cascade.proof.derive import derive
-from tvm_cascade.proof.prove import prove
+from tvm_cascade.obligations.check import check
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.testing.fuzz.grammar import draw
 
 
@@ -19,7 +19,7 @@ def test_a_fold_that_loses_sixty_digits_is_proved_at_more(seed: int) -> None:
     assert isinstance(fold, Fold)
     last = fold.cascade.results[-1]
     with pytest.raises(FoldError):
-        prove(dataclasses.replace(fold, finish={**fold.finish, last: 2 * fold.finish[last]}))
+        check(dataclasses.replace(fold, finish={**fold.finish, last: 2 * fold.finish[last]}))
 
 
 def test_an_exponential_of_exponentials_is_undefined_rather_than_an_error() -> None:

@@ -8,12 +8,13 @@ import sympy as sp
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from tvm_cascade.algebra.cascade import Cascade, Reduction, Round, element, result
+from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
 from tvm_cascade.algebra.verdict import CODES, Refusal
-from tvm_cascade.proof.derive import derive
-from tvm_cascade.proof.prove import prove
+from tvm_cascade.obligations.check import check
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
 ELEMENTS = (element("x"), element("y"), element("r", positive=True))
@@ -70,6 +71,6 @@ def test_derive_gives_a_proved_fold_or_a_refusal(source: Cascade) -> None:
         assert outcome.reduction in [str(r) for r in source.results]
         return
     assert isinstance(outcome, Fold)
-    prove(outcome, seed=99, length=4)
+    check(outcome, seed=99, length=4)
     assert tuple(outcome.finish) == source.results
     assert not evaluated(outcome, seed=11)

@@ -15,7 +15,7 @@ from tvm_cascade.bench.progress import waiting
 from tvm_cascade.cli.arguments import check_writable, console
 from tvm_cascade.devices.host import core_count
 from tvm_cascade.errors import InputError
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.testing.fuzz import ledger
 from tvm_cascade.testing.fuzz.campaign import Plan, State, run_campaign, run_trial
 from tvm_cascade.testing.fuzz.grammar import draw

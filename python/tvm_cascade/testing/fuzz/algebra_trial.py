@@ -1,6 +1,6 @@
 """A trial of the algebra: the derived fold against the cascade's definition, at high precision.
 
-The step program is interpreted as by `proof.prove`, on other points, other lengths and other splits, with empty
+The step program is interpreted as by `obligations.check`, on other points, other lengths and other splits, with empty
 segments. What differs counts as wrong at digits that span every value on the way; until then it is evaluated again at
 more of them.
 """
@@ -13,10 +13,11 @@ import time
 import mpmath
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade
+from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.proof.definition import definition
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.definition import definition
+from tvm_cascade.obligations.derive import derive
+from tvm_cascade.obligations.positions import as_named
 from tvm_cascade.steps.arithmetic import NO_VALUE, Digits, Number, Numbers
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.trial import Record, first_line
@@ -99,10 +100,10 @@ def _mismatch(fold: Fold, rows: list[Numbers], parameters: Numbers, arithmetic: 
         raise _Undefined from error
     if not all(mpmath.isfinite(value) for value in expected.values()):
         raise _Undefined
-    return _compared(NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
+    return _compared(fold, NumericFold(fold, len(rows), arithmetic, parameters), rows, expected, random.Random(seed))
 
 
-def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, source: random.Random) -> str:
+def _compared(fold: Fold, numeric: NumericFold, rows: list[Numbers], expected: Numbers, source: random.Random) -> str:
     scale = max([mpmath.mpf(1), *(abs(value) for value in expected.values())])
     for _ in range(SPLITS):
         try:
@@ -111,6 +112,7 @@ def _compared(numeric: NumericFold, rows: list[Numbers], expected: Numbers, sour
             raise _Undefined from error
         except NO_VALUE as error:
             return f"no value where the definition has one: {first_line(error)}"
+        found = as_named(fold, found, expected, rows, numeric.steps.arithmetic, numeric.steps.known)
         for result, value in expected.items():
             if not abs(found[result] - value) <= TOLERANCE * scale:
                 return f"{result} = {mpmath.nstr(found[result], 12)}, expected {mpmath.nstr(value, 12)}"
@@ -121,6 +123,8 @@ def _drawn(cascade: Cascade, source: random.Random) -> tuple[list[Numbers], Numb
     """Random rows and parameters: generic numbers, or few that repeat, so that extrema tie and sums vanish."""
     repeats, length = source.random() < 0.25, source.choice(LENGTHS)
     rows = [{e: _number(e, source, repeats) for e in cascade.elements} for _ in range(length)]
+    if POSITION in cascade.elements:
+        rows = [{**row, POSITION: mpmath.mpf(k)} for k, row in enumerate(rows)]
     known = {LENGTH, COUNT, *cascade.elements, *cascade.results}
     free: set[sp.Symbol] = set().union(*(r.element.free_symbols for r in cascade.reductions)) - known
     return rows, {s: _number(s, source, repeats) for s in sorted(free, key=str)}

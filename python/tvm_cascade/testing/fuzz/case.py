@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import TRUTH, Cascade, Reduction
-from tvm_cascade.algebra.reducer import REDUCERS
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, REDUCERS, Selection
+from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.symbolic.masks import TRUTH
 from tvm_cascade.testing.fuzz.term import Term, to_algebra
 
 
@@ -54,14 +56,38 @@ class Step:
 
     Attributes
     ----------
-    reducer : a key of `REDUCERS`.
-    element : in inputs and results before k.
+    reducer : a key of `REDUCERS`; of a selection, whether the largest or the smallest keys are selected.
+    element : in inputs and results before k; the key of a selection, whose best one is the result.
     sort : of the result.
+    ranks : of a selection, how many of the best are kept with their positions; 0 of every other reduction.
     """
 
     reducer: str
     element: Term
     sort: str
+    ranks: int = 0
+
+    @property
+    def name(self) -> str:
+        """The reducer's, or that of the selection."""
+        return f"{SELECTIONS[self.reducer]}{self.ranks}" if self.ranks else self.reducer
+
+
+SELECTIONS = {"max": "top", "min": "bottom"}
+
+
+def _plain(result: sp.Symbol, step: Step, element: sp.Expr) -> Reduction:
+    return Reduction(result, REDUCERS[step.reducer], element)
+
+
+def _selection(result: sp.Symbol, step: Step, key: sp.Expr) -> list[Reduction]:
+    """The parts of a selection: the first is the best key."""
+    absent = (LOWEST if step.reducer == "max" else HIGHEST, sp.Integer(-1)) * step.ranks
+    chosen = Selection(step.ranks, step.reducer == "max", True, 0, absent)
+    elements = [key, POSITION, *bottom(chosen)[2:]]
+    names = [result, *(sp.Symbol(f"{result}_part{k}", real=True) for k in range(1, len(elements)))]
+    whole = selecting(chosen)
+    return [Reduction(name, whole.of(k), e) for k, (name, e) in enumerate(zip(names, elements, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -105,15 +131,16 @@ class Case:
         def leaf(term: Term) -> sp.Expr:
             return results[int(term.leaf)] if term.op == "result" else INPUTS[str(term.leaf)].symbol
 
-        reductions = [
-            Reduction(result, REDUCERS[step.reducer], sp.sympify(to_algebra(step.element, leaf)))
-            for result, step in zip(results, self.steps, strict=True)
-        ]
-        return Cascade(reductions, [given.symbol for given in self.used if "axis" in given.axes])
+        reductions = list[Reduction]()
+        for result, step in zip(results, self.steps, strict=True):
+            element = sp.sympify(to_algebra(step.element, leaf))
+            reductions += _selection(result, step, element) if step.ranks else [_plain(result, step, element)]
+        elements = [given.symbol for given in self.used if "axis" in given.axes]
+        return Cascade(reductions, [*elements, POSITION] if any(step.ranks for step in self.steps) else elements)
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}"]
-        lines += [f"  d{k} = {step.reducer} {step.element}" for k, step in enumerate(self.steps)]
+        lines += [f"  d{k} = {step.name} {step.element}" for k, step in enumerate(self.steps)]
         asked = ", ".join(f"d{k}" for k, wanted in enumerate(self.asked) if wanted)
         lines += [
             f"  {self.dtype}, rows {self.rows}, length {self.length}, free {self.free}, data: {self.inputs}",

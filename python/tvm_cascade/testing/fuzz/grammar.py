@@ -181,6 +181,12 @@ COMPARISONS: tuple[Production, ...] = (
 COMPARISONS_FROM = 80_000_000
 """Smaller seeds draw none of them, so that they stay the cases that findings were made with."""
 
+SELECTIONS_FROM = 1_000_000_000
+"""Smaller seeds draw no selections, for the same reason; the clock's seconds are larger."""
+
+SELECTION_ODDS = 0.12
+RANKS = {1: 4, 2: 2, 3: 1}
+
 REDUCER_WEIGHTS: dict[str, dict[str, float]] = {
     "real": {"sum": 6, "max": 2, "min": 1},
     "positive": {"sum": 7, "max": 2, "min": 1, "prod": 1},
@@ -266,8 +272,9 @@ class _Draw:
             element = self._part(slot, 0)
         else:
             element, sort = self._form(0)
-        reducer = self._weighted(REDUCER_WEIGHTS[sort])
-        return Step(reducer, element, sort)
+        if self.seed >= SELECTIONS_FROM and sort != "truth" and source.random() < SELECTION_ODDS:
+            return Step(source.choice(("max", "min")), element, sort, self._weighted(RANKS))
+        return Step(self._weighted(REDUCER_WEIGHTS[sort]), element, sort)
 
     def _form(self, depth: int) -> tuple[Term, str]:
         allowed = [form for form in self.forms if depth < 2 or "f" not in form.slots]

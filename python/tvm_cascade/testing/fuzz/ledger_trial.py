@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.proof.derive import derive
+from tvm_cascade.obligations.derive import derive
 from tvm_cascade.testing.fuzz.case import Case
 from tvm_cascade.testing.fuzz.trial import Record, first_line
 

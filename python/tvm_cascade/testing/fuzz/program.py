@@ -12,6 +12,7 @@ from tvm import te, tirx
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.evaluate.inputs import INPUTS as DATA
+from tvm_cascade.te import ranked
 from tvm_cascade.testing.fuzz.case import Case, Input
 from tvm_cascade.testing.fuzz.term import COMPARED, OPERATIONS, Term, to_program
 
@@ -21,17 +22,22 @@ _DATA_SCALE = {"real": 0.5, "positive": 0.25}
 
 
 def program(
-    case: Case, read_as: Sequence[float] = (), rounded_at: float = 1.0, least_exponent: float | None = None
+    case: Case,
+    read_as: Sequence[float] = (),
+    rounded_at: float = 1.0,
+    least_exponent: float | None = None,
+    keys: bool = False,
 ) -> tirx.PrimFunc:
     """The unfused program: one block a reduction, and one for each staged part.
 
     Parameters
     ----------
     read_as : by result, a factor with which later reductions read it; none for the program as it is meant.
+    keys : the keys of each selection that is asked for are outputs too, named dk_keys.
     rounded_at : the scale s of roundings to a narrower dtype: round(s·v)/s in place of round(v).
     least_exponent : what exponents are kept above, if anything, lest exponentials vanish.
     """
-    return _Writer(case, read_as, rounded_at, least_exponent).function()
+    return _Writer(case, read_as, rounded_at, least_exponent).function(keys)
 
 
 def data(case: Case, seed: int) -> list[Array]:
@@ -96,12 +102,18 @@ class _Writer:
         self.axes = {g.name: g.axes for g in case.used}
         self.results: list[Any] = []
         self.free: list[bool] = []
+        self.selected: dict[int, list[Any]] = {}
+        self.keys: dict[int, Any] = {}
 
-    def function(self) -> tirx.PrimFunc:
+    def function(self, keys: bool) -> tirx.PrimFunc:
         """The function, named "main"."""
-        for position in range(len(self.case.steps)):
-            self._reduction(position)
-        outputs = [r for r, wanted in zip(self.results, self.case.asked, strict=True) if wanted]
+        for position, step in enumerate(self.case.steps):
+            (self._selection if step.ranks else self._reduction)(position)
+        outputs = []
+        for k, result in enumerate(self.results):
+            if self.case.asked[k]:
+                outputs += self.selected.get(k, [result])
+                outputs += [self.keys[k]] if keys and k in self.keys else []
         return te.create_prim_func([*self.given.values(), *outputs]).with_attr("global_symbol", "main")
 
     def _reduction(self, position: int) -> None:
@@ -121,6 +133,15 @@ class _Writer:
 
         shape = (*case.rows, *((case.free,) if free else ()))
         self.results.append(te.compute(shape, lambda *at: body(*at), name=f"d{position}"))
+        self.free.append(free)
+
+    def _selection(self, position: int) -> None:
+        """The best keys, with their positions."""
+        step = self.case.steps[position]
+        keys, free = self._stage(f"d{position}_keys", step.element)
+        parts = ranked(keys, step.ranks, len(keys.shape) - 1, step.reducer == "max", f"d{position}")
+        self.keys[position], self.selected[position] = keys, parts
+        self.results.append(parts[0])
         self.free.append(free)
 
     def _stage(self, name: str, part: Term) -> tuple[Any, bool]:

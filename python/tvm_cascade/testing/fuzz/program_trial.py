@@ -14,7 +14,7 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from tvm_cascade.accuracy.ranking import Ranking
 from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of
 from tvm_cascade.evaluate import oracle, tolerance
@@ -50,7 +51,7 @@ def program_trial(case: Case) -> Record:
     start = time.perf_counter()
     try:
         func = program(case)
-        options = FuseOptions(tile=case.tile, segments=case.segments, lanes=case.lanes, force=True)
+        options = FuseOptions.from_environment(tile=case.tile, segments=case.segments, lanes=case.lanes, force=True)
         outcome = fuse_function(func, options)
     except Exception as error:  # whatever is raised is what the trial looks for
         return Record("program", case.seed, "unknown", "defect", 0.0, "error", first_line(error))
@@ -120,7 +121,7 @@ def run(form: Callable[..., object], func: tirx.PrimFunc, inputs: list[Array]) -
     for param in func.params:
         shape = tuple(int(extent) for extent in param.ty.shape)
         dtype = str(param.ty.dtype)
-        fresh = np.ones(shape, dtype) if dtype == "bool" else np.full(shape, np.nan, dtype)
+        fresh = np.full(shape, np.nan if dtype.startswith("float") else 1, dtype)
         tensors.append(tvm.runtime.tensor(fresh if param.name in outputs else next(given)))
     form(*tensors)
     return {p.name: t.numpy() for p, t in zip(func.params, tensors, strict=True) if p.name in outputs}
@@ -148,7 +149,7 @@ class Judge:
         """Why the form is wrong; empty where it is as exact as the rule asks."""
         draws = self._draws()
         inputs, exact, usual = next(draws)
-        found = run(self.forms[name], self.func, inputs)
+        found = self._run(name, inputs)
         for output, value in usual.items():
             told = np.isfinite(found[output]) | np.isfinite(exact[output])
             better = np.isnan(value) | (told & ~np.isfinite(value))
@@ -170,18 +171,18 @@ class Judge:
 
     def _others(self, inputs: list[Array]) -> Iterator[dict[str, Array]]:
         """What the unfused program might as well have given: in another order, or on numbers it cannot tell apart."""
-        yield oracle.evaluate(self.func, inputs, rounding=True)
+        yield self._exact(self.func, inputs, rounding=True)
         for ordered in sorted_orders(self.case, inputs):
-            yield run(self.forms[UNFUSED], self.func, ordered)
+            yield self._run(UNFUSED, ordered)
         unit = float(np.finfo(self.case.dtype).eps)
         for seed in range(NUDGES):
-            yield run(self.forms[UNFUSED], self.func, reordered(self.case, inputs, seed))
-            yield oracle.evaluate(self.func, nudged(inputs, seed))
+            yield self._run(UNFUSED, reordered(self.case, inputs, seed))
+            yield self._exact(self.func, nudged(inputs, seed))
             signs = np.random.default_rng(seed).choice((-1.0, 1.0), len(self.case.steps))
-            yield oracle.evaluate(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
+            yield self._exact(program(self.case, [1.0 + unit * sign for sign in signs]), inputs)
             if any(part.op == "rounded" for step in self.case.steps for part in step.element.parts()):
                 scale = float(np.exp2(np.random.default_rng(seed).uniform(-0.5, 0.5)))
-                yield oracle.evaluate(program(self.case, rounded_at=scale), inputs, rounding=True)
+                yield self._exact(program(self.case, rounded_at=scale), inputs, rounding=True)
 
     def _leaves_range(self, inputs: list[Array]) -> bool:
         """Whether some result, asked for or not, is out of the dtype's range: what follows from it has no meaning.
@@ -200,10 +201,40 @@ class Judge:
         return False
 
     def _check(self, found: Array, exact: Array, usual: Array) -> tolerance.Comparison:
-        return tolerance.check(found, exact, usual, length=self.case.length, dtype=str(found.dtype))
+        dtype = "bool" if found.dtype == np.bool_ else self.case.dtype
+        return tolerance.check(found, exact, usual, length=self.case.length, dtype=dtype)
+
+    def _run(self, name: str, inputs: list[Array]) -> dict[str, Array]:
+        """What a form gives; see `_with_keys`."""
+        return self._with_keys(run(self.forms[name], self.func, inputs), inputs)
+
+    def _exact(self, func: tirx.PrimFunc, inputs: list[Array], rounding: bool = False) -> dict[str, Array]:
+        """What the oracle gives of a form of the program; see `_with_keys`."""
+        return self._with_keys(oracle.evaluate(func, inputs, rounding=rounding), inputs)
+
+    def _with_keys(self, outputs: dict[str, Array], inputs: list[Array]) -> dict[str, Array]:
+        """The outputs with the exact keys at positions in place of positions: of equal keys, rounding decides.
+
+        A row that holds a NaN has no order: there, all is 0.
+        """
+        parts = [name for name in outputs if "." in name]
+        if not parts:
+            return outputs
+        every, named = oracle.evaluate(self._keyed, inputs), dict(outputs)
+        for name in parts:
+            selection = name.partition(".")[0]
+            step, value = self.case.steps[int(selection[1:])], outputs[name]
+            ranking = Ranking(every[f"{selection}_keys"], self.case.dtype, step.reducer == "max", None)
+            found = ranking.named(value)[..., 0] if value.dtype.kind in "iu" else value
+            named[name] = np.where(ranking.undefined(value), 0, found)
+        return named
+
+    @cached_property
+    def _keyed(self) -> tirx.PrimFunc:
+        return program(self.case, keys=True)
 
     def _draws(self) -> Iterator[tuple[list[Array], dict[str, Array], dict[str, Array]]]:
         """Inputs with the exact results and those of the unfused program."""
         for seed in range(1 + FURTHER_DRAWS):
             inputs = data(self.case, seed)
-            yield inputs, oracle.evaluate(self.func, inputs), run(self.forms[UNFUSED], self.func, inputs)
+            yield inputs, self._exact(self.func, inputs), self._run(UNFUSED, inputs)

@@ -21,7 +21,7 @@ def findings(records: Iterable[Record]) -> list[Record]:
 
 
 def unknown_share(records: Iterable[Record]) -> float:
-    """The share of trials without findings in which nothing was proved either way."""
+    """The share of trials without findings in which nothing was shown either way."""
     verdicts = [record.verdict for record in records if not record.finding]
     return verdicts.count("unknown") / len(verdicts) if verdicts else 0.0
 

@@ -9,7 +9,9 @@ from typing import Any
 import sympy as sp
 from tvm import te, tirx
 
-from tvm_cascade.algebra.cascade import LENGTH, Round, choice
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.masks import choice
 
 HALF = sp.Symbol("float16")
 
