@@ -2,7 +2,7 @@
 
 log(1 + exp(x − 1000)) rises with x, and is 0 at sixty digits for every x of the size of one. There the definition
 takes the first positions and a fold, which keeps x itself, the right ones. Where the fold's own keys are equal,
-positions tie, and the first are asked for.
+positions tie, and the first are asked for. A position whose own key is another number is wrong in any case.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def as_named(
             continue
         results = {reduction.reducer.part: reduction.result for reduction in block}
         ranks = [(results[k], results[k + 1]) for k in range(0, whole.width, whole.selection.per_rank)]
+        own_key = next(reduction.element for reduction in block if reduction.reducer.part == 0)
         keys = [c.lift for c in fold.components if c.parts and c.reducer.part == 0 and c.owner == results[0]]
         for key, place in ranks:
             level = expected[key]
@@ -47,6 +48,8 @@ def as_named(
                 continue
             tied = [own[at] for own in (found, expected) for other, at in ranks if _same(own[other], level)]
             named = [rows[int(position)] for position in tied if 0 <= position < len(rows)]
+            if not all(_same(arithmetic.value(own_key, {**known, **expected, **row}), level) for row in named):
+                continue
             if any(len({arithmetic.value(lift, {**known, **row}) for row in named}) > 1 for lift in keys):
                 as_good[place] = expected[place]
     return {**found, **as_good}

@@ -211,8 +211,8 @@ class GuardEmitter:
         known = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
         scope = Scope(self.slots, at, known)
         parts = [c for c in self.fold.components if c.symbol in expression.free_symbols and c.reducer in (SUM, PROD)]
-        read = [other.result for other in self.group.members if among(other.stage.buffer, _read(member))]
-        results = [self.slots.read(result, at) for result in read]
+        read = [other for other in self.group.members if among(other.stage.buffer, _read(member))]
+        results = [self.slots.read(one.result, at) for one in read if dtype_of(one.stage.buffer) != "bool"]
         if (told := self.guarded.at_infinities.get(member.result)) is not None:
             state = [] if told else [*(scope[part.symbol] for part in parts), *results]
             return _leaves_range(_size([*own, *state], dtype))
