@@ -63,11 +63,6 @@ class FuseOptions:
     schedule: bool = _option(True, "`compile`: apply our schedule for the target after fusing")
     tensor_cores: bool = _option(True, "`compile` for CUDA: weights of products rounded to their operand")
     row_kernels: bool = _option(True, "`compile` for CUDA: kernels of our own without tensor cores")
-    side_by_side: str = _option(
-        "apart",
-        "`compile` for CUDA: kernels at the same time have multiprocessors of their own, or share all (not measured)",
-        choices=("apart", "together"),
-    )
     narrow_sums: bool = _option(False, "`compile` for CUDA: float8 products summed to about twelve bits")
     narrow_positions: int | None = _option(
         None,

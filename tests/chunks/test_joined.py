@@ -125,14 +125,6 @@ def test_a_shared_prefix_is_planned_as_a_kernel_for_all_sequences_and_one_for_wh
     assert "fetching" not in first + second
 
 
-def test_kernels_share_every_multiprocessor_where_the_option_says_so() -> None:
-    func, target = workloads.get("decode_prefix").build(), {"kind": "cuda", "arch": "sm_90a"}
-    report = str(tvm_cascade.explain(func, target=target, side_by_side="together"))
-    first, second = re.findall(r"^ +[12]\. .*\n.*$", report, re.M)
-    assert "blocks=132" in first and "launched=104" in first and "beside the next" in first
-    assert "neighbours=1, kept=4" in second and "launched=96" in second
-
-
 @pytest.mark.parametrize("change", [{"batch": 16}, {"heads": 64}, {"keys": 9192}], ids=["few", "wide", "long"])
 def test_kernels_run_one_after_the_other_where_both_compute_or_one_is_long(change: dict[str, int]) -> None:
     workload = workloads.get("decode_prefix")

@@ -15,25 +15,24 @@ from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
 from tvm_cascade.bench import workloads
-from tvm_cascade.devices.cards import CARDS, H200
+from tvm_cascade.devices.cards import CARDS
 from tvm_cascade.driver.gpu import gpu_options
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.operand import Unfit
-from tvm_cascade.tile.skeleton import Kernel, Room, Setting, build_kernel
+from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
-from tvm_cascade.tile.skeletons.stream.room import WAYS, beside
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import each, fold, maximum, number, program
-from ..tile.emulator.run import compiler, cuda_source, emulate
+from ..tile.emulator.run import compiler, emulate
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
@@ -143,17 +142,6 @@ def test_rows_of_several_variables_come_in_tiles_by_bulk_copies(sequences: int) 
     assert_right(partial, kernel, 100)
 
 
-def test_blocks_that_leave_room_on_their_multiprocessors_fold_the_same_states() -> None:
-    partial = tvm_cascade.split(attention(64, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
-    kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=128, optimistic=False))
-    assert all(not config.launched for config, _ in WAYS["apart"](kernel.config, kernel.program, H200))
-    small, room = WAYS["together"](kernel.config, kernel.program, H200)[0]
-    assert (small.columns, small.stages, small.launched) == (64, 3, 104)
-    assert room.processors == H200.processors and room.registers == 65536 - 384 * 104
-    assert "__maxnreg__(104)" in cuda_source(StreamSkeleton().emit(kernel.program, small, "main"))[1]
-    assert_right(partial, dataclasses.replace(kernel, config=small), 100)
-
-
 def test_a_kernel_fetches_the_beginning_of_every_share_for_the_next() -> None:
     partial = tvm_cascade.split(attention(64, 4, 1, 140, 1), lengths=(100, 40), shared={0: "i0"}).partials[0]
     kernel = kernel_of(partial, StreamSkeleton(), StreamConfig(columns=64, optimistic=False))
@@ -213,9 +201,7 @@ def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kerne
     exact, usual = oracle.evaluate(func, inputs)["out"], oracle.evaluate(func, inputs, rounding=True)["out"]
     comparison = tolerance.check(arrays["out"], exact, usual, length=prefix + 40, dtype="bfloat16")
     assert comparison.ok, comparison.message
-    late = [arrays[param.name] for param in taken.inputs]
-    assert_states_may_wait(plan.steps[-1].chosen, late, arrays["out"])
-    assert_right_beside(plan.steps[-1].chosen, late, exact, usual)
+    assert_states_may_wait(plan.steps[-1].chosen, [arrays[param.name] for param in taken.inputs], arrays["out"])
 
 
 def assert_states_may_wait(kernel: Kernel, inputs: list[np.ndarray], expected: np.ndarray) -> None:
@@ -225,13 +211,3 @@ def assert_states_may_wait(kernel: Kernel, inputs: list[np.ndarray], expected: n
     config = dataclasses.replace(kernel.config, blocks=30, kept=5)
     (found,) = emulate(StreamSkeleton().emit(kernel.program, config, "main"), inputs)
     np.testing.assert_array_equal(found, expected)
-
-
-def assert_right_beside(kernel: Kernel, inputs: list[np.ndarray], exact: np.ndarray, usual: np.ndarray) -> None:
-    """In the room that a block of another kernel leaves on its multiprocessor, blocks keep five items each."""
-    room = Room(30, H200.registers - 384 * 104, 100352)
-    config = beside(kernel.config, kernel.program, room, H200)
-    assert config is not None and (config.neighbours, config.launched, config.kept) == (1, 96, 5)
-    (found,) = emulate(StreamSkeleton().emit(kernel.program, config, "main"), inputs)
-    comparison = tolerance.check(found, exact, usual, length=inputs[1].shape[2], dtype="bfloat16")
-    assert comparison.ok, comparison.message

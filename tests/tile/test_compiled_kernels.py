@@ -12,16 +12,10 @@ import tvm
 from tvm import tirx
 
 import tvm_cascade
-from tvm_cascade.bench import workloads
-from tvm_cascade.devices.cards import H200
-from tvm_cascade.driver.gpu import gpu_options
-from tvm_cascade.options import FuseOptions
-from tvm_cascade.plan.search import find_plan
 from tvm_cascade.tile.pipeline import register_mixed_pipeline
-from tvm_cascade.tile.skeleton import Kernel, Setting
+from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
-from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..golden.compare import assert_golden
 from ..nvcc import instructions, nvcc
@@ -77,18 +71,6 @@ KERNELS: dict[str, tuple[Callable[[], tirx.PrimFunc], StreamConfig | None]] = {
     "centred": (lambda: folds.program(folds.centred, "bfloat16"), None),
     "variance": (lambda: folds.program(folds.variance, "float16"), None),
 }
-
-
-@pytest.mark.slow
-def test_kernels_that_share_multiprocessors_hold_what_they_compute_in_their_registers(tmp_path: Path) -> None:
-    func, options = workloads.get("decode_prefix").build(), gpu_options(FuseOptions(side_by_side="together"))
-    plan = find_plan(fuse_function(func, options, H200), "main", Setting(H200, options))
-    launched = 0
-    for step in plan.steps:
-        assert isinstance(step.chosen, Kernel) and step.chosen.config.launched
-        instructions_of(text_of(step.chosen), tmp_path)
-        launched += step.chosen.config.threads * step.chosen.config.launched
-    assert launched <= H200.registers
 
 
 @pytest.mark.slow

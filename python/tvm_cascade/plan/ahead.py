@@ -6,9 +6,9 @@ its results alone waits for them there.
     prefix of 64 sequences    16 µs of products, 9 µs of copies     fetches 10 MB of the sequences' own keys and values
     their own keys            14 µs of copies                       of which 2 µs are done already
 
-Where the second needs the first's results that late, both may run *side by side*: the second is started with the first,
-and keeps its states until that has ended. One computes while the other moves bytes. Each has some multiprocessors, or
-by option both have a block on every one of them.
+Where the second needs the first's results that late, both may run *side by side*: the first has some multiprocessors,
+the second is started with it on the others, and keeps its states until the first has ended. One computes while the
+other moves bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ bandwidth from its own copies: 42.9 µs with 0.15, 43.3 with 0.3, 44.9 with 0.5,
 
 _CONTENDED = 1.25
 """Time of kernels side by side over what the longer is estimated to take by itself: they share the memory, the cache
-and the power (measured: 1.14 for 32 sequences, 1.27 to 1.29 for 64, 1.20 for 128, all of them apart)."""
+and the power (measured: 1.14 for 32 sequences, 1.27 to 1.29 for 64, 1.20 for 128)."""
 
 _BOUND_BY_MEMORY = 2.0
 """Time of the second kernel over that of its bytes, at most: what computes as well needs all multiprocessors."""
@@ -76,8 +76,8 @@ def _side_by_side(step: Step, following: Step, late: tuple[tirx.Var, ...], setti
     copies = (step.work.bytes + following.work.bytes) / (_SHARED_RATE * gpu.memory_bytes_per_second)
     states = 2 * sum(_bytes(buffer) or 0 for buffer in late) / gpu.memory_bytes_per_second
     found: list[tuple[float, Kernel, Kernel]] = []
-    for leaving, room in first.skeleton.leaving_room(first.program, first.config, setting):
-        config = second.skeleton.beside(second.program, second.config, room, setting)
+    for leaving in first.skeleton.leaving_room(first.program, first.config):
+        config = second.skeleton.beside(second.program, second.config, gpu.processors - leaving.blocks, setting)
         if config is not None:
             pair = _configured(first, leaving, setting), _configured(second, config, setting)
             longer = max(kernel.seconds for kernel in pair)

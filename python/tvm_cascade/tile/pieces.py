@@ -19,7 +19,7 @@ from typing import Any
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
-from tvm_cascade.tile.emit import bind, in_register, when
+from tvm_cascade.tile.emit import bind, in_register
 from tvm_cascade.tile.work import Threads
 
 
@@ -157,22 +157,10 @@ class WholeItems(Cut):
     @contextmanager
     def each(self, block: ir.Expr) -> Iterator[Piece]:
         """A loop over the items of a block around the statements of the block."""
-        with self.shared_out(block, 0, 1) as piece:
-            yield piece
-
-    @contextmanager
-    def shared_out(self, block: ir.Expr, own: ir.Expr | int, sharing: int) -> Iterator[Piece]:
-        """As `each`, for one of some groups of threads that share out the block's items."""
         first, end = (in_register("item_bound", b * self.items // self.grid) for b in (block, block + 1))
-        whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
-        if sharing == 1:
-            with T.serial(end - first) as step:
-                yield Piece(bind("item", first + step), *whole, block, T.int32(1))
-            return
-        with T.serial((end - first + (sharing - 1)) // sharing) as step:
-            item = bind("item", first + step * sharing + own)
-            with when(item < end):
-                yield Piece(item, *whole, block, T.int32(1))
+        with T.serial(end - first) as step:
+            whole = T.int32(0), self.tiles, T.bool(True), T.bool(True)
+            yield Piece(bind("item", first + step), *whole, block, T.int32(1))
 
 
 class SharedItems(Cut):

@@ -42,21 +42,6 @@ class Setting:
     options: FuseOptions = field(default_factory=FuseOptions)
 
 
-@dataclass(frozen=True)
-class Room:
-    """What a kernel leaves of a device to one that runs beside it.
-
-    Attributes
-    ----------
-    processors : multiprocessors.
-    registers, shared_bytes : of each of these.
-    """
-
-    processors: int
-    registers: int
-    shared_bytes: int
-
-
 class Skeleton(ABC, Generic[S, P, C]):
     """A skeleton: data movement and division of labour, over a shape S, a program P and a configuration C.
 
@@ -153,12 +138,12 @@ class Skeleton(ABC, Generic[S, P, C]):
         """Whether its kernels, in a configuration, bring into the cache what a later kernel reads."""
         return False
 
-    def leaving_room(self, program: P, config: C, setting: Setting) -> list[tuple[C, Room]]:
-        """Configurations that leave room to the next kernel, and what they leave: multiprocessors, or parts of all."""
+    def leaving_room(self, program: P, config: C) -> list[C]:
+        """Configurations of fewer blocks with equal work, which leave multiprocessors to the next kernel."""
         return []
 
-    def beside(self, program: P, config: C, room: Room, setting: Setting) -> C | None:
-        """The configuration in the room that another kernel leaves; None where it has none."""
+    def beside(self, program: P, config: C, processors: int, setting: Setting) -> C | None:
+        """The configuration on so many multiprocessors, while another kernel has the rest; None where it has none."""
         return None
 
     def may_wait_late(self, program: P, config: C) -> bool:

@@ -12,12 +12,7 @@ import re
 _ASM = re.compile(r"asm(?: volatile)?\((?P<body>.*?)\);\n", re.DOTALL)
 _LITERAL = re.compile(r'\s*"((?:[^"\\]|\\.)*)"')
 _OPERAND = re.compile(r'"[=+]?\w"\(([^()]*)\)')
-_KERNEL = re.compile(
-    r"__global__ void (?:__launch_bounds__\((?P<threads>\d+)[^)]*\)|__maxnreg__\(\d+\)) (?P<name>\w+)\("
-)
-
-_ANY = 0
-"""Threads of a kernel that is bound in registers, and launched with however many."""
+_KERNEL = re.compile(r"__global__ void __launch_bounds__\((?P<threads>\d+)[^)]*\) (?P<name>\w+)\(")
 
 _MULTIPLY = r"\{ \.reg \.pred ps0; setp\.ne\.b32 ps0, (?P<add>%\d+), 0; wgmma\.mma_async\.sync\.aligned\."
 _OF_16_BITS = _MULTIPLY + r"m64n(?P<n>\d+)k16\.f32\.(?P<t>f16|bf16)\.(?P<u>(?P=t)) \{(?P<d>[^}]*)\}, "
@@ -171,7 +166,7 @@ def translate(cuda: str) -> str:
     UnknownInstruction
         Where the text has inline PTX that the emulator has no function for.
     """
-    kernels = {kernel["name"]: int(kernel["threads"] or _ANY) for kernel in _KERNEL.finditer(cuda)}
+    kernels = {kernel["name"]: int(kernel["threads"]) for kernel in _KERNEL.finditer(cuda)}
     if not kernels:
         raise UnknownInstruction(f"expected kernels with __launch_bounds__, found none in {len(cuda)} characters")
     host = _ASM.sub(_call, cuda).replace("uint32_t __a", "const uint32_t& __a")

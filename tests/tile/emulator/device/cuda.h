@@ -13,7 +13,6 @@
 #define __restrict__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __maxnreg__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 struct alignas(64) CUtensorMap {

@@ -148,7 +148,6 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
     if (count == 4) ptx::cluster = uint32_t((shape++)->integer), --count;
     const int64_t blocks = shape[0].integer;
     const uint32_t bytes = count == 3 ? uint32_t(shape[2].integer) : 0;
-    if (!threads) threads = int(shape[1].integer);
     if (shape[1].integer != threads) fault("%d threads for a kernel of %d", int(shape[1].integer), threads);
     if (threads % kGroup) fault("%d threads are no whole number of warp groups", threads);
     if (blocks % ptx::cluster) fault("%d blocks are no whole number of clusters", int(blocks));

@@ -47,9 +47,6 @@ then exponentials take as long as products, and each waits for the other (measur
 _STARVED = 1.5
 """Time where short rows have fewer than four stages: copies for the next rows then wait for these (measured)."""
 
-REGISTER_UNIT = 8
-"""Registers of a thread are a multiple of these."""
-
 _OVERHEAD_REGISTERS = 32
 _BOX = 128
 """Bytes of a row of a swizzle box."""
@@ -81,8 +78,6 @@ class StreamConfig:
     polynomial : of every eight exponentials, how many are taken by multiply-adds instead of special functions. None
         where they are the only special functions: what is issued then counts for more (measured: 1 of 8 takes 1.1).
     near_zero : odd functions of small scores are taken by multiply-adds, where the program has such.
-    launched : registers of each thread at the launch, where a block of another kernel has the rest of its
-        multiprocessor; 0 where blocks have multiprocessors to themselves.
     """
 
     columns: int = 128
@@ -95,25 +90,11 @@ class StreamConfig:
     optimistic: bool = True
     polynomial: int = 0
     near_zero: bool = True
-    launched: int = 0
 
     @property
     def blocks_per_processor(self) -> int:
         """Blocks that a multiprocessor holds."""
         return 1
-
-    @property
-    def launch_bounds(self) -> dict[str, int]:
-        """What the compiler is told of a launch, as attributes of TVM."""
-        if self.launched:
-            return {"tirx.max_registers": self.launched}
-        return {"tirx.launch_bounds_min_blocks_per_sm": self.blocks_per_processor}
-
-    @property
-    def shared_registers(self) -> int:
-        """Registers of a consumer's thread of those that a block is launched with, beside another kernel's."""
-        rest = self.launched * self.threads - self.producer_registers * WARP_GROUP
-        return rest // (WARP_GROUP * self.consumers) // REGISTER_UNIT * REGISTER_UNIT
 
     @property
     def producer_registers(self) -> int:
@@ -122,9 +103,7 @@ class StreamConfig:
 
     @property
     def consumer_registers(self) -> int:
-        """Registers of a consumer thread: what the producer leaves of 64 Ki, or of its block's part of them."""
-        if self.launched:
-            return self.shared_registers
+        """Registers of a consumer thread: what the producer leaves of 64 Ki."""
         return REGISTERS if self.consumers < 3 else 160
 
     @property

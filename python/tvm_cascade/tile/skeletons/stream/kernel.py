@@ -70,7 +70,7 @@ class StreamKernel:
                 self.tiling.buffers[param] = parameter(param)
             self._maps()
             T.device_entry()
-            with T.attr(self.config.launch_bounds):
+            with T.attr({"tirx.launch_bounds_min_blocks_per_sm": self.config.blocks_per_processor}):
                 self._places()
                 if self.program.ahead is not None or self.program.early:
                     let_others_start()

@@ -11,7 +11,7 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
-from tvm_cascade.tile.skeleton import Room, Setting, Skeleton
+from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
 from tvm_cascade.tile.skeletons.stream.pieces.choice import choose_pieces
@@ -19,7 +19,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
-from tvm_cascade.tile.skeletons.stream.room import WAYS, beside
+from tvm_cascade.tile.skeletons.stream.room import beside, leaving_room
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -74,17 +74,15 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """Where many rows share tiles: products take longer than copies."""
         return type(config) is StreamConfig
 
-    def leaving_room(
-        self, program: TileProgram, config: StreamConfig, setting: Setting
-    ) -> list[tuple[StreamConfig, Room]]:
+    def leaving_room(self, program: TileProgram, config: StreamConfig) -> list[StreamConfig]:
         """Where many rows share tiles, and each tile of rows visits as many."""
-        if type(config) is not StreamConfig:
-            return []
-        return WAYS[setting.options.side_by_side](config, program, setting.gpu)
+        return leaving_room(config, program) if type(config) is StreamConfig else []
 
-    def beside(self, program: TileProgram, config: StreamConfig, room: Room, setting: Setting) -> StreamConfig | None:
+    def beside(
+        self, program: TileProgram, config: StreamConfig, processors: int, setting: Setting
+    ) -> StreamConfig | None:
         """Where results alone read what another kernel leaves."""
-        return beside(config, program, room, setting.gpu) if isinstance(config, PiecesConfig) else None
+        return beside(config, program, processors, setting.gpu) if isinstance(config, PiecesConfig) else None
 
     def may_wait_late(self, program: TileProgram, config: StreamConfig) -> bool:
         """Where all that is stored goes through a meeting, also that of whole items."""

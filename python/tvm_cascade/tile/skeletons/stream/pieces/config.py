@@ -95,7 +95,7 @@ class PiecesConfig(StreamConfig):
     @property
     def has_register_shares(self) -> bool:
         """Whether registers move from the producer to the consumers; one consumer has what it can have in any case."""
-        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1 or self.launched > 0
+        return self.consumers + self.converters > 1 or self.blocks_per_processor > 1
 
     @property
     def consumer_registers(self) -> int:

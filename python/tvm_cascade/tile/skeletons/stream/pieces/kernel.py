@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from tvm import ir
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.tile.emit import branches, named, ptx, when
@@ -104,14 +103,9 @@ class PiecesKernel(StreamKernel):
         """Items of each tile of rows, one after the other."""
         return 1
 
-    def _each_piece(self, own: ir.Expr | int = 0, sharing: int = 1) -> AbstractContextManager[tuple[Piece, Work]]:
-        """What is written within is done for every piece that the block has.
-
-        Parameters
-        ----------
-        own, sharing : of so many groups of threads that share out whole items, which one this is.
-        """
-        return self.places.each(self.threads.block, own, sharing)
+    def _each_piece(self) -> AbstractContextManager[tuple[Piece, Work]]:
+        """What is written within is done for every piece that the block has."""
+        return self.places.each(self.threads.block)
 
     def _shared(self) -> None:
         config, pool = self.config, T.SMEMPool()

@@ -48,7 +48,7 @@ _AT_ONCE = 12
 HELD = 160
 """Registers of a thread that hold elements of states while it merges."""
 
-EachPiece = Callable[..., AbstractContextManager[tuple[Piece, Work]]]
+EachPiece = Callable[[], AbstractContextManager[tuple[Piece, Work]]]
 """A loop over the pieces of a block."""
 
 

@@ -63,12 +63,11 @@ class Places:
             self.cut = (WholeItems if whole else Cut)(items, tiles, self.config.blocks)
 
     @contextmanager
-    def each(self, block: ir.Expr, own: ir.Expr | int = 0, sharing: int = 1) -> Iterator[tuple[Piece, Work]]:
-        """What is written within is done for every piece that a block has, or for one's share of whole items."""
+    def each(self, block: ir.Expr) -> Iterator[tuple[Piece, Work]]:
+        """What is written within is done for every piece that a block has."""
         alike = None if self.differ else in_register("first_visited", self._visited(self._known_slacks()).first)
         others = [v for v in self.stream.batch if not any(v.same_as(own) for own in self.of_sequences)]
-        shared_out = self.cut.shared_out(block, own, sharing) if isinstance(self.cut, WholeItems) else None
-        with shared_out or self.cut.each(block) as piece:
+        with self.cut.each(block) as piece:
             sequence, item = self.cut.apart(piece.item)
             number = item // self.spread
             first_row = bind("first_row", number % self.row_tiles * self.config.rows)

@@ -18,7 +18,7 @@ from tvm_cascade.analysis.tir import loads_of, uses
 from tvm_cascade.tile.emit import named, ptx, put, registers, when
 from tvm_cascade.tile.fragment import QUAD
 from tvm_cascade.tile.merge.cluster import take_four
-from tvm_cascade.tile.merge.lanes import WARP, in_no_lane
+from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.merge.pieces import FOUR, SPAN
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.pieces import Piece
@@ -27,9 +27,6 @@ from tvm_cascade.tile.skeletons.stream.pieces.meeting import MEETING, EachPiece,
 from tvm_cascade.tile.skeletons.stream.tiling import Tiling
 from tvm_cascade.tile.state import State
 from tvm_cascade.tile.work import WARP_GROUP, Work
-
-_MOST_SPANS = 4
-"""Spans that a thread finishes at once, of kept states: for what others left of all of them it waits once."""
 
 _MOST_ROWS = 16
 """Rows of a warp, at most: of more, most threads have elements of their own."""
@@ -65,37 +62,11 @@ class SpreadFinish(Meeting):
     Parameters
     ----------
     kept : items whose states it keeps before it stores any; one is stored at once.
-
-    Attributes
-    ----------
-    together : items whose units all threads have at once.
     """
 
     def __init__(self, tiling: Tiling, kept: int) -> None:
         super().__init__(tiling, 1)
         self.kept = kept
-        self.at_a_time = self._spans_of_a_unit()
-        self.together = self._items_at_once()
-
-    def _spans_of_a_unit(self) -> int:
-        """As many as leave all threads a unit of the kept items, and whole warps to each item.
-
-        One where blocks have a multiprocessor to themselves, as these were measured.
-        """
-        if not self.config.launched:
-            return 1
-        fitting = [
-            n
-            for n in range(1, _MOST_SPANS + 1)
-            if self.spans % n == 0 and WARP_GROUP * n <= self.units * self.kept and self.units // n % WARP == 0
-        ]
-        return max(fitting, default=1)
-
-    def _items_at_once(self) -> int:
-        """As many as all threads have units of, where no warp has units of two items: its lanes vote together."""
-        if not self.config.launched or self.kept == 1 or self.units % WARP:
-            return 1
-        return max(WARP_GROUP // self.units, 1)
 
     def allocate(self, pool: Any) -> None:
         """Shared memory for the states."""
@@ -132,22 +103,14 @@ class SpreadFinish(Meeting):
         if self.kept == 1:
             return
         self._meet()
-        own = self._thread(fold) // self.units if self.together > 1 else T.int32(0)
-        put(self.count, 0, own)
-        with each_piece(own, self.together) as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
+        put(self.count, 0, T.int32(0))
+        with each_piece() as (piece, work), when(in_no_lane(tirx.Not(piece.is_whole))):
             self._finish(fold, work, piece)
-            put(self.count, 0, self.count[0] + self.together)
+            put(self.count, 0, self.count[0] + 1)
 
     def _finish(self, fold: Group, work: Work, piece: Piece) -> None:
-        thread = self._thread(fold)
-        if self.together > 1:
-            self._merge_units(work, piece, 0, self.units, thread % self.units, self.units)
-        else:
-            self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
-
-    @staticmethod
-    def _thread(fold: Group) -> ir.Expr:
-        return fold.threads.warp * 32 + fold.threads.lane
+        thread = fold.threads.warp * 32 + fold.threads.lane
+        self._merge_units(work, piece, 0, self.units, thread, WARP_GROUP)
 
     def _place(self, row: ir.Expr) -> ir.Expr:
         """Where a row of the item that is left or finished is kept."""
