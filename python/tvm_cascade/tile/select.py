@@ -17,7 +17,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import Outcome
-from tvm_cascade.transform.guard import guarded_results
+from tvm_cascade.transform.guarding import guarded_results
 
 _JOINT = "all reductions as one"
 

@@ -29,7 +29,8 @@ from tvm_cascade.transform.assemble import (
     stage_piece,
 )
 from tvm_cascade.transform.finish import FinishEmitter
-from tvm_cascade.transform.guard import GuardEmitter, guarding
+from tvm_cascade.transform.guard import GuardEmitter
+from tvm_cascade.transform.guarding import guarding
 from tvm_cascade.transform.handoff import FUSED, carried_form
 from tvm_cascade.transform.layout import Plan, lay_out, plan_loop
 from tvm_cascade.transform.loop import LoopEmitter

@@ -1,0 +1,130 @@
+"""What of a fold is guarded: the results that its certificate does not bear, or whose class at infinities may differ.
+
+A guarded result is decided upon by its value (`transform.failing`), and reduced again as it was written where that may
+not be used: loops do so after the fused one (`transform.guard`), row kernels row by row (`tile.row.again`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import sympy as sp
+from tvm import ir, tirx
+
+from tvm_cascade.analysis.extract import Group, Member
+from tvm_cascade.analysis.meaning import meaning_of
+from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer
+from tvm_cascade.obligations.certificate import certificate
+from tvm_cascade.obligations.ends import at_infinities
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.transform.assemble import live_stages
+from tvm_cascade.transform.layout import Plan, plan_loop
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """What is guarded of a group.
+
+    Attributes
+    ----------
+    results : of the members whose fused values are decided upon.
+    at_infinities : those of them that are decided upon by their class alone, and whether their own value tells it.
+    asked : the results that the fused loop has to give: those asked for, and those that second ways read.
+    """
+
+    results: frozenset[sp.Symbol]
+    asked: tuple[sp.Symbol, ...]
+    at_infinities: Mapping[sp.Symbol, bool] = field(default_factory=dict)
+
+
+def guarding(plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool = False) -> Guarding:
+    """What is guarded: nothing where all is bounded, or where there is no second way.
+
+    A second way reads what the group reads, and results that are stored: parts of tuples, slices of results, what is
+    computed in the tile alone and buffers that are written over have none.
+
+    Parameters
+    ----------
+    asked : the results that the rest of the program reads.
+    guards : see `FuseOptions`.
+    classes : whether what is of another class at infinities is guarded too, where results have a value a row.
+    """
+    fold, members = plan.group.fold, plan.group.members
+    if guards == "off" or not _has_second_way(plan):
+        return Guarding(frozenset(), tuple(asked))
+    known = certificate(fold.restricted_to(asked))
+    doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
+    found = _with_readers(members, asked, doubtful)
+    faults = at_infinities(fold, meaning_of(plan.group.atoms)).faults if classes else {}
+    if ends := faults.keys() & {one.result for one in known.standings} - doubtful:
+        wider = _with_readers(members, asked, doubtful | ends)
+        others = wider.results - found.results
+        if all(_is_a_value_a_row(member, plan) for member in members if member.result in others):
+            return replace(wider, at_infinities={one: one not in faults or faults[one].told for one in others})
+    return found
+
+
+def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtful: set[sp.Symbol]) -> Guarding:
+    """Guards of some results, and of all that read them; what their second ways read is given too."""
+    if not doubtful:
+        return Guarding(frozenset(), tuple(asked))
+    needed, guarded = {*asked, *doubtful}, set(doubtful)
+    for member in reversed(members):
+        if member.result in needed:
+            needed.update(read_by(member, members))
+    for member in members:
+        if member.result in needed and not guarded.isdisjoint(read_by(member, members)):
+            guarded.add(member.result)
+    return Guarding(frozenset(guarded), tuple(member.result for member in members if member.result in needed))
+
+
+def _is_a_value_a_row(member: Member, plan: Plan) -> bool:
+    """Whether a result has no columns of its own, on which guards would be a pass of their own."""
+    return len(member.dims) == min(len(other.dims) for other in plan.group.members)
+
+
+def guarded_results(program: Program, group: Group, options: FuseOptions) -> frozenset[sp.Symbol]:
+    """The results of a group that its rewritten loop guards: kernels without guards must not compute them."""
+    outside = [stage for stage in program.stages if not any(stage is member.stage for member in group.members)]
+    asked = [
+        member.result
+        for member in group.members
+        if not member.is_slice
+        and (
+            program.is_param(member.stage.buffer)
+            or any(reads_buffer(stage.value, member.stage.buffer) for stage in outside)
+        )
+    ]
+    return guarding(plan_of(program, group), asked, options.guards).results
+
+
+def plan_of(program: Program, group: Group) -> Plan:
+    """The loop that a group by itself would be rewritten to."""
+    names = {stage.name for stage in live_stages(program, [group], [[]])}
+    return plan_loop(program, group, names | {member.stage.name for member in group.members})
+
+
+def _has_second_way(plan: Plan) -> bool:
+    """Whether the program's own reductions can be run again after the fused loop."""
+    members = plan.group.members
+    if plan.producers or any(member.stage.is_part or member.is_slice for member in members):
+        return False
+    buffers = [member.stage.buffer for member in members]
+    known = all(dtype_of(buffer) in ("float16", "float32", "float64", "bool") for buffer in buffers)
+    own = all(all(isinstance(dim, ir.Var) for dim in member.dims) for member in members)
+    started = all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members)
+    return known and own and started and not any(among(buffer, plan.reads) for buffer in buffers)
+
+
+def loaded_by(member: Member) -> list[tirx.Var]:
+    """The buffers that a member's element reads."""
+    return [load.source for load in loads_of(member.element)]
+
+
+def read_by(member: Member, members: Sequence[Member]) -> list[sp.Symbol]:
+    """The results among some members' that a member's element reads."""
+    buffers = loaded_by(member)
+    return [other.result for other in members if among(other.stage.buffer, buffers)]
