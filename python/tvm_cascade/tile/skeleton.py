@@ -54,6 +54,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     option : that turns it off; empty where none does.
     joint : it also takes all reductions of a function as one group, such as a minimum beside a maximum.
     last : its kernels are taken only where no other skeleton has one.
+    guards : its kernels decide upon guarded results by value, and fold a row that fails again.
     memory_share, compute_share : parts of a device's rates that its kernels reach at their best (measured).
     """
 
@@ -64,6 +65,7 @@ class Skeleton(ABC, Generic[S, P, C]):
     option: ClassVar[str] = ""
     joint: ClassVar[bool] = False
     last: ClassVar[bool] = False
+    guards: ClassVar[bool] = False
     memory_share: ClassVar[float] = 0.85
     compute_share: ClassVar[float] = 0.8
 
@@ -83,6 +85,10 @@ class Skeleton(ABC, Generic[S, P, C]):
         Unfit
             Where the group does not have it, or the function has more to do than the group and maps of its results.
         """
+
+    def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> S:
+        """The shape of a group, with what of it is guarded under the options where its kernels have guards."""
+        return self.read(program, group)
 
     @abstractmethod
     def plan(self, shape: S) -> P:
@@ -217,7 +223,7 @@ def build_kernel(
     Unfit
         Where the function is not of that shape, or the kernel would not fit the hardware.
     """
-    plan = skeleton.plan(skeleton.read(program, group))
+    plan = skeleton.plan(skeleton.read_guarded(program, group, setting.options))
     chosen = skeleton.configure(plan, setting) if config is None else config
     skeleton.check(plan, chosen, setting)
     work = count_work(program)

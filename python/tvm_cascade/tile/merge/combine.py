@@ -36,11 +36,15 @@ Parts = dict[sp.Symbol, ir.Expr]
 """Values of a tuple, by component."""
 
 
-class Exchange(Protocol):
-    """An exchange: how the threads of one level reduce values with each other."""
+class Reducing(Protocol):
+    """How threads reduce single values with each other."""
 
     def all_reduce(self, value: ir.Expr, combine: Binary) -> ir.Expr:
         """⊕ of all threads' values, in every thread, with the same bits."""
+
+
+class Exchange(Reducing, Protocol):
+    """An exchange: how the threads of one level reduce values with each other."""
 
     def all_reduce_tuple(self, values: Parts, combine: Callable[[Parts, Parts], Parts], ordered: bool = True) -> Parts:
         """As `all_reduce`, for tuples.

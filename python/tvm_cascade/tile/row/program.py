@@ -48,9 +48,16 @@ class RowProgram:
         """Of components, references and results, by which sums are written."""
         return self.row.fold.offsets()
 
+    @property
+    def guarded(self) -> str:
+        """The results whose rows are folded again where they fail, by name."""
+        return ", ".join(member.stage.buffer.name for member in self.row.folded_again)
+
     def __str__(self) -> str:
         lines = [f"input     {s} = {e}" for s, e in (*self.position_inputs.items(), *self.conditions.items())]
         lines += [str(self.body)]
+        if self.row.guarded.results:
+            lines += [f"guard     {self.guarded}"]
         lines += [f"store     {o.buffer.name}[{', '.join(map(str, o.indices))}] = {o.value}" for o in self.row.outputs]
         return "\n".join(lines)
 

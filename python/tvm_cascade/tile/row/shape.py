@@ -18,7 +18,7 @@ from tvm import ir, tirx
 from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.analysis.expression import Atom
 from tvm_cascade.analysis.extent import Extent, more_than_one, product
-from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.frame import lookup
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses, variables_of
@@ -27,8 +27,11 @@ from tvm_cascade.tile.output import Output, member_at, read_outputs, reads_plain
 from tvm_cascade.tile.row.linear import Access, Axis
 from tvm_cascade.tile.row.streams import read_lanes, streams_of
 from tvm_cascade.transform.dims import Dims
+from tvm_cascade.transform.guarding import Guarding, guarding, plan_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+NOT_GUARDED = Guarding(frozenset(), ())
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Row:
     lanes : the variables of rows that neighbours in memory run along; none where they run along the axis.
     folded, written : accesses of inputs that vary with the position, one for each array of structures; of the fold,
         and of the outputs.
+    guarded : results that are decided upon by value, where the kernel has guards.
     """
 
     program: Program
@@ -53,11 +57,17 @@ class Row:
     outputs: tuple[Output, ...]
     folded: tuple[Access, ...]
     written: tuple[Access, ...]
+    guarded: Guarding = NOT_GUARDED
 
     @property
     def fold(self) -> Fold:
         """What is computed."""
         return self.group.fold
+
+    @property
+    def folded_again(self) -> list[Member]:
+        """The reductions that have a second way, in order."""
+        return [member for member in self.group.members if member.result in self.guarded.results]
 
     @property
     def length(self) -> Extent:
@@ -95,8 +105,12 @@ class Row:
         return any(uses(index, self.axis.variables) for index in output.indices)
 
 
-def read_row(program: Program, group: Group) -> Row:
+def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     """The row shape of a group.
+
+    Parameters
+    ----------
+    guards : see `FuseOptions`; of kernels that have none, "off".
 
     Raises
     ------
@@ -104,6 +118,10 @@ def read_row(program: Program, group: Group) -> Row:
         Where the group does not have it, or the function has more to do than the group and maps of its results.
     """
     outputs, results = read_outputs(program, group, along_axis=True)
+    guarded = NOT_GUARDED
+    if guards != "off":
+        guarded = guarding(plan_of(program, group), results, guards, classes=True)
+        results = list(guarded.asked)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     frame = group.frame
     axis = Axis(frame.axis, tuple(lookup(frame.extents, v) for v in frame.axis))
@@ -117,14 +135,17 @@ def read_row(program: Program, group: Group) -> Row:
             raise Unfit(f"{output.buffer.name} reads no result, and one row of many would store all of it")
     atoms = used_atoms(group)
     elements = [load for a in atoms for load in loads_of(a.expression)]
-    _check_loads(program, group, elements, [load for o in outputs for load in loads_of(o.value)])
+    again = [member.element for member in group.members if member.result in guarded.results]
+    _check_loads(
+        program, group, elements, [load for e in (*again, *(o.value for o in outputs)) for load in loads_of(e)]
+    )
     _check_reuse(elements, [v for v in rows if more_than_one(lookup(frame.extents, v))], axis)
     whole = [o for o in outputs if any(uses(index, axis.variables) for index in o.indices)]
     inputs = [load for o in whole for load in loads_of(o.value) if member_at(group, load) is None]
     lanes = read_lanes([*elements, *inputs], axis, {v: lookup(frame.extents, v) for v in rows})
     rows = (*(v for v in rows if not any(v.same_as(lane) for lane in lanes.variables)), *lanes.variables)
     folded, written = (streams_of(loads, axis, lanes, frame.extents) for loads in (elements, inputs))
-    row = Row(program, group, dims, rows, axis, lanes, outputs, folded, written)
+    row = Row(program, group, dims, rows, axis, lanes, outputs, folded, written, guarded)
     if row.length == 0:
         raise Unfit("the axis is empty")
     return row

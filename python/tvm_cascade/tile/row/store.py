@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 import sympy as sp
-import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extent import product
 from tvm_cascade.analysis.frame import lookup
-from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.output import Output, member_at
+from tvm_cascade.tile.output import Output
+from tvm_cascade.tile.row.again import Guards
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.linear import Axis
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.shape import Row, rows_alike
+from tvm_cascade.tile.row.results import of_results, result_dtype
+from tvm_cascade.tile.row.shape import rows_alike
 from tvm_cascade.tile.row.sweep import Point, length_of
 from tvm_cascade.tile.state import State
-from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.scope import accumulator_dtype
 
 
 class Store:
@@ -34,10 +32,14 @@ class Store:
     Parameters
     ----------
     sharing : threads that have the row's merged state.
+    guards : of its results; None where none is guarded.
     """
 
-    def __init__(self, program: RowProgram, tensors: Tensors, point: Point, sharing: int) -> None:
+    def __init__(
+        self, program: RowProgram, tensors: Tensors, point: Point, sharing: int, guards: Guards | None = None
+    ) -> None:
         self.program, self.tensors, self.point, self.sharing = program, tensors, point, sharing
+        self.guards = guards
         self.row = program.row
         self.results: dict[sp.Symbol, ir.Expr] = {}
 
@@ -79,18 +81,5 @@ class Store:
         for finish in self.program.body.finish:
             printer = TilePrinter(symbols, result_dtype(self.row, finish.result), {}, self.program.offsets)
             self.results[finish.result] = bind(str(finish.result), printer(finish.expression))
-
-
-def result_dtype(row: Row, result: sp.Symbol) -> str:
-    """The dtype in which a result is computed."""
-    return accumulator_dtype(dtype_of(row.group.member_of(result).stage.buffer))
-
-
-def of_results(row: Row, value: ir.Expr, results: Mapping[sp.Symbol, ir.Expr]) -> ir.Expr:
-    """A stored value with results in place of the loads that read them, rounded as their tensors round them."""
-
-    def replace(load: ir.TensorLoad) -> ir.Expr:
-        member = member_at(row.group, load)
-        return load if member is None else cast(results[member.result], dtype_of(load))
-
-    return tvm_ffi.structural_map(value, (ir.TensorLoad, replace))
+        if self.guards is not None:
+            self.results = self.guards.emit(self.results, state)

@@ -18,8 +18,8 @@ from tvm_cascade.tile.row.copies import as_multiple, copy_vector
 from tvm_cascade.tile.row.elements import Vectors, registers_of
 from tvm_cascade.tile.row.linear import INDEX, access_of, load_width
 from tvm_cascade.tile.row.narrowed import is_narrowed, store_narrowed
+from tvm_cascade.tile.row.results import of_results
 from tvm_cascade.tile.row.staging import STAGED_REGISTERS
-from tvm_cascade.tile.row.store import of_results
 from tvm_cascade.tile.row.sweep import Sweep
 from tvm_cascade.transform.printer import cast
 

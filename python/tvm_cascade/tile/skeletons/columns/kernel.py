@@ -26,7 +26,8 @@ from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
 from tvm_cascade.tile.row.kernel import MemoryKernel
-from tvm_cascade.tile.row.store import Store, result_dtype
+from tvm_cascade.tile.row.results import result_dtype
+from tvm_cascade.tile.row.store import Store
 from tvm_cascade.tile.row.sweep import Point
 from tvm_cascade.tile.row.written import PositionOutputs
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig

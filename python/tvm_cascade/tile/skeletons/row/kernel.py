@@ -2,7 +2,7 @@
 
     for chunk of the row: load vectors; fold them                  every thread by itself
     merge over lanes; over warps; over the blocks of a cluster, or of the grid by the last of them
-    finish;  store what has one value a row
+    finish;  where a guarded result fails, fold the row again as the program has it;  store what has one value a row
     for chunk of the row: store what has an element a position     from registers, or read again
 
 Everything between loads and stores comes from the fold.
@@ -18,8 +18,10 @@ from tvm.tirx.script import builder as T
 from tvm_cascade.tile.emit import bind, kernel_extent, named, put, when
 from tvm_cascade.tile.merge.blocks import GridStates
 from tvm_cascade.tile.merge.cluster import ClusterStates
+from tvm_cascade.tile.merge.combine import Reducing
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
-from tvm_cascade.tile.merge.warps import SharedStates
+from tvm_cascade.tile.merge.warps import SharedStates, SharedValues
+from tvm_cascade.tile.row.again import Guards, Sharing, dtype_again
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.peel import peel_of
@@ -48,6 +50,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         self.thread = named("thread", T.thread_id([config.threads]))
         self.rows, self.per_block = rows, per_block
         self.shared: SharedStates | None = None
+        self.values: Reducing = Lanes(self.lane)
         self.cluster: ClusterStates | None = None
         self.staging: Staging | None = None
 
@@ -63,6 +66,7 @@ class RowKernel(MemoryKernel[RowConfig]):
             return
         pool = T.SMEMPool()
         self.shared = SharedStates(pool, state, config.threads // WARP)
+        self._share_values(pool)
         if config.thread_group is ThreadGroup.GRID:
             self.flag = named("is_last", pool.alloc((1,), "int32", align=16))
         if config.thread_group is ThreadGroup.CLUSTER:
@@ -86,6 +90,17 @@ class RowKernel(MemoryKernel[RowConfig]):
         positions = staged_positions(self.row, self.config, self.peel)
         assert positions is not None
         return Staging(pool, self.row, positions, self.config.chunk)
+
+    def _share_values(self, pool: Any) -> None:
+        """Shared memory for what a row is folded again with."""
+        dtypes = {dtype_again(self.row, member) for member in self.row.folded_again}
+        self.values = SharedValues(pool, dtypes, self.config.threads // WARP, self.warp, self.lane)
+
+    def _guards(self, point: Point) -> Guards | None:
+        """The guards of a row; a block by itself folds it again."""
+        if not self.row.folded_again:
+            return None
+        return Guards(self.program, self.tensors, point, Sharing(self._member(), self.config.sharing, self.values))
 
     def _find_body(self, index: ir.Expr) -> None:
         """Where the block's share of the row's vectors is, if that depends on the row."""
@@ -161,7 +176,7 @@ class RowKernel(MemoryKernel[RowConfig]):
         member = self._member()
         if self.config.thread_group is ThreadGroup.CLUSTER:
             member = self.part * self.config.threads + member
-        store = Store(self.program, self.tensors, point, self.config.sharing)
+        store = Store(self.program, self.tensors, point, self.config.sharing, self._guards(point))
         store.emit(state, member)
         for sweep in self.sweeps if self.row.position_outputs else ():
             PositionOutputs(sweep, store.results).emit()

@@ -8,6 +8,7 @@ from tvm import tirx
 
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.program import Program
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
@@ -27,11 +28,18 @@ selections of the largest six and eight of 64 to 256 elements)."""
 class RowSkeleton(MemorySkeleton[RowConfig]):
     """The row skeleton: folds along a contiguous axis."""
 
-    name, covers = "row", "folds along contiguous rows"
+    name, covers, guards = "row", "folds along contiguous rows", True
 
     def read(self, program: Program, group: Group) -> Row:
         """See `read_row`; neighbours in memory are positions."""
-        row = read_row(program, group)
+        return self._read(program, group, "off")
+
+    def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> Row:
+        """As `read`, with guards."""
+        return self._read(program, group, options.guards)
+
+    def _read(self, program: Program, group: Group, guards: str) -> Row:
+        row = read_row(program, group, guards)
         if row.is_columns:
             raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie apart in memory")
         return row

@@ -1,0 +1,125 @@
+"""The guards of a row and its second way: a row whose results may not be used is folded again as the program has it.
+
+    failed_d = d may not be used, or a result that d reads has failed            (`transform.failing`); a vote a row
+    where one has, for each d that has failed, in order:
+        for the thread's positions of the row, from memory: own ⊕= the program's element at the results so far
+        d = ⊕ of the threads' own
+
+All threads that share a row know its state, and take the second way together: the blocks of a cluster each by itself,
+of blocks that meet in global memory the last. There are neither references nor merges in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+import sympy as sp
+from tvm import ir, tirx
+from tvm.tirx.script import builder as T
+
+from tvm_cascade.algebra.cascade import LENGTH
+from tvm_cascade.algebra.reducer import PROD
+from tvm_cascade.analysis.extract import Member
+from tvm_cascade.analysis.reducers import combiner_of, identity_of
+from tvm_cascade.analysis.tir import dtype_of
+from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.tile.fragment import Symbols, TilePrinter
+from tvm_cascade.tile.merge.combine import Reducing
+from tvm_cascade.tile.merge.lanes import in_no_lane
+from tvm_cascade.tile.row.elements import Tensors
+from tvm_cascade.tile.row.program import RowProgram
+from tvm_cascade.tile.row.results import of_results, result_dtype
+from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.row.sweep import Point, length_of
+from tvm_cascade.tile.state import State
+from tvm_cascade.transform.failing import fails
+from tvm_cascade.transform.guarding import read_by
+from tvm_cascade.transform.printer import cast
+
+Results = Mapping[sp.Symbol, ir.Expr]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The threads of a block that share a row.
+
+    Attributes
+    ----------
+    member, count : the thread's number among them, and how many they are.
+    exchange : how they reduce a value of each.
+    """
+
+    member: ir.Expr
+    count: int
+    exchange: Reducing
+
+
+class Guards:
+    """Emits the guards of a row, and what the row's threads do where one fails."""
+
+    def __init__(self, program: RowProgram, tensors: Tensors, point: Point, sharing: Sharing) -> None:
+        self.program, self.tensors, self.point, self.sharing = program, tensors, point, sharing
+        self.row, self.guarded = program.row, program.row.guarded
+        self.members = self.row.folded_again
+
+    def emit(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
+        """The results that are to be used, by the fused ones."""
+        failed = self._failed(fused, state)
+        used = {m.result: registers(f"{m.result}_used", 1, result_dtype(self.row, m.result)) for m in self.members}
+        for result, own in used.items():
+            put(own, 0, fused[result])
+        results = {**fused, **{result: own[0] for result, own in used.items()}}
+        with when(_in_some_lane(reduce(tirx.Or, failed.values()))):
+            for member in self.members:
+                with when(_in_some_lane(failed[member.result])):
+                    put(used[member.result], 0, self._second_way(member, results))
+        return results
+
+    def _failed(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
+        """Whether each guarded result has failed, as one thread sees it."""
+        known = Symbols(fused, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
+        stored = {r: cast(value, dtype_of(self.row.group.member_of(r).stage.buffer)) for r, value in fused.items()}
+        values = Symbols(stored, state.symbols())
+
+        def printer(dtype: str) -> TilePrinter:
+            return TilePrinter(known, dtype, {}, self.program.offsets)
+
+        failed: dict[sp.Symbol, ir.Expr] = {}
+        for member in self.members:
+            own = fails(self.guarded, self.row.group, member, values, printer)
+            earlier = [failed[result] for result in read_by(member, self.members)]
+            failed[member.result] = bind(f"{member.result}_fails", reduce(tirx.Or, earlier, own))
+        return failed
+
+    def _second_way(self, member: Member, results: Results) -> ir.Expr:
+        """The member's reduction as it was written, by all threads that share the row."""
+        reducer, sharing, length = member.stage.reducer, self.sharing, kernel_extent(self.row.length)
+        assert reducer is not None
+        combine, result = combiner_of(reducer), result_dtype(self.row, member.result)
+        dtype = dtype_again(self.row, member)
+        started = member.stage.init if reducer.ordered else None
+        part = registers(f"{member.result}_again", 1, dtype)
+        put(part, 0, identity_of(reducer, dtype) if started is None else cast(started, dtype))
+        with T.serial((length + (sharing.count - 1)) // sharing.count) as step:
+            position = bind("position_again", step * sharing.count + sharing.member)
+            with when(position < length):
+                put(part, 0, combine(part[0], cast(self._element(member, results, position), dtype)))
+        return cast(sharing.exchange.all_reduce(part[0], combine), result)
+
+    def _element(self, member: Member, results: Results, position: ir.Expr) -> ir.Expr:
+        """The member's element at a position; variables of one value are the row's, or of extent 1."""
+        ones = {v: tirx.const(0, dtype_of(v)) for v in self.row.group.frame.extents}
+        at = {**ones, **self.point.at, **self.row.axis.at(position)}
+        return self.tensors.place(of_results(self.row, member.element, results), at)
+
+
+def dtype_again(row: Row, member: Member) -> str:
+    """The dtype in which threads reduce a member's elements: as that of states is (`state_dtype`)."""
+    dtype = result_dtype(row, member.result)
+    return "float64" if member.stage.reducer is PROD and dtype == "float32" else dtype
+
+
+def _in_some_lane(condition: ir.Expr) -> ir.Expr:
+    return tirx.Not(in_no_lane(condition))
