@@ -20,6 +20,7 @@ from tvm_cascade.devices.device import Gpu
 from tvm_cascade.evaluate.inputs import INPUTS
 from tvm_cascade.evaluate.oracle import evaluate, signature
 from tvm_cascade.evaluate.tolerance import check
+from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.skeleton import Kernel, Setting, build_kernel
@@ -44,19 +45,23 @@ SHARES = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, kept=True)
 
 
 def row_kernel(
-    func: tirx.PrimFunc, config: RowConfig | ColumnConfig | None = None, gpu: Gpu = H200, reference: str = "exact"
+    func: tirx.PrimFunc,
+    config: RowConfig | ColumnConfig | None = None,
+    gpu: Gpu = H200,
+    reference: str = "exact",
+    guards: str = "auto",
 ) -> Kernel:
     """The memory-bound kernel of a function whose last group it is, or whose groups together.
 
     Parameters
     ----------
-    reference : see `FuseOptions`.
+    reference, guards : see `FuseOptions`.
     """
     program = read_program(func)
     assert isinstance(program, Program)
     found = find_cascades(program, reference=reference)
     groups = [c.group for c in found if c.group is not None] or lone_reductions(program)
-    setting = Setting(gpu)
+    setting = Setting(gpu, FuseOptions(guards=guards))
     skeletons = [COLUMNS if isinstance(config, ColumnConfig) else ROW] if config else [ROW, COLUMNS]
     joint = joint_reductions(program)
     tried = [(s, g) for g in [groups[-1], *([joint] if joint else [])] for s in skeletons]

@@ -37,8 +37,6 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
-    if doubts := [doubt for group in groups if (doubt := _doubt(outcome.program, group, options))]:
-        return "; ".join(doubts)
     search = _Search(outcome.program, name, Setting(gpu, options))
     kernel = search.best(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
     joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
@@ -58,13 +56,13 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
-    """Which results are guarded, for what reason, as no skeleton's kernel guards what it computes; empty where none."""
+    """Which results of a group are guarded, for what reason, for kernels without guards; empty where none is."""
     guarded = guarded_results(program, group, options)
     if not guarded:
         return ""
     known = certificate(group.fold).standings
     doubts = [str(standing) for standing in known if standing.result in guarded and not standing.bounded]
-    return f"results are guarded, which schedules alone do: {'; '.join(doubts) or 'the option guards asks for it'}"
+    return f"its kernels have no guards, which results ask for: {'; '.join(doubts) or 'the option guards asks for it'}"
 
 
 def _groups(outcome: Outcome, program: Program, options: FuseOptions) -> list[Group]:
@@ -97,6 +95,7 @@ class _Search:
     def __init__(self, program: Program, name: str, setting: Setting) -> None:
         self.program, self.name, self.setting = program, name, setting
         self.refusals: list[Refusal] = []
+        self.doubts: dict[str, str] = {}
 
     def available(self, skeletons: Iterable[Skeleton[Any, Any, Any]]) -> list[Skeleton[Any, Any, Any]]:
         """The skeletons that are available in the setting."""
@@ -113,11 +112,20 @@ class _Search:
             self.refusals.append(Refusal(skeleton, why))
             return None
         for label, group in groups:
+            if not skeleton.guards and (doubt := self.doubt(label, group)):
+                self.refusals.append(Refusal(skeleton, doubt, label))
+                continue
             try:
                 return build_kernel(skeleton, self.program, group, self.name, self.setting)
             except Unfit as unfit:
                 self.refusals.append(Refusal(skeleton, str(unfit), label))
         return None
+
+    def doubt(self, label: str, group: Group) -> str:
+        """See `_doubt`; found once for each group."""
+        if label not in self.doubts:
+            self.doubts[label] = _doubt(self.program, group, self.setting.options)
+        return self.doubts[label]
 
     def reasons(self) -> str:
         """One sentence for each skeleton; skeletons with the same reasons share theirs."""

@@ -200,12 +200,18 @@ class Kernel:
         return getattr(self.program, "early", False)
 
     @property
+    def guarded(self) -> str:
+        """The results that it decides upon by value, by name; empty where there are none."""
+        return getattr(self.program, "guarded", "")
+
+    @property
     def fast_math(self) -> bool:
         """Whether approximate hardware functions are exact enough."""
         return self.skeleton.fast_math(self.program)
 
     def __str__(self) -> str:
-        return f"the {self.skeleton.kind} `{self.skeleton.name}`, {self.config}"
+        guarded = f", with guards of {self.guarded}" if self.guarded else ""
+        return f"the {self.skeleton.kind} `{self.skeleton.name}`, {self.config}{guarded}"
 
 
 def build_kernel(

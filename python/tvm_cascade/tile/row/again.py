@@ -40,6 +40,9 @@ from tvm_cascade.transform.printer import cast
 
 Results = Mapping[sp.Symbol, ir.Expr]
 
+_UNROLLED = 4
+"""Positions of a thread at once: loops of known length, unrolled as a whole, take registers from rows that pass."""
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -102,7 +105,7 @@ class Guards:
         started = member.stage.init if reducer.ordered else None
         part = registers(f"{member.result}_again", 1, dtype)
         put(part, 0, identity_of(reducer, dtype) if started is None else cast(started, dtype))
-        with T.serial((length + (sharing.count - 1)) // sharing.count) as step:
+        with T.serial((length + (sharing.count - 1)) // sharing.count, unroll=_UNROLLED) as step:
             position = bind("position_again", step * sharing.count + sharing.member)
             with when(position < length):
                 put(part, 0, combine(part[0], cast(self._element(member, results, position), dtype)))
