@@ -6,7 +6,8 @@
         d = ⊕ of the threads' own
 
 All threads that share a row know its state, and take the second way together: the blocks of a cluster each by itself,
-of blocks that meet in global memory the last. There are neither references nor merges in it.
+of blocks that meet in global memory the last. A thread that has rows of its own takes it alone. There are neither
+references nor merges in it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
-from tvm_cascade.tile.merge.combine import Reducing
+from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
 from tvm_cascade.tile.row.elements import Tensors
 from tvm_cascade.tile.row.program import RowProgram
@@ -52,11 +53,22 @@ class Sharing:
     ----------
     member, count : the thread's number among them, and how many they are.
     exchange : how they reduce a value of each.
+    several : a warp has several rows: it folds all of them again where one has failed, and keeps those that have not.
     """
 
     member: ir.Expr
     count: int
     exchange: Reducing
+    several: bool = False
+
+    @classmethod
+    def alone(cls) -> Sharing:
+        """One thread, which goes its own way."""
+        return cls(tirx.const(0, "int32"), 1, Alone())
+
+    def vote(self, failed: ir.Expr) -> ir.Expr:
+        """Whether the thread folds again: those of a warp do so together, as they exchange values."""
+        return failed if isinstance(self.exchange, Alone) else tirx.Not(in_no_lane(failed))
 
 
 class Guards:
@@ -74,10 +86,13 @@ class Guards:
         for result, own in used.items():
             put(own, 0, fused[result])
         results = {**fused, **{result: own[0] for result, own in used.items()}}
-        with when(_in_some_lane(reduce(tirx.Or, failed.values()))):
+        with when(self.sharing.vote(reduce(tirx.Or, failed.values()))):
             for member in self.members:
-                with when(_in_some_lane(failed[member.result])):
-                    put(used[member.result], 0, self._second_way(member, results))
+                own = failed[member.result]
+                with when(self.sharing.vote(own)):
+                    again = self._second_way(member, results)
+                    kept = tirx.Select(own, again, results[member.result]) if self.sharing.several else again
+                    put(used[member.result], 0, kept)
         return results
 
     def _failed(self, fused: Results, state: State) -> dict[sp.Symbol, ir.Expr]:
@@ -122,7 +137,3 @@ def dtype_again(row: Row, member: Member) -> str:
     """The dtype in which threads reduce a member's elements: as that of states is (`state_dtype`)."""
     dtype = result_dtype(row, member.result)
     return "float64" if member.stage.reducer is PROD and dtype == "float32" else dtype
-
-
-def _in_some_lane(condition: ir.Expr) -> ir.Expr:
-    return tirx.Not(in_no_lane(condition))

@@ -45,7 +45,8 @@ class Store:
 
     def emit(self, state: State, member: ir.Expr) -> None:
         """Finishes the row; its first thread stores single values, all threads outputs with own loops."""
-        self._finish(state)
+        if not self.results:
+            self.finish(state)
         single = [o for o in self.row.outputs if not self.row.has_positions(o) and not o.loops]
         if single:
             with when(tirx.EQ(member, tirx.const(0, "int32"))):
@@ -76,7 +77,8 @@ class Store:
             with when(index < count):
                 self._at(output, {**self.point.at, **loops.at(index)})
 
-    def _finish(self, state: State) -> None:
+    def finish(self, state: State) -> None:
+        """The results of the row; where they are guarded, all threads of the warp take part."""
         symbols = Symbols(self.results, self.point.values, {LENGTH: length_of(self.program)}, state.symbols())
         for finish in self.program.body.finish:
             printer = TilePrinter(symbols, result_dtype(self.row, finish.result), {}, self.program.offsets)

@@ -25,6 +25,7 @@ from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.columns import ColumnStates, ThreadStates
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.output import member_at
+from tvm_cascade.tile.row.again import Guards, Sharing
 from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.results import result_dtype
 from tvm_cascade.tile.row.store import Store
@@ -66,7 +67,8 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
         sweep.fold_rows(states)
         with when(self._row(self.thread, 0) < self.rows), T.unroll(config.vector) as number:
             states.take(number)
-            self._store(state, self._point(first + number), tirx.const(0, "int32"), config.groups)
+            point, alone = self._point(first + number), Sharing.alone()
+            self._finished(state, point, alone).emit(state, alone.member)
 
     def _sweep(self, lane: ir.Expr, group: ir.Expr) -> tuple[ir.Expr, ColumnSweep]:
         """The first row of a thread, and its passes over its rows."""
@@ -146,8 +148,10 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 with when(tirx.And(row < self.rows, is_first)):
                     grid.put(state, segment, row)
             else:
+                store = self._finished(state, point, self._sharing(member, config.groups))
                 with when(row < self.rows):
-                    self._keep(self._store(state, point, member, config.groups), results, is_first, number, lane)
+                    store.emit(state, member)
+                    self._keep(store.results, results, is_first, number, lane)
         if grid is not None:
             self._over_blocks(state, grid)
 
@@ -166,8 +170,10 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
             row = bind("row_index", self._row(lane, number))
             point = self._point(tirx.min(row, self.rows - 1))
             self._merge(state, cluster.take(state, member, known), point)
+            store = self._finished(state, point, self._sharing(member, blocks))
             with when(tirx.And(place < config.rows, row < self.rows)):
-                self._keep(self._store(state, point, member, blocks), results, is_first, number, lane)
+                store.emit(state, member)
+                self._keep(store.results, results, is_first, number, lane)
 
     def _keep(
         self, stored: dict[sp.Symbol, ir.Expr], results: dict[sp.Symbol, Any], is_first: ir.Expr, number: ir.Expr,
@@ -204,16 +210,24 @@ class ColumnKernel(MemoryKernel[ColumnConfig]):
                 point = self._point(known)
                 grid.get(state, member, known)
                 self._merge(state, Lanes(member, members), point)
+                store = self._finished(state, point, self._sharing(member, members))
                 with when(tirx.And(number < config.rows, row < self.rows)):
-                    self._store(state, point, member, members)
+                    store.emit(state, member)
             T.evaluate(T.cuda.cta_sync())
             with when(self.thread == 0):
                 self.sets.release(grid.set)
 
-    def _store(self, state: State, point: Point, member: ir.Expr, sharing: int) -> dict[sp.Symbol, ir.Expr]:
-        store = Store(self.program, self.tensors, point, sharing)
-        store.emit(state, member)
-        return store.results
+    def _sharing(self, member: ir.Expr, count: int) -> Sharing:
+        """Neighbouring lanes that share a row, others beside them."""
+        return Sharing(member, count, Lanes(member, count), several=True)
+
+    def _finished(self, state: State, point: Point, sharing: Sharing) -> Store:
+        """The stores of a row; guarded results are finished here, where all threads still take part."""
+        guards = Guards(self.program, self.tensors, point, sharing) if self.row.folded_again else None
+        store = Store(self.program, self.tensors, point, sharing.count, guards)
+        if guards is not None:
+            store.finish(state)
+        return store
 
     def _position_outputs(self, sweep: ColumnSweep, results: dict[sp.Symbol, Any], lane: ir.Expr) -> None:
         of_rows: dict[sp.Symbol, ir.Expr] = {}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.program import Program
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig, check_column_config, choose_column_config
@@ -20,9 +18,8 @@ class ColumnSkeleton(MemorySkeleton[ColumnConfig]):
 
     name, covers = "columns", "folds along columns of memory"
 
-    def read(self, program: Program, group: Group) -> Row:
-        """See `read_row`; neighbours in memory are rows."""
-        row = read_row(program, group)
+    def fitting(self, row: Row) -> Row:
+        """Neighbours in memory are rows."""
         if not row.is_columns:
             raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie beside each other in memory")
         return row

@@ -6,14 +6,11 @@ import math
 
 from tvm import tirx
 
-from tvm_cascade.analysis.extract import Group
-from tvm_cascade.analysis.program import Program
-from tvm_cascade.options import FuseOptions
 from tvm_cascade.tile.estimate import NOMINAL, Work, merge_operations
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import RowConfig
 from tvm_cascade.tile.row.program import RowProgram
-from tvm_cascade.tile.row.shape import Row, read_row
+from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.row.choice import choose_row_config
@@ -28,18 +25,10 @@ selections of the largest six and eight of 64 to 256 elements)."""
 class RowSkeleton(MemorySkeleton[RowConfig]):
     """The row skeleton: folds along a contiguous axis."""
 
-    name, covers, guards = "row", "folds along contiguous rows", True
+    name, covers = "row", "folds along contiguous rows"
 
-    def read(self, program: Program, group: Group) -> Row:
-        """See `read_row`; neighbours in memory are positions."""
-        return self._read(program, group, "off")
-
-    def read_guarded(self, program: Program, group: Group, options: FuseOptions) -> Row:
-        """As `read`, with guards."""
-        return self._read(program, group, options.guards)
-
-    def _read(self, program: Program, group: Group, guards: str) -> Row:
-        row = read_row(program, group, guards)
+    def fitting(self, row: Row) -> Row:
+        """Neighbours in memory are positions."""
         if row.is_columns:
             raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie apart in memory")
         return row
