@@ -22,8 +22,8 @@ from .row_programs import layer_norm
 from .test_row_kernels import BLOCK, CLUSTER, GRID, MANY, SHARES, WARP, RowConfig, ThreadGroup, row_kernel
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
-ROWS, LENGTH = 9, 80
-PLAIN = [0, 8]
+ROWS, LENGTH = 12, 80
+PLAIN = [0, 8, 9, 10, 11]
 KEPT = RowConfig(ThreadGroup.BLOCK, 128, 4, 1, kept=True)
 LEVELS = {"warp": WARP, "block": BLOCK, "cluster": CLUSTER, "grid": GRID, "many": MANY}
 
