@@ -112,13 +112,14 @@ class _Search:
             self.refusals.append(Refusal(skeleton, why))
             return None
         for label, group in groups:
-            if not skeleton.guards and (doubt := self.doubt(label, group)):
-                self.refusals.append(Refusal(skeleton, doubt, label))
-                continue
             try:
-                return build_kernel(skeleton, self.program, group, self.name, self.setting)
+                kernel = build_kernel(skeleton, self.program, group, self.name, self.setting)
             except Unfit as unfit:
                 self.refusals.append(Refusal(skeleton, str(unfit), label))
+                continue
+            if skeleton.guards or not (doubt := self.doubt(label, group)):
+                return kernel
+            self.refusals.append(Refusal(skeleton, doubt, label))
         return None
 
     def doubt(self, label: str, group: Group) -> str:
