@@ -82,9 +82,17 @@ def product_by_a_sum() -> tirx.PrimFunc:
     return program(x, v, fold("out", lambda i, j: v[i, j] / s[i], times, LENGTH, (ROWS,)))
 
 
+def largest_share() -> tirx.PrimFunc:
+    """x -> max x/Σ x: a row of NaN has NaN."""
+    x = array("x", ROWS, LENGTH)
+    s = fold("s", lambda i, j: x[i, j], te.sum, LENGTH, (ROWS,))
+    return program(x, fold("out", lambda i, j: x[i, j] / s[i], te.max, LENGTH, (ROWS,)))
+
+
 CASES: dict[str, Callable[[], tirx.PrimFunc]] = {
     "standardised": standardised,
     "by a sum": by_a_sum,
+    "largest share": largest_share,
     "written by a sum": written_by_a_sum,
     "layer norm": lambda: layer_norm("float32", ROWS, LENGTH),
 }
@@ -126,7 +134,7 @@ def assert_near(func: tirx.PrimFunc, inputs: Arrays, found: Array) -> None:
 
 @emulated
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", ["standardised", "by a sum"])
+@pytest.mark.parametrize("name", ["standardised", "by a sum", "largest share"])
 def test_every_row_has_the_class_that_it_has_unfused(name: str, level: str) -> None:
     func, inputs, expected = unfused(name)
     assert_classes(func, LEVELS[level], inputs, expected)

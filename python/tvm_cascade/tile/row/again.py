@@ -25,7 +25,7 @@ from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.reducers import combiner_of, identity_of
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.tile.emit import bind, kernel_extent, put, registers, when
+from tvm_cascade.tile.emit import bind, in_register, kernel_extent, put, registers, when
 from tvm_cascade.tile.fragment import Symbols, TilePrinter
 from tvm_cascade.tile.merge.combine import Alone, Reducing
 from tvm_cascade.tile.merge.lanes import in_no_lane
@@ -117,14 +117,22 @@ class Guards:
         assert reducer is not None
         combine, result = combiner_of(reducer), result_dtype(self.row, member.result)
         dtype = dtype_again(self.row, member)
-        started = member.stage.init if reducer.ordered else None
         part = registers(f"{member.result}_again", 1, dtype)
-        put(part, 0, identity_of(reducer, dtype) if started is None else cast(started, dtype))
+        put(part, 0, tirx.const(float("nan"), dtype) if reducer.ordered else identity_of(reducer, dtype))
         with T.serial((length + (sharing.count - 1)) // sharing.count, unroll=_UNROLLED) as step:
             position = bind("position_again", step * sharing.count + sharing.member)
             with when(position < length):
                 put(part, 0, combine(part[0], cast(self._element(member, results, position), dtype)))
-        return cast(sharing.exchange.all_reduce(part[0], combine), result)
+        whole = sharing.exchange.all_reduce(part[0], combine)
+        return cast(self._from_its_start(member, whole) if reducer.ordered else whole, result)
+
+    def _from_its_start(self, member: Member, extremum: ir.Expr) -> ir.Expr:
+        """An extremum of a row is none beyond its start; of NaN alone it is NaN, as GPUs drop a NaN for a number."""
+        reducer, found = member.stage.reducer, in_register("extremum", extremum)
+        assert reducer is not None
+        start = identity_of(reducer, dtype_of(found)) if member.stage.init is None else member.stage.init
+        within = combiner_of(reducer)(cast(start, dtype_of(found)), found)
+        return tirx.Select(tirx.isnan(found), found, within)
 
     def _element(self, member: Member, results: Results, position: ir.Expr) -> ir.Expr:
         """The member's element at a position; variables of one value are the row's, or of extent 1."""
