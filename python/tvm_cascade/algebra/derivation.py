@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import sympy as sp
@@ -209,12 +209,23 @@ class Derivation:
         ----------
         where : the condition on elements under which the function is the element.
         """
-        whole = {self._signed.get(r.result, r.result): r.reducer for r in self.cascade.reductions}
-        earlier = [dataclasses.replace(done, reducer=whole.get(done.result, done.reducer)) for done in self.done]
-        names = {signed: original for original, signed in self._signed.items()}
         values = {h.symbol: h.value for h in self.handles}
+        earlier = self._before(function.xreplace(self._signed).xreplace(values))
+        names = {signed: original for original, signed in self._signed.items()}
         asked = (function.xreplace(self._signed), values, earlier, self.elements, self.meaning, names, where)
         return self._search(code, Question(reduction.reducer, *asked))
+
+    def _before(self, function: sp.Expr) -> list[Reduction]:
+        """The reductions so far, tuples whole; those of which numbers alone are read, as extrema and sums."""
+        done, read, found = {self.plain(r.result): r for r in self.done}, function.free_symbols, list[Reduction]()
+        for block in reversed(self.cascade.blocks):
+            parts = [done[r.result] for r in block if r.result in done]
+            if any(part.reducer.whole is not None and part.result in read for part in parts):
+                parts = [replace(part, reducer=r.reducer) for part, r in zip(parts, block, strict=True)]
+            else:
+                parts = [part for part in parts if part.reducer.whole is None]
+            read, found = read.union(*(part.element.free_symbols for part in parts)), [*parts, *found]
+        return found
 
     def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
         """Whether the partial results bound an exponent over handles (`bounded_by_results`)."""
@@ -252,7 +263,16 @@ class Derivation:
     def lift_of(self, done: Reduction) -> sp.Expr | None:
         """The lift of the component that equals an earlier result; None where several components make it up."""
         result = self.finish[self.plain(done.result)]
-        found = (s for s in self.steps if isinstance(s, Component) and s.symbol == result and s.reducer is done.reducer)
+        best = (
+            result.args[-1].expr if isinstance(result, sp.Piecewise) else result
+        )  # of a selection, where there is one
+        found = (
+            s
+            for s in self.steps
+            if isinstance(s, Component)
+            and s.symbol == best
+            and (s.reducer is done.reducer or s.reducer.whole is not None)
+        )
         return next((step.lift for step in found), None)
 
     def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr | None = None) -> sp.Symbol:

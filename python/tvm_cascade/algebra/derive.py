@@ -22,7 +22,7 @@ from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
-from tvm_cascade.algebra.tuple_law import tuple_law
+from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.symbolic.work import ExhaustedError
 
@@ -62,30 +62,31 @@ def derived(
 
 def _take_in(derivation: Derivation, block: tuple[Reduction, ...]) -> None:
     """One more reduction, or one of tuples, by the law of its reducer."""
-    if block[0].reducer.whole is not None:
-        tuple_law(derivation, block)
-        return
-    (reduction,) = block
-    derivation.finish[reduction.result] = _in_each_case(derivation, reduction, 1)
-    derivation.note(reduction)
+    block = tuple(sorted(block, key=lambda reduction: reduction.reducer.part))
+    for reduction, value in zip(block, _in_each_case(derivation, block, 1), strict=True):
+        derivation.finish[reduction.result] = value
+    note_tuple(derivation, block) if block[0].reducer.whole is not None else derivation.note(block[0])
 
 
-def _in_each_case(derivation: Derivation, reduction: Reduction, cases: int) -> sp.Expr:
-    """The result, by the law of its reducer: that of each case where results decide between elements.
+def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: int) -> list[sp.Expr]:
+    """The results, by the law of their reducer: those of each case where results decide between elements.
 
     `cases` is how many there are beside this one.
     """
-    if (union := derivation.by_results(reduction.element)) is None:
-        return _by_its_law(derivation, reduction)
+    unions = ((part, derivation.by_results(reduction.element)) for part, reduction in enumerate(block))
+    part, union = next(((part, union) for part, union in unions if union is not None), (0, None))
+    if union is None:
+        tuples = block[0].reducer.whole is not None
+        return tuple_law(derivation, block) if tuples else [_by_its_law(derivation, block[0])]
     cases *= len(union.cases)
     if cases > MOST_CASES:
-        raise derivation.refuse(reduction, "work_limit", reduction.element)
+        raise derivation.refuse(block[part], "work_limit", block[part].element)
     branches = []
     for case in union.cases:
-        changes = case.term != reduction.reducer.neutral  # a sum of zeros needs no state
-        within = _in_each_case(derivation, replace(reduction, element=case.term), cases) if changes else case.term
-        branches.append((within, case.guard))
-    return sp.Piecewise(*branches)
+        within = (*block[:part], replace(block[part], element=case.term), *block[part + 1 :])
+        idle = len(block) == 1 and case.term == block[0].reducer.neutral  # a sum of zeros needs no state
+        branches.append(([case.term] if idle else _in_each_case(derivation, within, cases), case.guard))
+    return [sp.Piecewise(*((values[k], guard) for values, guard in branches)) for k in range(len(block))]
 
 
 def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:

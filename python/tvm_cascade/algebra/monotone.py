@@ -43,9 +43,7 @@ def through_order(
     if split is None:
         return "several_element_parts"
     inner, variable, outer = split
-    kept = _kept(outer, variable, reducer, strictly)
-    if kept is None and or_constant and direction(outer, variable, strictly) is not None:
-        kept = (MAX, MIN)
+    kept = _kept(outer, variable, reducer, strictly, or_constant)
     if kept is None:
         return "not_monotone"
     return inner, kept, lambda end: outer.xreplace({variable: end})
@@ -56,7 +54,7 @@ def _one_part(
 ) -> tuple[sp.Expr, sp.Symbol, sp.Expr] | None:
     """The one part that varies along the axis and reads no result, its symbol, and the function of that."""
     parts: dict[sp.Expr, sp.Symbol] = {}
-    outer = _collected(function, elements, handles, parts)
+    outer = collected(function, elements, handles, parts)
     varying = [s for s in function.free_symbols if s in elements]
     alone = len(varying) == 1 and not is_truth(varying[0]) and not function.has(sp.Piecewise)
     if (len(parts) != 1 or outer.has(*elements)) and alone:
@@ -68,7 +66,7 @@ def _one_part(
     return inner, variable, outer
 
 
-def _collected(
+def collected(
     function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], parts: dict[sp.Expr, sp.Symbol]
 ) -> sp.Expr:
     """The function with its largest parts that vary along the axis and read no result replaced by symbols.
@@ -82,9 +80,9 @@ def _collected(
         return _placed(function, parts)
     if isinstance(function, (sp.Add, sp.Mul)):
         alone = [a for a in function.args if a.has(*elements) and not a.has(*handles)]
-        rest = [_collected(a, elements, handles, parts) for a in function.args if a not in alone]
+        rest = [collected(a, elements, handles, parts) for a in function.args if a not in alone]
         return function.func(*rest, _placed(function.func(*alone), parts)) if alone else function.func(*rest)
-    return function.func(*(_collected(a, elements, handles, parts) for a in function.args))
+    return function.func(*(collected(a, elements, handles, parts) for a in function.args))
 
 
 def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
@@ -113,13 +111,17 @@ def kept_by(way: sp.Expr, reducer: Reducer) -> tuple[Reducer, ...]:
     return (MAX, MIN)
 
 
-def _kept(outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool) -> tuple[Reducer, ...] | None:
+def _kept(
+    outer: sp.Expr, variable: sp.Symbol, reducer: Reducer, strictly: bool, or_constant: bool
+) -> tuple[Reducer, ...] | None:
     way = None if outer.has(sp.Abs) else direction(outer, variable, strictly)
     if way is None and not outer.has(sp.Abs, sp.Max, sp.Min):
         way = _direction_of_slope(outer, variable, strictly)
     if way is not None and (way.is_nonzero or not strictly):
         return kept_by(way, reducer)
-    return (MAX, MIN) if _is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) else None
+    if _is_convex(outer, variable, 1 if reducer is MAX else -1, strictly) or (or_constant and way is not None):
+        return (MAX, MIN)
+    return None
 
 
 def _direction_of_slope(outer: sp.Expr, variable: sp.Symbol, strictly: bool) -> sp.Expr | None:

@@ -13,6 +13,7 @@ Everything else is refused: with the proof that its envelope has as many pieces 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy as sp
 
@@ -33,24 +34,37 @@ MOST_BRANCHES = 16
 def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """The extremum in the state that this law adds: ⊕ of those of its terms, each where there is such a position."""
     reducer, function = reduction.reducer, strip_rounding(element)
-    pending, taken = [_Case(derivation, reduction, tuple(used), function, function, ())], 0
     found: dict[sp.Basic, list[sp.Expr]] = {}
-    while pending:
-        case, taken = pending.pop(0), taken + 1
-        if taken > MOST_BRANCHES:
-            raise derivation.refuse(reduction, "order_unknown", case.function)
-        term = case.extremum_or_parts()
-        if isinstance(term, list):
-            pending = term + pending
-        else:
-            found.setdefault(case.met(), []).append(term)
+    for case, term in by_cases(Case(derivation, reduction, tuple(used), function, function, ())):
+        found.setdefault(case.met(), []).append(term)
     derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
     terms = (sp.Piecewise((reducer.over(extrema), met), (reducer.neutral, True)) for met, extrema in found.items())
     return reducer.over(terms).xreplace({h.symbol: h.value for h in used})
 
 
+def by_cases(whole: Case) -> list[tuple[Case, Any]]:
+    """What is kept of an element, case by case.
+
+    Raises
+    ------
+    Refused
+        Where there is no fold of a case, or none is known, or there are too many.
+    """
+    pending, taken, found = [whole], 0, list[tuple[Case, Any]]()
+    while pending:
+        case, taken = pending.pop(0), taken + 1
+        if taken > MOST_BRANCHES:
+            raise whole.derivation.refuse(whole.reduction, "order_unknown", case.function)
+        term = case.kept_or_parts()
+        if isinstance(term, list):
+            pending = term + pending
+        else:
+            found.append((case, term))
+    return found
+
+
 @dataclass(frozen=True)
-class _Case:
+class Case:
     """An element over the positions where some masks have some values.
 
     Attributes
@@ -67,8 +81,8 @@ class _Case:
     whole: sp.Expr
     where: tuple[tuple[sp.Symbol, bool], ...]
 
-    def extremum_or_parts(self) -> sp.Expr | list[_Case]:
-        """The extremum, in handles and components; else the cases of whose extrema it is ⊕.
+    def kept_or_parts(self) -> Any:
+        """The extremum, in handles and components; else a list of the cases of whose extrema it is ⊕.
 
         Raises
         ------
@@ -78,18 +92,18 @@ class _Case:
         masks = masks_in(self.function, self.derivation.elements)
         if (zeroing := self._zeroing(masks)) is not None:
             return self._split(zeroing)
-        if not isinstance(found := self._at_ends(), str):
+        if not isinstance(found := self.at_ends(), str):
             return found
-        if (arguments := self._arguments()) is not None:
+        if (arguments := self.arguments()) is not None:
             return [replace(self, function=argument) for argument in arguments]
-        if (scaled := self._scaled()) is not None:
+        if (scaled := self.scaled()) is not None:
             return scaled
         if masks:
             return self._split(masks[0])
-        raise self._refused(found)
+        raise self.refused(found)
 
     @property
-    def _holds(self) -> sp.Basic:
+    def holds(self) -> sp.Basic:
         """The condition of this case."""
         return sp.And(*(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in self.where))
 
@@ -97,7 +111,7 @@ class _Case:
         """Whether there has been a position of this case, as a condition on the state."""
         if not self.where:
             return sp.true
-        here = sp.Piecewise((1, self._holds), (0, True))
+        here = sp.Piecewise((1, self.holds), (0, True))
         return sp.Eq(self.derivation.component(self.reduction, MAX, here), 1)
 
     def _zeroing(self, masks: list[sp.Symbol]) -> sp.Symbol | None:
@@ -110,7 +124,7 @@ class _Case:
         values = {handle.symbol: handle.value for handle in self.used}
         return found if may_be_singular(factor.xreplace(values), self.derivation.results) else None
 
-    def _at_ends(self) -> sp.Expr | str:
+    def at_ends(self) -> Any:
         """The extremum of a map of one part; the code of a refusal where it is none."""
         reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
         if not self.function.has(*self.derivation.elements):
@@ -119,15 +133,16 @@ class _Case:
         if isinstance(passed, str) or is_truth(passed[0]):
             return passed if isinstance(passed, str) else "several_element_parts"
         inner, kept, outer = passed
-        with self.derivation.over(self._holds):
+        with self.derivation.over(self.holds):
             return reducer.over([outer(self.derivation.component(self.reduction, end, inner)) for end in kept])
 
-    def _scaled(self) -> sp.Expr | None:
+    def scaled(self) -> Any:
+        """What is kept of products with results; None where the element has another form."""
         met = self.met()
-        with self.derivation.over(self._holds):
+        with self.derivation.over(self.holds):
             return scaled_extremum(self.derivation, self.reduction, self.function, list(self.used), met)
 
-    def _arguments(self) -> list[sp.Expr] | None:
+    def arguments(self) -> list[sp.Expr] | None:
         """The functions of which the element is the larger one everywhere, for max: φ(f), φ(g) for φ(Max(f, g))."""
         way = 1 if self.reduction.reducer is MAX else -1
         for extremum in sorted(self.function.atoms(*EXTREMA), key=sp.count_ops, reverse=True):
@@ -139,7 +154,7 @@ class _Case:
                 return [self.function.xreplace({extremum: argument}) for argument in arguments]
         return None
 
-    def _split(self, mask: sp.Symbol) -> list[_Case]:
+    def _split(self, mask: sp.Symbol) -> list[Case]:
         """The cases where the mask holds, and where it does not."""
         sides = []
         for holds in (True, False):
@@ -149,8 +164,9 @@ class _Case:
             sides.append(replace(self, function=function, whole=whole, where=(*self.where, (mask, holds))))
         return sides
 
-    def _refused(self, code: str) -> Exception:
-        shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self._holds)
+    def refused(self, code: str) -> Exception:
+        """With positions each of which decides the result of some data, where such are found."""
+        shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self.holds)
         if shown is None:
             code = "order_unknown" if code == "not_monotone" else code
             return self.derivation.refuse(self.reduction, code, self.whole)

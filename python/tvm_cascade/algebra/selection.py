@@ -6,8 +6,10 @@ element, a key stands at ∓∞ with an index beyond all others: the bottom of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import sympy as sp
 
@@ -55,6 +57,76 @@ def better(
     sooner = (below if selection.lower else above)(index, other_index)
     larger = sp.Gt(key, other_key) if selection.largest else sp.Lt(key, other_key)
     return sp.Or(larger, sp.And(sp.Eq(key, other_key), sooner))
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Selected elements, best first.
+
+    Attributes
+    ----------
+    ranks : the parts of each.
+    sure : there are as many; elsewhere an index says of its rank that there is no element.
+    when : a condition on the state under which they count.
+    """
+
+    ranks: tuple[tuple[sp.Expr, ...], ...]
+    sure: bool
+    when: sp.Basic = sp.true
+
+    def has(self, rank: int, selection: Selection) -> sp.Basic:
+        """Whether there is an element of that rank."""
+        if rank >= len(self.ranks):
+            return sp.false
+        return sp.And(self.when, sp.true if self.sure else sp.Ne(self.ranks[rank][1], nowhere(selection)))
+
+
+def best_of(selection: Selection, lists: Sequence[Ranked]) -> list[sp.Expr]:
+    """The best elements of all lists together; what a program starts from in place of those that do not beat it.
+
+    Conditions are on the lists as they are: nested selections take SymPy and TVM exponential time.
+    """
+    finish: list[sp.Expr] = []
+    for rank in range(selection.count):
+        found = [(own.ranks[k], _follows(selection, lists, own, k, rank)) for own in lists for k in range(rank + 1)]
+        found = [(parts, where) for parts, where in found if where != sp.false]
+        absent = selection.absent[rank * selection.per_rank :]
+        for part in range(selection.per_rank):
+            values = ((parts[part], sp.And(where, _beats_start(selection, parts[0]))) for parts, where in found)
+            if len(lists) == 1:
+                ((parts, where),) = found
+                value, missing = parts[part], sp.Or(sp.Not(where), sp.Not(_beats_start(selection, parts[0])))
+                finish.append(sp.Piecewise((absent[part], missing), (value, True)))
+            else:
+                finish.append(sp.Piecewise(*values, (absent[part], True)))
+    return finish
+
+
+def _follows(selection: Selection, lists: Sequence[Ranked], own: Ranked, k: int, rank: int) -> sp.Basic:
+    """Whether the k-th of its own list is of that rank among all: so many of the others precede it as are missing."""
+    others = [other for other in lists if other is not own]
+
+    def precedes(other: Ranked, t: int) -> sp.Basic:
+        sooner = lists.index(other) < lists.index(own)
+        if t < 0:
+            return sp.true
+        there = other.has(t, selection)
+        return (
+            there
+            if there == sp.false
+            else sp.And(there, better(selection, *other.ranks[t][:2], *own.ranks[k][:2], sooner))
+        )
+
+    ways = [
+        sp.And(*(sp.And(precedes(o, t - 1), sp.Not(precedes(o, t))) for o, t in zip(others, taken, strict=True)))
+        for taken in product(range(rank - k + 1), repeat=len(others))
+        if sum(taken) == rank - k
+    ]
+    return sp.And(own.has(k, selection), sp.Or(*ways))
+
+
+def _beats_start(selection: Selection, key: sp.Expr) -> sp.Basic:
+    return sp.Gt(key, LOWEST) if selection.largest else sp.Lt(key, HIGHEST)
 
 
 def _beats(selection: Selection, side: Side, i: int, other: Side, j: int) -> sp.Basic:

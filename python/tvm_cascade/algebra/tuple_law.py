@@ -9,8 +9,8 @@ Any other reducer of tuples keeps its own state, provided that it is a commutati
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import sympy as sp
 
@@ -18,10 +18,9 @@ from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
 from tvm_cascade.algebra.monoid import broken_law
-from tvm_cascade.algebra.monotone import Through, through_order
+from tvm_cascade.algebra.monotone import collected, kept_by, through_order
+from tvm_cascade.algebra.order_law import Case, by_cases
 from tvm_cascade.algebra.reducer import (
-    HIGHEST,
-    LOWEST,
     MAX,
     MIN,
     REDUCERS,
@@ -31,37 +30,40 @@ from tvm_cascade.algebra.reducer import (
     first,
     second,
 )
-from tvm_cascade.algebra.selection import bottom, nowhere, selecting
+from tvm_cascade.algebra.selection import Ranked, best_of, bottom, selecting
 from tvm_cascade.symbolic.separate import strip_rounding
 
 
-def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> None:
-    """Adds the reductions of one tuple to the derivation.
+def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> list[sp.Expr]:
+    """What each part of one tuple is at the end; adds the states that it is found from.
 
     Raises
     ------
     Refused
         Where the operation is no commutative monoid, or an element reads earlier results in a way that no state keeps.
     """
-    block = sorted(block, key=lambda reduction: reduction.reducer.part)
-    taken = [derivation.take_in(reduction) for reduction in block]
     whole = block[0].reducer.whole
     assert whole is not None
+    if whole.selection is not None:
+        return _selected(derivation, block, whole.selection)
+    taken = [derivation.take_in(reduction) for reduction in block]
     for part, (element, used) in enumerate(taken):
-        if used and not (whole.selection and part == 0):
+        if used:
             raise derivation.refuse(block[part], "tuple_dependence", element)
     lifts = [element for element, _ in taken]
-    if whole.selection is not None:
-        finish = _selected(derivation, block, whole.selection, lifts, taken[0][1])
-    elif counterexample := broken_law(whole, lifts):
+    if counterexample := broken_law(whole, lifts):
         raise derivation.refuse(block[0], "tuple_algebra", counterexample)
-    else:
-        finish = derivation.tuple_of(whole, block, lifts)
-    for part, (reduction, value) in enumerate(zip(block, finish, strict=True)):
-        derivation.finish[reduction.result] = value
+    return list[sp.Expr](derivation.tuple_of(whole, block, lifts))
+
+
+def note_tuple(derivation: Derivation, block: Sequence[Reduction]) -> None:
+    """Marks the reductions of a tuple as derived, each as the reducer of numbers that it is by itself, if it is one."""
+    whole = block[0].reducer.whole
+    assert whole is not None
+    signed = _of_a_sign(whole, [derivation.signed(reduction.element) for reduction in block])
+    for part, reduction in enumerate(block):
         known = _by_itself(whole, part)
-        keeps_sign = known is None and part in _of_a_sign(whole, lifts)
-        derivation.note(dataclasses.replace(reduction, reducer=known or reduction.reducer), keeps_sign)
+        derivation.note(replace(reduction, reducer=known or reduction.reducer), known is None and part in signed)
 
 
 def _by_itself(whole: TupleReducer, part: int) -> Reducer | None:
@@ -87,42 +89,169 @@ def _of_a_sign(whole: TupleReducer, lifts: Sequence[sp.Expr]) -> set[int]:
     return kept
 
 
-def _selected(
-    derivation: Derivation, block: Sequence[Reduction], selection: Selection, lifts: list[sp.Expr], used: list[Handle]
-) -> list[sp.Expr]:
-    """What each part is at the end; adds the states that it is found from."""
-    best, key = MAX if selection.largest else MIN, strip_rounding(lifts[0])
-    values = {handle.symbol: handle.value for handle in used}
-    passed: Through | str = (key, (best,), lambda end: end)
+def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Selection) -> list[sp.Expr]:
+    """The selected elements: the best of those of each case of the key."""
+    best = replace(block[0], reducer=MAX if selection.largest else MIN)
+    if derivation.by_both(best.element) is not None:
+        shown = derivation.counterexample("not_monotone", best, best.element)
+        code = "not_order_preserving" if shown else "select_on_result"
+        raise derivation.refuse(block[0], code, best.element, shown=shown)
+    element, used = derivation.take_in(best)
+    key = strip_rounding(element)
+    carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
+    cases = by_cases(_Keys(derivation, best, tuple(used), key, key, (), tuple(block), selection, carried))
     if used:
-        passed = through_order(key, best, derivation.elements, list(values), strictly=True)
-        derivation.deferred[block[0].result] = tuple(map(derivation.plain, values.values()))
-    if isinstance(passed, str) or (len(passed[1]) > 1 and selection.count > 1):
-        shown = derivation.counterexample("not_monotone", dataclasses.replace(block[0], reducer=best), key)
-        unknown = passed == "several_element_parts" and shown is None
-        code = "several_element_parts" if unknown else "not_order_preserving"
-        raise derivation.refuse(block[0], code, key, shown=shown)
-    inner, kept, outer = passed
-    found: list[sp.Expr] = []
-    for reducer in kept:
-        turned = dataclasses.replace(selection, largest=reducer is MAX)
-        width = selection.per_rank
-        state = derivation.tuple_of(selecting(turned), block, [inner, *lifts[1:width], *bottom(turned)[width:]])
-        mapped = [outer(s).subs(values, simultaneous=True) if k % width == 0 else s for k, s in enumerate(state)]
-        found = mapped if not found else list(selecting(selection).combine(found, mapped))
-    return _or_absent(selection, found)
+        derivation.deferred[best.result] = tuple(derivation.plain(handle.value) for handle in used)
+    return best_of(selection, [ranked for _, lists in cases for ranked in lists])
 
 
-def _or_absent(selection: Selection, found: list[sp.Expr]) -> list[sp.Expr]:
-    """The selected elements; what the program starts from in place of those that do not beat it, or are not there."""
-    finish: list[sp.Expr] = []
-    for rank in range(0, len(found), selection.per_rank):
-        key, index = found[rank : rank + 2]
-        absent = sp.Le(key, LOWEST) if selection.largest else sp.Ge(key, HIGHEST)
-        if selection.count > 1:
-            absent = sp.Or(sp.Eq(index, nowhere(selection)), absent)
-        finish += [
-            sp.Piecewise((selection.absent[part], absent), (found[part], True))
-            for part in range(rank, rank + selection.per_rank)
-        ]
-    return finish
+@dataclass(frozen=True)
+class _Carried:
+    """A part of each rank: the data of the element that are kept, and what it is of them at the end."""
+
+    kept: tuple[sp.Expr, ...]
+    symbols: tuple[sp.Symbol, ...]
+    outer: sp.Expr
+
+    def of(self, components: Sequence[sp.Expr]) -> sp.Expr:
+        """The part at the end."""
+        return self.outer.xreplace(dict(zip(self.symbols, components, strict=True)))
+
+
+def _carried(derivation: Derivation, reduction: Reduction) -> _Carried:
+    """A part beside the key; only the index has to be known at once."""
+    element, used = derivation.take_in(reduction)
+    found = _from_data(derivation, element, used)
+    if found is None or (used and reduction.reducer.part == 1):
+        raise derivation.refuse(reduction, "tuple_dependence", element)
+    return found
+
+
+def _from_data(derivation: Derivation, element: sp.Expr, used: Sequence[Handle]) -> _Carried | None:
+    """An element over its largest parts that read no result; None where it is not made of such parts."""
+    if not used:
+        return _Carried((element,), (itself := sp.Dummy(real=True),), itself)
+    parts: dict[sp.Expr, sp.Symbol] = {}
+    outer = collected(element, derivation.elements, [handle.symbol for handle in used], parts)
+    if outer.has(*derivation.elements):
+        return None
+    return _Carried(tuple(parts), tuple(parts.values()), outer.xreplace({h.symbol: h.value for h in used}))
+
+
+@dataclass(frozen=True)
+class _Keys(Case):
+    """The keys of a selection over the positions where some masks have some values.
+
+    Attributes
+    ----------
+    block : the reductions of the tuple.
+    carried : the parts of a rank beside the key, the index first.
+    """
+
+    block: tuple[Reduction, ...]
+    selection: Selection
+    carried: tuple[_Carried, ...]
+
+    def at_ends(self) -> tuple[Ranked, ...] | str:
+        """The selected elements where keys are a map of one part, and unequal ones stay unequal, or all are equal."""
+        reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
+        if not self.function.has(*self.derivation.elements):
+            return (self._ranked(sp.S.Zero, reducer, self._of_key(lambda _: self.function)),)
+        if not symbols:
+            return (self._ranked(self.function, reducer, self._of_key(lambda end: end)),)
+        asked = self.function, reducer, self.derivation.elements, symbols, True
+        passed, either = through_order(*asked), through_order(*asked, or_constant=True)
+        if isinstance(passed, str):
+            return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
+        inner, kept, outer = passed
+        if len(kept) > 1 and self.selection.count > 1:
+            return "not_monotone"  # of both ends one element may be the best, and then be there twice
+        return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
+
+    def scaled(self) -> tuple[Ranked, ...] | None:
+        """The selected elements of keys G·exp(a)·H(d) + K(d), by the order of G·exp(a)."""
+        body = sp.factor_terms(self.function.as_independent(*self.derivation.elements, as_Add=True)[1])
+        exact = _from_data(self.derivation, self.function, self.used)
+        apart = _order_and_factor(body, self.derivation, [handle.symbol for handle in self.used])
+        if exact is None or apart is None:
+            return None
+        inner, factor = apart
+        if not factor.is_nonzero:
+            return self._either(inner, exact)
+        return tuple(self._ranked(inner, end, exact) for end in kept_by(factor, self.reduction.reducer))
+
+    def arguments(self) -> list[Case] | None:
+        """As of a maximum; for several ranks a position would have to be left out once it is taken for one argument."""
+        return super().arguments() if self.selection.count == 1 else None
+
+    def refused(self, code: str) -> Exception:
+        """Of a key whose maximum has no finite state, with its data; else as no law applies."""
+        shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self.holds)
+        code = code if shown is None and code != "not_monotone" else "not_order_preserving"
+        return self.derivation.refuse(self.block[0], code, self.whole, shown=shown)
+
+    def _of_key(self, outer: Callable[[sp.Expr], sp.Expr]) -> _Carried:
+        """The key as a map of what it is selected by."""
+        itself = sp.Dummy(real=True)
+        return _Carried((), (itself,), outer(itself).xreplace({h.symbol: h.value for h in self.used}))
+
+    def _either(self, inner: sp.Expr, key: _Carried) -> tuple[Ranked, ...]:
+        """The selected elements where results decide whether keys rise with a part, fall, or are all the same."""
+        top, low = (self._ranked(inner, end, key) for end in (MAX, MIN))
+        high, other = top.ranks[0][0], low.ranks[0][0]
+        same = self._ranked(sp.S.Zero, self.reduction.reducer, self._of_key(lambda _: high))
+        rising, falling = high > other, high < other
+        of_top, of_low = (rising, falling) if self.selection.largest else (falling, rising)
+        return replace(top, when=of_top), replace(low, when=of_low), replace(same, when=sp.Eq(high, other))
+
+    def _ranked(self, inner: sp.Expr, end: Reducer, key: _Carried) -> Ranked:
+        """The elements with the largest or smallest `inner`, by rank; keys are a map of that, or of data."""
+        width, count, absent = self.selection.per_rank, self.selection.count, self.selection.absent
+        parts, turned = (*self.carried, key), replace(self.selection, largest=end is MAX)
+        kept = [lift for part in parts for lift in part.kept]
+        of = [0, *(k + 1 for k, part in enumerate(self.carried) for _ in part.kept), *([0] * len(key.kept))]
+        if len(kept) >= width:
+            starts = (*absent[:2], *(sp.S.Zero for _ in kept[1:]))
+            turned = replace(turned, payloads=len(kept) - 1, absent=starts * count)
+        whole = selecting(turned)
+        with self.derivation.over(self.holds):
+            lifts = [self.derivation.masked(whole.of(part), lift) for part, lift in enumerate((inner, *kept))]
+        owners = [self.block[rank * width + part] for rank in range(count) for part in of]
+        state = iter(self.derivation.tuple_of(whole, owners, [*lifts, *bottom(turned)[len(lifts) :]]))
+        ranks = tuple(self._at_rank(state, key) for _ in range(count))
+        return Ranked(ranks, sure=count == 1 and not self.where)
+
+    def _at_rank(self, state: Iterator[sp.Symbol], key: _Carried) -> tuple[sp.Expr, ...]:
+        """The parts of one rank, of its components."""
+        best = next(state)
+        beside = [part.of([next(state) for _ in part.kept]) for part in self.carried]
+        return key.of([next(state) for _ in key.kept] or [best]), *beside
+
+
+def _order_and_factor(
+    body: sp.Expr, derivation: Derivation, handles: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Expr] | None:
+    """What orders positions as G·exp(a) does, and H, of G·exp(a)·H(d); None where the body is no such product.
+
+    Exponents of data are out of range, so the order is that of sign(G)·ψ(log |G| + a), ψ(t) = 1 + t for t ≥ 0 and
+    1/(1 − t) elsewhere: positive, rising, and as good as t to the last digit.
+    """
+    factor, varying = body.as_independent(*derivation.elements, as_Add=False)
+    weight, exponent = sp.S.One, sp.S.Zero
+    for part in sp.Mul.make_args(varying):
+        if not part.has(*handles):
+            weight *= part
+            continue
+        if not isinstance(part, sp.exp):
+            return None
+        moved, still = sp.expand(part.args[0]).as_independent(*derivation.elements, as_Add=True)
+        if still.has(*handles):
+            return None
+        factor, exponent = factor * sp.exp(moved), exponent + still
+    if exponent == 0:
+        return weight, factor
+    size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
+    if weight.is_positive:
+        return size, factor
+    ordered = sp.sign(weight) * sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
+    return sp.Piecewise((sp.S.Zero, sp.Eq(weight, 0)), (ordered, True)), factor
