@@ -117,6 +117,14 @@ class Arithmetic(ABC):
         return new - old
 
 
+def _with_extremes(expression: sp.Expr, modules: Any) -> Compiled:
+    """An expression as a function; the extremes are numbers, for SymPy takes every symbol to be below ∞ itself."""
+    symbols = sorted(expression.free_symbols - EXTREMES.keys(), key=str)
+    function = as_function([*symbols, *EXTREMES], expression, modules)
+    infinities = [mpmath.mpf(float(value)) if modules is IN_RANGE else float(value) for value in EXTREMES.values()]
+    return symbols, lambda *values: function(*values, *infinities)
+
+
 class Digits(Arithmetic):
     """mpmath's numbers, at the digits of the surrounding `workdps`. Roundings of programs are left out.
 
@@ -133,9 +141,7 @@ class Digits(Arithmetic):
 
     def compiled(self, expression: sp.Expr) -> Compiled:
         """An expression as a function."""
-        bare = strip_rounding(expression).xreplace(EXTREMES)
-        symbols = sorted(bare.free_symbols, key=str)
-        return symbols, as_function(symbols, bare, IN_RANGE)
+        return _with_extremes(strip_rounding(expression), IN_RANGE)
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         """The value of an expression; an OverflowError where that would take too long."""
@@ -172,9 +178,7 @@ class Float64(Arithmetic):
 
     def compiled(self, expression: sp.Expr) -> Compiled:
         """An expression as a function."""
-        bare = strip_rounding(expression).xreplace(EXTREMES)
-        symbols = sorted(bare.free_symbols, key=str)
-        return symbols, as_function(symbols, bare, "numpy")
+        return _with_extremes(strip_rounding(expression), "numpy")
 
     def value(self, expression: sp.Expr, at: Mapping[sp.Symbol, Number]) -> Number:
         """The value of an expression."""
