@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
+from tvm_cascade.algebra.attained import compared
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
@@ -92,10 +93,14 @@ def _of_a_sign(whole: TupleReducer, lifts: Sequence[sp.Expr]) -> set[int]:
 def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Selection) -> list[sp.Expr]:
     """The selected elements: the best of those of each case of the key."""
     best = replace(block[0], reducer=MAX if selection.largest else MIN)
-    if derivation.by_both(best.element) is not None:
-        shown = derivation.counterexample("not_monotone", best, best.element)
-        code = "not_order_preserving" if shown else "select_on_result"
-        raise derivation.refuse(block[0], code, best.element, shown=shown)
+    if (union := derivation.by_both(best.element)) is not None:
+        matched = compared(derivation, union.guard)
+        if matched is None or len(set(matched[1])) > 1:
+            shown = derivation.counterexample("not_monotone", block[0], best.element)
+            code = "not_order_preserving" if shown else "select_on_result"
+            raise derivation.refuse(block[0], code, best.element, shown=shown)
+        key = replace(block[0], element=union.terms[0 if matched[1][0] else 1])
+        return _selected(derivation, (key, *block[1:]), selection)
     element, used = derivation.take_in(best)
     key = strip_rounding(element)
     carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
@@ -186,7 +191,7 @@ class _Keys(Case):
 
     def refused(self, code: str) -> Exception:
         """Of a key whose maximum has no finite state, with its data; else as no law applies."""
-        shown = self.derivation.counterexample("not_monotone", self.reduction, self.whole, self.holds)
+        shown = self.derivation.counterexample("not_monotone", self.block[0], self.whole, self.holds)
         code = code if shown is None and code != "not_monotone" else "not_order_preserving"
         return self.derivation.refuse(self.block[0], code, self.whole, shown=shown)
 
@@ -253,5 +258,5 @@ def _order_and_factor(
     size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
     if weight.is_positive:
         return size, factor
-    ordered = sp.sign(weight) * sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
-    return sp.Piecewise((sp.S.Zero, sp.Eq(weight, 0)), (ordered, True)), factor
+    ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
+    return sp.Piecewise((ordered, weight > 0), (-ordered, weight < 0), (sp.S.Zero, True)), factor

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 import sympy as sp
 
 from tvm_cascade.algebra.question import Counterexample, Question
-from tvm_cascade.algebra.reducer import PROD
+from tvm_cascade.algebra.reducer import MAX, MIN, PROD
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.envelope import envelope
 from tvm_cascade.algebra.refute.rank import full_rank
@@ -49,11 +49,16 @@ def _rank_grows(question: Asked) -> Counterexample | None:
 
 
 def _positions_decide(question: Asked) -> Counterexample | None:
-    """Positions each of which is the only extremum at some results."""
-    if not question.reducer.ordered:
+    """Positions each of which is the only extremum at some results, or is selected there."""
+    whole, reducer = question.reducer.whole, question.reducer
+    selection = None if whole is None else whole.selection
+    if selection is not None:
+        reducer = MAX if selection.largest else MIN
+    if not reducer.ordered:
         return None
-    asked = (question.over_results, question.reducer, question.earlier, _SIZE)
-    found = envelope_at_thresholds(*asked) if question.where == sp.true else None
+    asked = (question.over_results, reducer, question.earlier, _SIZE)
+    ties = selection is not None and selection.lower
+    found = envelope_at_thresholds(*asked, ties) if question.where == sp.true else None
     found = found or envelope(*asked, question.where)
     return None if found is None else deciding_positions(found, question)
 

@@ -35,12 +35,15 @@ def rank_of(found: FullRank, question: Asked) -> Counterexample:
 def deciding_positions(found: Envelope, question: Asked) -> Counterexample:
     """An envelope as a counterexample."""
     varying, read = _read(question.earlier, question.over_results)
+    indexed = question.reducer.whole is not None and all(POSITION in row for row in found.positions)
+    varying += [POSITION] * (indexed and POSITION not in varying)
     at: Numbers = tuple((str(e), tuple(row[e] for row in found.positions)) for e in varying)
     at += tuple((question.name(d), tuple(point[d] for point in found.points)) for d in read)
     at += _parameters(found.data[0])
     given = "; ".join(f"{name} = {_listed(values)}" for name, values in at)
     kept = len(found.positions)
-    chosen = f"the only {question.reducer.name} at its own one of these results"
+    chosen = "the selected one" if question.reducer.whole else f"the only {question.reducer.name}"
+    chosen += " at its own one of these results"
     claim = f"{given}: each of the {kept} positions is {chosen}"
     return _with_data(claim, at, (float(kept), float(RANK_LIMIT)), found, question.earlier)
 

@@ -29,6 +29,7 @@ from tvm_cascade.algebra.refute.draws import Draws
 from tvm_cascade.algebra.refute.envelope import Envelope, is_clear, is_only_extremum
 from tvm_cascade.algebra.refute.rank import FullRank, full_rank_among
 from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
+from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.work import charge
 
 ATTEMPTS, ATTEMPT = 8, 15
@@ -70,13 +71,21 @@ def rank_at_thresholds(function: sp.Expr, earlier: Earlier, size: int) -> FullRa
     return None
 
 
-def envelope_at_thresholds(function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int) -> Envelope | None:
-    """That many positions, each the unique extremum of some data, for selections; None if not found."""
+def envelope_at_thresholds(
+    function: sp.Expr, reducer: Reducer, earlier: Earlier, enough: int, ties: bool = False
+) -> Envelope | None:
+    """That many positions, each the unique extremum of some data, for selections; None if not found.
+
+    With `ties`, each the first extremum: where the winning branch is the same everywhere, the first position beyond d
+    is made the one of the least index.
+    """
     way = 1.0 if reducer is MAX else -1.0
     for search, attempt in _attempts(function, earlier):
         for above in (True, False):
-            for cut in search.cuts(attempt, partial(search.winning, way=way, above=above, enough=enough)):
-                if (found := search.decided(cut, way, above, attempt)) is not None:
+            tied = ties and search.is_tied(above)
+            choose = partial(search.winning, way=way, above=above, enough=enough, tied=tied)
+            for cut in search.cuts(attempt, choose):
+                if (found := search.decided(cut, way, above, attempt, tied)) is not None:
                     return found
     return None
 
@@ -194,7 +203,14 @@ class _Search:
         sides = ((row, self._sides(row, at)) for row in rows)
         return _spaced([row for row, pair in sides if is_clear(max(pair), min(pair))], count)
 
-    def winning(self, rows: list[Point], at: Reached, way: float, above: bool, enough: int) -> list[Point] | None:
+    def is_tied(self, above: bool) -> bool:
+        """Whether a branch is one number, or one of few that masks tell, at all positions; so that equal is equal."""
+        read = (self.above if above else self.below).free_symbols
+        return POSITION not in self.function.free_symbols and all(map(is_truth, read & {*self.earlier.varying}))
+
+    def winning(
+        self, rows: list[Point], at: Reached, way: float, above: bool, enough: int, tied: bool
+    ) -> list[Point] | None:
         """Positions in the order of a of which the first beyond d wins; None where there are too few."""
         sides = [self._sides(row, at) for row in rows]
         if not above:
@@ -206,19 +222,22 @@ class _Search:
             allowed = [k for k, (own, other) in enumerate(values) if other <= level and is_clear(own, level)]
             best = sorted(allowed, key=lambda k: values[k][0])[len(allowed) // 2 :]
             for among in (sorted(best), allowed):  # further positions hardly win over large ones
-                falling = _falling([values[k][0] for k in among])
+                falling = _falling([values[k][0] for k in among], tied)
                 if len(falling) >= enough:
-                    chosen = _spaced([rows[among[k]] for k in falling], enough)
-                    return chosen if above or chosen is None else chosen[::-1]
+                    chosen = _spaced([rows[among[k]] for k in falling], enough) or []
+                    chosen = [{**row, POSITION: float(k)} for k, row in enumerate(chosen)] if tied else chosen
+                    return chosen if above else chosen[::-1]
         return None
 
-    def decided(self, cut: _Cut, way: float, above: bool, draws: Draws) -> Envelope | None:
-        """The envelope, if each position is clearly the unique extremum of its data."""
+    def decided(self, cut: _Cut, way: float, above: bool, draws: Draws, tied: bool) -> Envelope | None:
+        """The envelope, if each position is clearly the unique extremum of its data, or the first of equal ones."""
         found = []
         for k, data in enumerate(cut.data[:-1] if above else cut.data[1:]):
             tame = self._tame(data, len(cut.rows), way, draws)
             values = [way * self._of(self.function, {**data.results, **row}) for row in tame.rows]
-            if not is_only_extremum(values, k):
+            later = [row[POSITION] > tame.rows[k][POSITION] for row in tame.rows]
+            rivals = [v for j, v in enumerate(values) if j != k and not (tied and later[j] and v == values[k])]
+            if not is_only_extremum([values[k], *rivals], 0):
                 return None
             found.append(tame)
         rows = tuple(found[0].rows[: len(cut.rows)])
@@ -258,12 +277,12 @@ def _or_infinite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _falling(values: Sequence[float]) -> list[int]:
-    """The longest subsequence in which each value is below the one before, by patience sorting."""
+def _falling(values: Sequence[float], or_equal: bool = False) -> list[int]:
+    """The longest subsequence in which each value is below the one before, or equals it, by patience sorting."""
     tops: list[float] = []
     piles: list[list[tuple[int, int]]] = []
     for k, value in enumerate(values):
-        at = bisect.bisect_left(tops, -value)
+        at = (bisect.bisect_right if or_equal else bisect.bisect_left)(tops, -value)
         before = piles[at - 1][-1][0] if at else -1
         if at == len(piles):
             tops.append(-value)
