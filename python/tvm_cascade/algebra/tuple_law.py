@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import compared
+from tvm_cascade.algebra.attained import compared, decided
 from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.gauge import Handle
 from tvm_cascade.algebra.monoid import broken_law
@@ -31,7 +32,7 @@ from tvm_cascade.algebra.reducer import (
     first,
     second,
 )
-from tvm_cascade.algebra.selection import Ranked, best_of, bottom, selecting
+from tvm_cascade.algebra.selection import Ranked, best_of, bottom, nowhere, selecting, where_extreme
 from tvm_cascade.symbolic.separate import strip_rounding
 
 
@@ -94,13 +95,7 @@ def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Sel
     """The selected elements: the best of those of each case of the key."""
     best = replace(block[0], reducer=MAX if selection.largest else MIN)
     if (union := derivation.by_both(best.element)) is not None:
-        matched = compared(derivation, union.guard)
-        if matched is None or len(set(matched[1])) > 1:
-            shown = derivation.counterexample("not_monotone", block[0], best.element)
-            code = "not_order_preserving" if shown else "select_on_result"
-            raise derivation.refuse(block[0], code, best.element, shown=shown)
-        key = replace(block[0], element=union.terms[0 if matched[1][0] else 1])
-        return _selected(derivation, (key, *block[1:]), selection)
+        return _compared(derivation, block, selection, union)
     element, used = derivation.take_in(best)
     key = strip_rounding(element)
     carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
@@ -108,6 +103,55 @@ def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Sel
     if used:
         derivation.deferred[best.result] = tuple(derivation.plain(handle.value) for handle in used)
     return best_of(selection, [ranked for _, lists in cases for ranked in lists])
+
+
+def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
+    """Of keys that are one thing where an extremum is attained, and another elsewhere."""
+    matched, two = compared(derivation, union.guard), len(union.cases) == 2
+    if matched is not None and two:
+        extreme, (at, elsewhere) = matched
+        here, there = (
+            replace(block[0], element=decided(derivation, union.terms[0 if side else 1], extreme, side is at))
+            for side in (at, elsewhere)
+        )
+        if at is elsewhere:
+            return _selected(derivation, (here, *block[1:]), selection)
+        if (found := _where_extreme(derivation, block, selection, extreme, (here, there))) is not None:
+            return found
+    shown = derivation.counterexample("not_monotone", block[0], block[0].element)
+    code = "not_order_preserving" if shown else "select_on_result"
+    raise derivation.refuse(block[0], code, block[0].element, shown=shown)
+
+
+def _where_extreme(
+    derivation: Derivation,
+    block: Sequence[Reduction],
+    selection: Selection,
+    extreme: Reduction,
+    keys: tuple[Reduction, Reduction],
+) -> list[sp.Expr] | None:
+    """The best position at an extremum, or the first of all others, whose keys are equal."""
+    lift, (here, there) = derivation.lift_of(extreme), keys
+    read = any(derivation.plain(r.element).has(*derivation.cascade.results) for r in (extreme, block[-1]))
+    if lift is None or read or len(block) != 2 or there.element.has(*derivation.elements):
+        return None
+    best = replace(here, reducer=MAX if selection.largest else MIN)
+    if derivation.by_results(best.element) or derivation.by_both(best.element):
+        return None
+    element, used = derivation.take_in(best)
+    element, symbols = strip_rounding(element), [handle.symbol for handle in used]
+    passed = through_order(element, best.reducer, derivation.elements, symbols, strictly=True)
+    if not element.has(*derivation.elements):
+        passed = sp.S.Zero, (best.reducer,), lambda _: element
+    if isinstance(passed, str) or len(passed[1]) > 1:
+        return None
+    inner, (end,), outer = passed
+    index = block[1].element
+    whole = where_extreme(replace(selection, largest=end is MAX), extreme.reducer is MAX)
+    owners, lifts = [block[k] for k in (0, 0, 1, 1, 1)], [lift, inner, index, index, nowhere(selection)]
+    _, key, at, _, left = derivation.tuple_of(whole, owners, lifts)
+    value = outer(key).xreplace({handle.symbol: handle.value for handle in used})
+    return best_of(selection, [Ranked(((value, at),), True), Ranked(((there.element, left),), False)])
 
 
 @dataclass(frozen=True)
