@@ -7,7 +7,7 @@ element, a key stands at ∓∞ with an index beyond all others: the bottom of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -59,70 +59,109 @@ def better(
     return sp.Or(larger, sp.And(sp.Eq(key, other_key), sooner))
 
 
+Parts = tuple[sp.Expr, ...]
+"""Key, index and payloads of one element."""
+
+
 @dataclass(frozen=True)
 class Ranked:
     """Selected elements, best first.
 
     Attributes
     ----------
-    ranks : the parts of each.
-    sure : there are as many; elsewhere an index says of its rank that there is no element.
-    when : a condition on the state under which they count.
+    ranks : for each, the elements that it may be, with the conditions on the state under which it is the one.
+    there : whether there is an element of that rank that counts.
     """
 
-    ranks: tuple[tuple[sp.Expr, ...], ...]
-    sure: bool
-    when: sp.Basic = sp.true
+    ranks: tuple[tuple[tuple[Parts, sp.Basic], ...], ...]
+    there: tuple[sp.Basic, ...]
 
-    def has(self, rank: int, selection: Selection) -> sp.Basic:
-        """Whether there is an element of that rank."""
-        if rank >= len(self.ranks):
-            return sp.false
-        return sp.And(self.when, sp.true if self.sure else sp.Ne(self.ranks[rank][1], nowhere(selection)))
+    def where(self, holds: sp.Basic) -> Ranked:
+        """The elements, which count under one more condition on the state."""
+        return replace(self, there=tuple(sp.And(there, holds) for there in self.there))
+
+
+def ranked(selection: Selection, elements: Sequence[Parts], sure: bool) -> Ranked:
+    """Elements as they are in a state; where it is not sure that there are as many, an index says so."""
+    there = (sp.true if sure else sp.Ne(parts[1], nowhere(selection)) for parts in elements)
+    return Ranked(tuple(((parts, sp.true),) for parts in elements), tuple(there))
+
+
+def from_ends(selection: Selection, ends: Sequence[tuple[Sequence[Parts], Sequence[sp.Expr]]]) -> Ranked:
+    """The best elements by a convex map of a part, from both its ends: of what is left, one at an end is the best.
+
+    Once equal parts are left, all of which have equal keys, those of the end go on at which some were taken already.
+
+    Parameters
+    ----------
+    ends : from each, the elements by rank, and their parts.
+    """
+    (top, highest), (low, lowest) = ends
+
+    def of_top(i: int, j: int) -> sp.Basic:
+        """Whether the next is taken from the top, once so many are taken from either end."""
+        equal, begun = sp.Eq(highest[i], lowest[j]), sp.Eq(lowest[j - 1], lowest[j]) if j else sp.false
+        return sp.Or(sp.And(equal, sp.Not(begun)), sp.And(sp.Not(equal), better(selection, *top[i][:2], *low[j][:2])))
+
+    def reached(i: int, j: int) -> sp.Basic:
+        """Whether so many are taken from either end."""
+        by_top = sp.And(reached(i - 1, j), of_top(i - 1, j)) if i else sp.false
+        by_low = sp.And(reached(i, j - 1), sp.Not(of_top(i, j - 1))) if j else sp.false
+        return sp.Or(by_top, by_low) if i or j else sp.true
+
+    ranks = []
+    for rank in range(selection.count):
+        taken = [(i, rank - i, reached(i, rank - i)) for i in range(rank + 1)]
+        ranks.append(
+            tuple((top[i], sp.And(at, of_top(i, j))) for i, j, at in taken)
+            + tuple((low[j], sp.And(at, sp.Not(of_top(i, j)))) for i, j, at in taken)
+        )
+    return Ranked(tuple(ranks), tuple(sp.Ne(parts[1], nowhere(selection)) for parts in top))
 
 
 def best_of(selection: Selection, lists: Sequence[Ranked]) -> list[sp.Expr]:
     """The best elements of all lists together; what a program starts from in place of those that do not beat it.
 
-    Conditions are on the lists as they are: nested selections take SymPy and TVM exponential time.
+    Conditions are on elements as they are in the state: nested selections take SymPy and TVM exponential time.
     """
     finish: list[sp.Expr] = []
     for rank in range(selection.count):
-        found = [(own.ranks[k], _follows(selection, lists, own, k, rank)) for own in lists for k in range(rank + 1)]
+        found = [
+            (parts, sp.And(own.there[k], where, _follows(selection, lists, own, parts, rank - k)))
+            for own in lists
+            for k in range(rank + 1 if len(own.ranks) > rank else len(own.ranks))
+            for parts, where in own.ranks[k]
+        ]
         found = [(parts, where) for parts, where in found if where != sp.false]
         absent = selection.absent[rank * selection.per_rank :]
         for part in range(selection.per_rank):
-            values = ((parts[part], sp.And(where, _beats_start(selection, parts[0]))) for parts, where in found)
-            if len(lists) == 1:
+            if len(found) == 1:
                 ((parts, where),) = found
-                value, missing = parts[part], sp.Or(sp.Not(where), sp.Not(_beats_start(selection, parts[0])))
-                finish.append(sp.Piecewise((absent[part], missing), (value, True)))
+                missing = sp.Or(sp.Not(where), sp.Not(_beats_start(selection, parts[0])))
+                finish.append(sp.Piecewise((absent[part], missing), (parts[part], True)))
             else:
+                values = ((parts[part], sp.And(where, _beats_start(selection, parts[0]))) for parts, where in found)
                 finish.append(sp.Piecewise(*values, (absent[part], True)))
     return finish
 
 
-def _follows(selection: Selection, lists: Sequence[Ranked], own: Ranked, k: int, rank: int) -> sp.Basic:
-    """Whether the k-th of its own list is of that rank among all: so many of the others precede it as are missing."""
+def _follows(selection: Selection, lists: Sequence[Ranked], own: Ranked, parts: Parts, taken: int) -> sp.Basic:
+    """Whether so many elements of the other lists precede an element."""
     others = [other for other in lists if other is not own]
 
-    def precedes(other: Ranked, t: int) -> sp.Basic:
+    def precedes(other: Ranked, k: int) -> sp.Basic:
+        if k < 0 or k >= len(other.ranks):
+            return sp.true if k < 0 else sp.false
         sooner = lists.index(other) < lists.index(own)
-        if t < 0:
-            return sp.true
-        there = other.has(t, selection)
-        return (
-            there
-            if there == sp.false
-            else sp.And(there, better(selection, *other.ranks[t][:2], *own.ranks[k][:2], sooner))
-        )
+        beats = (sp.And(where, better(selection, *that[:2], *parts[:2], sooner)) for that, where in other.ranks[k])
+        return sp.And(other.there[k], sp.Or(*beats))
 
-    ways = [
-        sp.And(*(sp.And(precedes(o, t - 1), sp.Not(precedes(o, t))) for o, t in zip(others, taken, strict=True)))
-        for taken in product(range(rank - k + 1), repeat=len(others))
-        if sum(taken) == rank - k
-    ]
-    return sp.And(own.has(k, selection), sp.Or(*ways))
+    ways = (
+        sp.And(*(sp.And(precedes(o, t - 1), sp.Not(precedes(o, t))) for o, t in zip(others, counts, strict=True)))
+        for counts in product(range(taken + 1), repeat=len(others))
+        if sum(counts) == taken
+    )
+    return sp.Or(*ways)
 
 
 def _beats_start(selection: Selection, key: sp.Expr) -> sp.Basic:

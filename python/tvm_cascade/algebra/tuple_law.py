@@ -32,7 +32,7 @@ from tvm_cascade.algebra.reducer import (
     first,
     second,
 )
-from tvm_cascade.algebra.selection import Ranked, best_of, bottom, nowhere, selecting, where_extreme
+from tvm_cascade.algebra.selection import Ranked, best_of, bottom, from_ends, nowhere, ranked, selecting, where_extreme
 from tvm_cascade.symbolic.separate import strip_rounding
 
 
@@ -151,7 +151,9 @@ def _where_extreme(
     owners, lifts = [block[k] for k in (0, 0, 1, 1, 1)], [lift, inner, index, index, nowhere(selection)]
     _, key, at, _, left = derivation.tuple_of(whole, owners, lifts)
     value = outer(key).xreplace({handle.symbol: handle.value for handle in used})
-    return best_of(selection, [Ranked(((value, at),), True), Ranked(((there.element, left),), False)])
+    return best_of(
+        selection, [ranked(selection, [(value, at)], True), ranked(selection, [(there.element, left)], False)]
+    )
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ class _Keys(Case):
             return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
         inner, kept, outer = passed
         if len(kept) > 1 and self.selection.count > 1:
-            return "not_monotone"  # of both ends one element may be the best, and then be there twice
+            return (self._from_ends(inner, outer),) if not self.where else "not_monotone"
         return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
 
     def scaled(self) -> tuple[Ranked, ...] | None:
@@ -247,11 +249,17 @@ class _Keys(Case):
     def _either(self, inner: sp.Expr, key: _Carried) -> tuple[Ranked, ...]:
         """The selected elements where results decide whether keys rise with a part, fall, or are all the same."""
         top, low = (self._ranked(inner, end, key) for end in (MAX, MIN))
-        high, other = top.ranks[0][0], low.ranks[0][0]
+        ((((high, *_), _),), *_), ((((other, *_), _),), *_) = top.ranks, low.ranks
         same = self._ranked(sp.S.Zero, self.reduction.reducer, self._of_key(lambda _: high))
         rising, falling = high > other, high < other
         of_top, of_low = (rising, falling) if self.selection.largest else (falling, rising)
-        return replace(top, when=of_top), replace(low, when=of_low), replace(same, when=sp.Eq(high, other))
+        return top.where(of_top), low.where(of_low), same.where(sp.Eq(high, other))
+
+    def _from_ends(self, inner: sp.Expr, outer: Callable[[sp.Expr], sp.Expr]) -> Ranked:
+        """The best elements by a convex map of a part."""
+        keys = [[self._ranked(inner, end, self._of_key(of)) for of in (outer, lambda part: part)] for end in (MAX, MIN)]
+        elements = [[[rank[0][0] for rank in found.ranks] for found in pair] for pair in keys]
+        return from_ends(self.selection, [(mapped, [parts[0] for parts in bare]) for mapped, bare in elements])
 
     def _ranked(self, inner: sp.Expr, end: Reducer, key: _Carried) -> Ranked:
         """The elements with the largest or smallest `inner`, by rank; keys are a map of that, or of data."""
@@ -267,8 +275,8 @@ class _Keys(Case):
             lifts = [self.derivation.masked(whole.of(part), lift) for part, lift in enumerate((inner, *kept))]
         owners = [self.block[rank * width + part] for rank in range(count) for part in of]
         state = iter(self.derivation.tuple_of(whole, owners, [*lifts, *bottom(turned)[len(lifts) :]]))
-        ranks = tuple(self._at_rank(state, key) for _ in range(count))
-        return Ranked(ranks, sure=count == 1 and not self.where)
+        elements = [self._at_rank(state, key) for _ in range(count)]
+        return ranked(self.selection, elements, sure=count == 1 and not self.where)
 
     def _at_rank(self, state: Iterator[sp.Symbol], key: _Carried) -> tuple[sp.Expr, ...]:
         """The parts of one rank, of its components."""
