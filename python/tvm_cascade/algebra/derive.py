@@ -14,12 +14,12 @@ from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Handle, Move
-from tvm_cascade.algebra.order_law import order_law
 from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
 from tvm_cascade.algebra.product_law import product_law
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.algebra.refute.refutation import refutation
+from tvm_cascade.algebra.scaled_order import order_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law

@@ -23,23 +23,20 @@ from tvm_cascade.algebra.gauge import Handle, factor_in, may_be_singular
 from tvm_cascade.algebra.monotone import through_order, trend
 from tvm_cascade.algebra.order_facts import EXTREMA, taken_from
 from tvm_cascade.algebra.reducer import MAX
-from tvm_cascade.algebra.scaled_order import scaled_extremum
 from tvm_cascade.symbolic.masks import is_truth, masks_in
-from tvm_cascade.symbolic.separate import strip_rounding
 
 MOST_BRANCHES = 16
 """Cases and arguments of extrema that one element is taken apart into."""
 
 
-def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
-    """The extremum in the state that this law adds: ⊕ of those of its terms, each where there is such a position."""
-    reducer, function = reduction.reducer, strip_rounding(element)
-    found: dict[sp.Basic, list[sp.Expr]] = {}
-    for case, term in by_cases(Case(derivation, reduction, tuple(used), function, function, ())):
+def extremum(whole: Case) -> sp.Expr:
+    """The extremum in the state that is added for it: ⊕ of those of its terms, each where there is such a position."""
+    derivation, reducer, found = whole.derivation, whole.reduction.reducer, dict[sp.Basic, list[sp.Expr]]()
+    for case, term in by_cases(whole):
         found.setdefault(case.met(), []).append(term)
-    derivation.deferred[reduction.result] = tuple(derivation.plain(h.value) for h in used)
+    derivation.deferred[whole.reduction.result] = tuple(derivation.plain(h.value) for h in whole.used)
     terms = (sp.Piecewise((reducer.over(extrema), met), (reducer.neutral, True)) for met, extrema in found.items())
-    return reducer.over(terms).xreplace({h.symbol: h.value for h in used})
+    return reducer.over(terms).xreplace({h.symbol: h.value for h in whole.used})
 
 
 def by_cases(whole: Case) -> list[tuple[Case, Any]]:
@@ -138,9 +135,7 @@ class Case:
 
     def scaled(self) -> Any:
         """What is kept of products with results; None where the element has another form."""
-        met = self.met()
-        with self.derivation.over(self.holds):
-            return scaled_extremum(self.derivation, self.reduction, self.function, list(self.used), met)
+        return None
 
     def arguments(self) -> list[sp.Expr] | None:
         """The functions of which the element is the larger one everywhere, for max: φ(f), φ(g) for φ(Max(f, g))."""

@@ -26,19 +26,36 @@ from tvm_cascade.algebra.expansion import expansion_of
 from tvm_cascade.algebra.gauge import Handle, exponents
 from tvm_cascade.algebra.monotone import kept_by
 from tvm_cascade.algebra.moved_state import MovedState
+from tvm_cascade.algebra.order_law import Case, extremum
 from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, second
 from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, in_exponent_units
 from tvm_cascade.symbolic.functions import GuardedProduct
 from tvm_cascade.symbolic.masks import conditions_that_keep
-from tvm_cascade.symbolic.separate import Step
+from tvm_cascade.symbolic.separate import Step, strip_rounding
 from tvm_cascade.symbolic.work import simplified
 
 _Extremum = Callable[[Reducer], sp.Expr]
 
 
-def scaled_extremum(
-    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle], met: sp.Basic = sp.true
+def order_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+    """The extremum of an element that reads earlier results, in the state that this law adds."""
+    function = strip_rounding(element)
+    return extremum(_WithProducts(derivation, reduction, tuple(used), function, function, ()))
+
+
+class _WithProducts(Case):
+    """A case of an element, which may be a product with results."""
+
+    def scaled(self) -> sp.Expr | None:
+        """The extremum of products with results."""
+        met = self.met()
+        with self.derivation.over(self.holds):
+            return _scaled_extremum(self.derivation, self.reduction, self.function, list(self.used), met)
+
+
+def _scaled_extremum(
+    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle], met: sp.Basic
 ) -> sp.Expr | None:
     """The result over handles and new components; None where the element has another form.
 

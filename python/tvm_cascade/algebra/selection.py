@@ -153,7 +153,10 @@ def _follows(selection: Selection, lists: Sequence[Ranked], own: Ranked, parts: 
         if k < 0 or k >= len(other.ranks):
             return sp.true if k < 0 else sp.false
         sooner = lists.index(other) < lists.index(own)
-        beats = (sp.And(where, better(selection, *that[:2], *parts[:2], sooner)) for that, where in other.ranks[k])
+        beats = (
+            sp.And(where, better(selection, that[0], that[1], parts[0], parts[1], sooner))
+            for that, where in other.ranks[k]
+        )
         return sp.And(other.there[k], sp.Or(*beats))
 
     ways = (
