@@ -8,18 +8,41 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH as N
-from tvm_cascade.algebra.cascade import Cascade, Reduction
+from tvm_cascade.algebra.cascade import POSITION, Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.reducer import LOWEST, MAX, MIN, SUM, Selection
 from tvm_cascade.algebra.refute.envelope import envelope
 from tvm_cascade.algebra.refute.rank import full_rank
 from tvm_cascade.algebra.refute.reached import Earlier
+from tvm_cascade.algebra.selection import selecting
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.testing.fuzz.algebra_trial import evaluated
 
-from .cascades import MAXIMUM, MEAN_SUM, absolute, cascade, exp, keep, live, log, m, o, r, s, t, v, w, x, y
+from .cascades import (
+    MAXIMUM,
+    MEAN_SUM,
+    absolute,
+    cascade,
+    d,
+    exp,
+    i,
+    keep,
+    live,
+    log,
+    m,
+    o,
+    p,
+    r,
+    s,
+    selected,
+    t,
+    v,
+    w,
+    x,
+    y,
+)
 
 LAWFUL: dict[str, Cascade] = {
     "select of two functions": cascade(MAXIMUM, (o, MAX, keep * exp(x - m) + (1 - keep) * y)),
@@ -125,3 +148,71 @@ def test_where_no_position_is_kept_the_others_decide() -> None:
     values = {c.symbol: 2.0 for c in fold.components} | {m: 0.0}
     only_others = final.subs({**values, kept: 0, others: 1})
     assert math.isfinite(float(only_others)) and float(only_others) == 2.0
+
+
+def _payload(value: sp.Expr) -> Cascade:
+    chosen = Selection(1, True, True, 1, (LOWEST, sp.Integer(-1), sp.S.Zero))
+    whole = selecting(chosen)
+    return cascade(MEAN_SUM, (p, whole.of(0), x), (i, whole.of(1), POSITION), (o, whole.of(2), value))
+
+
+BEST, TWO = (p, i), (p, i, o, d)
+SELECTIONS: dict[str, Cascade] = {
+    "keys that a mask selects": cascade(MEAN_SUM, *selected(BEST, keep * (x - s) + (1 - keep) * y)),
+    "the two best of such": cascade(MEAN_SUM, *selected(TWO, keep * (x - s) ** 3, 2, largest=False)),
+    "multiples by a result of any sign": cascade(MEAN_SUM, *selected(BEST, x * s)),
+    "the two best of such multiples": cascade(MEAN_SUM, *selected(TWO, x * s, 2)),
+    "a result that may make all keys equal": cascade((s, SUM, keep * y), *selected(TWO, x * s, 2)),
+    "exponential times elements of any sign": cascade(MEAN_SUM, *selected(TWO, w * exp(x - s), 2)),
+    "such times a result of any sign": cascade(MEAN_SUM, *selected(BEST, s * w * exp(x - s), largest=False)),
+    "the two farthest from the mean": cascade(MEAN_SUM, *selected(TWO, absolute(x - s / N), 2)),
+    "the two farthest masks": cascade(MEAN_SUM, *selected(TWO, (keep - s / N) ** 2, 2)),
+    "cut off below": cascade(MEAN_SUM, *selected(BEST, sp.Max(x - s, y))),
+    "keys of the largest": cascade(MAXIMUM, *selected(BEST, sp.Piecewise((y, x >= m), (0, True)))),
+    "keys of all but the smallest of few": cascade(
+        (m, MIN, keep), *selected(BEST, sp.Piecewise((y, sp.Eq(keep, m)), (0, True)), largest=False)
+    ),
+    "keys that results decide": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((x, s > 0), (y, True)))),
+    "what the best key has, about the mean": _payload((y - s / N) * v),
+    "a sum about the best key": cascade(*selected(BEST, x), (o, SUM, sp.Piecewise((y, x >= p), (0, True)))),
+}
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_a_selection_folds_and_its_fold_is_its_definition(name: str) -> None:
+    fold = derive(SELECTIONS[name])
+    assert isinstance(fold, Fold), str(fold)
+    for seed in range(6):
+        assert not evaluated(fold, seed)
+
+
+UNSELECTABLE: dict[str, Cascade] = {
+    "weighted square": cascade(MEAN_SUM, *selected(BEST, r * (x - s) ** 2)),
+    "first above a sum": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((1, y >= s), (0, True)))),
+    "first below a sum": cascade(MEAN_SUM, *selected(TWO, sp.Piecewise((1, y >= s), (0, True)), 2, largest=False)),
+    "another input above a sum": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((x, y >= s), (0, True)))),
+}
+
+
+@pytest.mark.parametrize("name", UNSELECTABLE)
+def test_each_shown_position_is_selected_at_its_own_value(name: str) -> None:
+    source = UNSELECTABLE[name]
+    outcome = derive(source)
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "not_order_preserving", str(outcome)
+    shown = outcome.reason.counterexample
+    assert shown is not None
+    values, key = dict(shown.at), source.reductions[1]
+    assert key.reducer.whole is not None and key.reducer.whole.selection is not None
+    sign = 1 if key.reducer.whole.selection.largest else -1
+    rows = [{e: values[str(e)][k] for e in source.elements if str(e) in values} for k in range(7)]
+    for k, result in enumerate(values["s"]):
+        found = [
+            (sign * float(key.element.subs({**row, s: result})), -row.get(POSITION, j)) for j, row in enumerate(rows)
+        ]
+        assert found.index(max(found)) == k
+
+
+def test_an_extremum_of_best_keys_alone_needs_no_positions_to_be_refuted() -> None:
+    outcome = derive(cascade(*selected(BEST, r), (o, MIN, (p - x) ** 2)))
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "not_monotone", str(outcome)
+    assert outcome.reason.counterexample is not None

@@ -402,9 +402,8 @@ CATALOGUE: dict[str, Refused] = {
     "argmin of distances": Refused(
         selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys", counterexample=True
     ),
-    "argmax of multiples of unknown sign": Refused(selection(lambda x, s: x * s), "not_order_preserving", "keys"),
-    "argmax of what is cut off": Refused(
-        selection(lambda x, s: te.max(x - s, number(0))), "not_order_preserving", "keys"
+    "argmin of what is cut off": Refused(
+        selection(lambda x, s: te.max(x - s, number(0)), topi.argmin), "not_order_preserving", "keys"
     ),
     "argmax of a gaussian": Refused(
         selection(lambda x, s: te.exp(number(0) - (x - s) * (x - s))),

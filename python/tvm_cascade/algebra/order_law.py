@@ -12,6 +12,7 @@ Everything else is refused: with the proof that its envelope has as many pieces 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,7 @@ def extremum(whole: Case) -> sp.Expr:
     return reducer.over(terms).xreplace({h.symbol: h.value for h in whole.used})
 
 
-def by_cases(whole: Case) -> list[tuple[Case, Any]]:
+def by_cases(whole: Case) -> Iterator[tuple[Case, Any]]:
     """What is kept of an element, case by case.
 
     Raises
@@ -47,7 +48,7 @@ def by_cases(whole: Case) -> list[tuple[Case, Any]]:
     Refused
         Where there is no fold of a case, or none is known, or there are too many.
     """
-    pending, taken, found = [whole], 0, list[tuple[Case, Any]]()
+    pending, taken = [whole], 0
     while pending:
         case, taken = pending.pop(0), taken + 1
         if taken > MOST_BRANCHES:
@@ -56,8 +57,7 @@ def by_cases(whole: Case) -> list[tuple[Case, Any]]:
         if isinstance(term, list):
             pending = term + pending
         else:
-            found.append((case, term))
-    return found
+            yield case, term
 
 
 @dataclass(frozen=True)

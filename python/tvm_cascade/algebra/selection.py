@@ -126,41 +126,51 @@ def best_of(selection: Selection, lists: Sequence[Ranked]) -> list[sp.Expr]:
     """
     finish: list[sp.Expr] = []
     for rank in range(selection.count):
-        found = [
-            (parts, sp.And(own.there[k], where, _follows(selection, lists, own, parts, rank - k)))
-            for own in lists
-            for k in range(rank + 1 if len(own.ranks) > rank else len(own.ranks))
-            for parts, where in own.ranks[k]
-        ]
-        found = [(parts, where) for parts, where in found if where != sp.false]
+        found = _at(selection, lists, rank)
+        beaten = [sp.Not(_beats_start(selection, parts[0])) for parts, _ in found]
+        sure = all(own.there[0] == sp.true for own in lists)
         absent = selection.absent[rank * selection.per_rank :]
         for part in range(selection.per_rank):
-            if len(found) == 1:
-                ((parts, where),) = found
-                missing = sp.Or(sp.Not(where), sp.Not(_beats_start(selection, parts[0])))
-                finish.append(sp.Piecewise((absent[part], missing), (parts[part], True)))
+            values = [(parts[part], where) for parts, where in found]
+            if len(found) == 1 or sure:  # one of them is it
+                missing = sp.And(*beaten) if sure else sp.Or(sp.Not(found[0][1]), *beaten)
+                cases = [(absent[part], missing), *values[:-1], (values[-1][0], True)]
             else:
-                values = ((parts[part], sp.And(where, _beats_start(selection, parts[0]))) for parts, where in found)
-                finish.append(sp.Piecewise(*values, (absent[part], True)))
+                cases = [(v, sp.And(where, sp.Not(no))) for (v, where), no in zip(values, beaten, strict=True)]
+                cases.append((absent[part], True))
+            finish.append(sp.Piecewise(*cases))
     return finish
+
+
+def _at(selection: Selection, lists: Sequence[Ranked], rank: int) -> list[tuple[Parts, sp.Basic]]:
+    """The elements that may be of a rank among all lists, and when they are: so many of the others precede them."""
+    found = [
+        (parts, sp.And(own.there[k], where, _follows(selection, lists, own, parts, rank - k)))
+        for own in lists
+        for k in range(min(rank + 1, len(own.ranks)))
+        for parts, where in own.ranks[k]
+    ]
+    return [(parts, where) for parts, where in found if where != sp.false]
 
 
 def _follows(selection: Selection, lists: Sequence[Ranked], own: Ranked, parts: Parts, taken: int) -> sp.Basic:
     """Whether so many elements of the other lists precede an element."""
     others = [other for other in lists if other is not own]
 
-    def precedes(other: Ranked, k: int) -> sp.Basic:
+    def precedes(other: Ranked, k: int, holds: bool) -> sp.Basic:
+        """Whether the k-th of another list does, or does not."""
         if k < 0 or k >= len(other.ranks):
-            return sp.true if k < 0 else sp.false
+            return sp.sympify((k < 0) is holds)
         sooner = lists.index(other) < lists.index(own)
-        beats = (
-            sp.And(where, better(selection, that[0], that[1], parts[0], parts[1], sooner))
-            for that, where in other.ranks[k]
-        )
-        return sp.And(other.there[k], sp.Or(*beats))
+        beats = []
+        for that, where in other.ranks[k]:
+            pair = (that, parts) if holds else (parts, that)
+            better_one = better(selection, pair[0][0], pair[0][1], pair[1][0], pair[1][1], sooner is holds)
+            beats.append(sp.And(where, better_one))
+        return sp.And(other.there[k], sp.Or(*beats)) if holds else sp.Or(sp.Not(other.there[k]), *beats)
 
     ways = (
-        sp.And(*(sp.And(precedes(o, t - 1), sp.Not(precedes(o, t))) for o, t in zip(others, counts, strict=True)))
+        sp.And(*(sp.And(precedes(o, t - 1, True), precedes(o, t, False)) for o, t in zip(others, counts, strict=True)))
         for counts in product(range(taken + 1), repeat=len(others))
         if sum(counts) == taken
     )
