@@ -376,11 +376,11 @@ CATALOGUE: dict[str, Refused] = {
     "unknown function": unknown(after_sum(lambda x, s: te.erf(x - s)), "intrinsic"),
     "rounding down": unknown(after_sum(lambda x, s: te.floor(x - s)), "intrinsic"),
     "rounding up": unknown(after_max(lambda x, m: te.ceil(x / m)), "intrinsic"),
-    "argmax of a choice": Refused(
-        selection(lambda x, s: tirx.if_then_else(s > number(0), x, number(0) - x)),
-        "tuple_dependence",
+    "argmax of what is above the mean": Refused(
+        selection(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), number(1), number(0))),
+        "not_order_preserving",
         "keys",
-        verdict=Verdict.UNKNOWN,
+        counterexample=True,
     ),
     "what is above the mean": infinite_rank(
         after_sum(lambda x, s: tirx.if_then_else(x > s / number(LENGTH), x, number(0)))

@@ -7,7 +7,7 @@ element, a key stands at ∓∞ with an index beyond all others: the bottom of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -76,15 +76,25 @@ class Ranked:
     ranks: tuple[tuple[tuple[Parts, sp.Basic], ...], ...]
     there: tuple[sp.Basic, ...]
 
-    def where(self, holds: sp.Basic) -> Ranked:
-        """The elements, which count under one more condition on the state."""
-        return replace(self, there=tuple(sp.And(there, holds) for there in self.there))
-
 
 def ranked(selection: Selection, elements: Sequence[Parts], sure: bool) -> Ranked:
     """Elements as they are in a state; where it is not sure that there are as many, an index says so."""
     there = (sp.true if sure else sp.Ne(parts[1], nowhere(selection)) for parts in elements)
     return Ranked(tuple(((parts, sp.true),) for parts in elements), tuple(there))
+
+
+def one_of(lists: Sequence[tuple[Ranked, sp.Basic]]) -> Ranked:
+    """The list whose condition on the state holds; all are of the same positions."""
+    by_rank = zip(*(found.ranks for found, _ in lists), strict=True)
+    ranks = (
+        tuple(
+            (parts, sp.And(where, holds))
+            for alternatives, (_, holds) in zip(rank, lists, strict=True)
+            for parts, where in alternatives
+        )
+        for rank in by_rank
+    )
+    return Ranked(tuple(ranks), lists[0][0].there)
 
 
 def from_ends(selection: Selection, ends: Sequence[tuple[Sequence[Parts], Sequence[sp.Expr]]]) -> Ranked:

@@ -32,8 +32,21 @@ from tvm_cascade.algebra.reducer import (
     first,
     second,
 )
-from tvm_cascade.algebra.selection import Ranked, best_of, bottom, from_ends, nowhere, ranked, selecting, where_extreme
+from tvm_cascade.algebra.selection import (
+    Ranked,
+    best_of,
+    bottom,
+    from_ends,
+    nowhere,
+    one_of,
+    ranked,
+    selecting,
+    where_extreme,
+)
 from tvm_cascade.symbolic.separate import strip_rounding
+
+MOST_CHOICES, MOST_RANKS_OF_ENDS = 12, 4
+"""Elements among which one rank is chosen at the end, and ranks that are found from both ends of a part."""
 
 
 def tuple_law(derivation: Derivation, block: Sequence[Reduction]) -> list[sp.Expr]:
@@ -102,7 +115,10 @@ def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Sel
     cases = by_cases(_Keys(derivation, best, tuple(used), key, key, (), tuple(block), selection, carried))
     if used:
         derivation.deferred[best.result] = tuple(derivation.plain(handle.value) for handle in used)
-    return best_of(selection, [ranked for _, lists in cases for ranked in lists])
+    found = [ranked for _, lists in cases for ranked in lists]
+    if len(found) > 1 and sum(map(len, (rank for own in found for rank in own.ranks))) > MOST_CHOICES:
+        raise derivation.refuse(block[0], "work_limit", key)
+    return best_of(selection, found)
 
 
 def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
@@ -216,7 +232,8 @@ class _Keys(Case):
             return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
         inner, kept, outer = passed
         if len(kept) > 1 and self.selection.count > 1:
-            return (self._from_ends(inner, outer),) if not self.where else "not_monotone"
+            few = not self.where and self.selection.count <= MOST_RANKS_OF_ENDS
+            return (self._from_ends(inner, outer),) if few else "not_monotone"
         return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
 
     def scaled(self) -> tuple[Ranked, ...] | None:
@@ -253,7 +270,7 @@ class _Keys(Case):
         same = self._ranked(sp.S.Zero, self.reduction.reducer, self._of_key(lambda _: high))
         rising, falling = high > other, high < other
         of_top, of_low = (rising, falling) if self.selection.largest else (falling, rising)
-        return top.where(of_top), low.where(of_low), same.where(sp.Eq(high, other))
+        return (one_of([(top, of_top), (low, of_low), (same, sp.Eq(high, other))]),)
 
     def _from_ends(self, inner: sp.Expr, outer: Callable[[sp.Expr], sp.Expr]) -> Ranked:
         """The best elements by a convex map of a part."""

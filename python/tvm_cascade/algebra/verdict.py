@@ -63,7 +63,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "not_order_preserving": (
         Verdict.REFUSED,
-        "argmax, argmin and top-k pass only through maps that keep the order of keys, and unequal keys unequal",
+        "argmax, argmin and top-k pass only through monotone or convex maps of one part that keep unequal keys unequal",
         "select by the part that does not depend on the earlier result, and apply the map to what was selected",
     ),
     "tuple_algebra": (
@@ -73,7 +73,7 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
     ),
     "tuple_dependence": (
         Verdict.UNKNOWN,
-        "elements of a tuple reducer may not read earlier results, except keys of a selection",
+        "elements of a tuple reducer may not read earlier results, except keys and payloads of a selection",
         "split the tuple into reductions of its own, or apply the earlier result afterwards",
     ),
     "rounding": (
