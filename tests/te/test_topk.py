@@ -140,7 +140,6 @@ def test_of_distances_from_a_mean_it_keeps_both_ends(kind: str) -> None:
         far.check([rows(kind)], tile=tile, segments=segments)
 
 
-
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [

@@ -244,9 +244,9 @@ class _Keys(Case):
         if exact is None or apart is None:
             return None
         inner, factor = apart
-        if not factor.is_nonzero:
+        if not factor.is_nonzero or len(kept := kept_by(factor, self.reduction.reducer)) > 1:
             return self._either(inner, exact)
-        return tuple(self._ranked(inner, end, exact) for end in kept_by(factor, self.reduction.reducer))
+        return (self._ranked(inner, kept[0], exact),)
 
     def arguments(self) -> list[Case] | None:
         """As of a maximum; for several ranks a position would have to be left out once it is taken for one argument."""
