@@ -49,12 +49,13 @@ def fails(
     fold, fused, dtype = group.fold, values[member.result], _dtype_of(member)
     logical = dtype_of(fused) == "bool"
     own = [] if logical else [fused]  # a truth value is always in range
-    expression, results = fold.finish[member.result], [values[result] for result in read_by(member, group.members)]
+    expression, read = fold.finish[member.result], [values[result] for result in read_by(member, group.members)]
+    results = [value for value in read if dtype_of(value) != "bool"]
     parts = [c for c in fold.components if c.symbol in expression.free_symbols and c.reducer in (SUM, PROD)]
     sums = [(component.reducer, values[component.symbol]) for component in parts]
     if (told := guarded.at_infinities.get(member.result)) is not None:
-        read = own if told else [*own, *(value for _, value in sums), *results]
-        return _leaves_range(_size(read, dtype)) if read else tirx.const(False, "bool")
+        told_by = own if told else [*own, *(value for _, value in sums), *results]
+        return _leaves_range(_size(told_by, dtype)) if told_by else tirx.const(False, "bool")
     failed: ir.Expr = tirx.const(False, "bool")
     for number, value in enumerate((*own, *results)):
         failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
