@@ -25,14 +25,16 @@ TARGET = {"kind": "cuda", "arch": "sm_90a"}
 ROWS, LENGTH = 12, 80
 PLAIN = [0, 8, 9, 10, 11]
 KEPT = RowConfig(ThreadGroup.BLOCK, 128, 4, 1, kept=True)
+PEELED = RowConfig(ThreadGroup.BLOCK, 128, 4, 1, peeled=True)
+STAGED = RowConfig(ThreadGroup.CLUSTER, 128, 4, 1, segments=2, staged=True)
 LEVELS = {"warp": WARP, "block": BLOCK, "cluster": CLUSTER, "grid": GRID, "many": MANY}
 
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 
 
-def special(dtype: str = "float32", seed: int = 0) -> Array:
+def special(dtype: str = "float32", seed: int = 0, length: int = LENGTH) -> Array:
     """Normal rows, of which some are large or tiny, or hold infinities or NaN."""
-    x = np.random.default_rng(seed).standard_normal((ROWS, LENGTH)).astype("float32")
+    x = np.random.default_rng(seed).standard_normal((ROWS, length)).astype("float32")
     x[1] *= np.float32(1e30)
     x[2, 5], x[3, 70], x[4, 40] = np.inf, -np.inf, np.nan
     x[5, 3], x[5, 60] = np.inf, -np.inf
@@ -158,6 +160,15 @@ def test_a_row_that_leaves_the_range_has_the_numbers_of_the_program(level: str) 
     assert_near(func, [x, v], on)
     np.testing.assert_array_equal(np.delete(on, 1), np.delete(off, 1))
     assert np.isfinite(on[1]) and not np.isfinite(off[1])
+
+
+@emulated
+@pytest.mark.parametrize(("config", "length"), [(PEELED, 83), (STAGED, 160)], ids=["peeled", "staged"])
+def test_rows_that_are_peeled_or_staged_are_folded_again_from_memory(config: RowConfig, length: int) -> None:
+    func = layer_norm("float32", ROWS, length)
+    rng = np.random.default_rng(1)
+    inputs = [special(length=length), *(rng.standard_normal(length).astype("float32") for _ in range(2))]
+    assert_classes(func, config, inputs, list(run(build(func), func, inputs).values()))
 
 
 @emulated

@@ -15,7 +15,7 @@ x by a norm before it multiplies with w stays in range where x·w does not. Both
 float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an empty state.
 
 This is a check at these points, no proof. A result that fails it is no defect: the algebra is of real numbers. It is
-guarded (`transform.guard`), where what a guard reads tells the points at which it fails: `Fault.seen`.
+guarded (`transform.failing`), where what a guard reads tells the points at which it fails: `Fault.seen`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Fault:
     points : the points at which it does.
     at : one of them, in words.
     expected, found : by the definition, and by the fold.
-    seen : at all of them, what a guard reads is not finite (`transform.guard`).
+    seen : at all of them, what a guard reads is not finite (`transform.failing`).
     told : at all of them, the result itself is not.
     """
 
