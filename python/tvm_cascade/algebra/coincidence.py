@@ -19,13 +19,13 @@ Where a itself reads results, `attained` says at which ends of what it is a map 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import sympy as sp
 
 from tvm_cascade.algebra.attained import End, Ends, attained, compared, decided
-from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.monotone import through_order
@@ -74,9 +74,19 @@ def _folded(
         total = law(derivation, replace(reduction, element=there))
         return total + sp.Add(*(_at(derivation, reduction, end, sp.expand(here - there)) for end in ends))
     if len(ends) > 1 and there != reducer.identity:
-        raise derivation.refuse(reduction, "select_on_result", there)
-    apart = _elsewhere(derivation, reduction, ends[0], there)
+        apart = _beside_all(derivation, reduction, ends, there)
+    else:
+        apart = _elsewhere(derivation, reduction, ends[0], there)
     return reducer.over([apart, *(_at(derivation, reduction, end, here) for end in ends)])
+
+
+def _beside_all(derivation: Derivation, reduction: Reduction, ends: Sequence[End], there: sp.Expr) -> sp.Expr:
+    """max or min of what is the same at all positions but those at the ends, others for each: if any is left."""
+    if there.has(*derivation.elements) or derivation.where != sp.true:
+        raise derivation.refuse(reduction, "select_on_result", there)
+    counting = replace(reduction, reducer=SUM)
+    taken = sp.Add(*(_state(derivation, counting, end, sp.S.One) for end in ends))
+    return sp.Piecewise((there, taken < LENGTH), (reduction.reducer.neutral, True))
 
 
 def _refused(derivation: Derivation, reduction: Reduction) -> Exception:
