@@ -166,6 +166,8 @@ SELECTIONS: dict[str, Cascade] = {
     "exponential times elements of any sign": cascade(MEAN_SUM, *selected(TWO, w * exp(x - s), 2)),
     "such times a result of any sign": cascade(MEAN_SUM, *selected(BEST, s * w * exp(x - s), largest=False)),
     "the two farthest from the mean": cascade(MEAN_SUM, *selected(TWO, absolute(x - s / N), 2)),
+    "the two farthest where kept": cascade(MEAN_SUM, *selected(TWO, keep * (x - s / N) ** 2 + (1 - keep) * y, 2)),
+    "the two farthest by a fourth power": cascade(MEAN_SUM, *selected(TWO, (x - s / N) ** 4, 2)),
     "the two farthest masks": cascade(MEAN_SUM, *selected(TWO, (keep - s / N) ** 2, 2)),
     "cut off below": cascade(MEAN_SUM, *selected(BEST, sp.Max(x - s, y))),
     "keys of the largest": cascade(MAXIMUM, *selected(BEST, sp.Piecewise((y, x >= m), (0, True)))),

@@ -153,7 +153,7 @@ def _is_convex(outer: sp.Expr, variable: sp.Symbol, way: int, strictly: bool) ->
         return False
     else:
         slope = sp.diff(outer, variable)
-        turning = sp.Mul(*(f for f in sp.Mul.make_args(factored(slope)) if not f.is_positive))
+        turning = sp.Mul(*(_of_one_sign(f) for f in sp.Mul.make_args(factored(slope)) if not f.is_positive))
         tilt = sp.diff(turning, variable)
         if not tilt.has(variable) and (way * tilt).is_positive:
             return True
@@ -163,6 +163,12 @@ def _is_convex(outer: sp.Expr, variable: sp.Symbol, way: int, strictly: bool) ->
         bend = simplified(bend)
     bend *= way
     return bool(bend.is_positive if strictly else bend.is_nonnegative)
+
+
+def _of_one_sign(factor: sp.Expr) -> sp.Expr:
+    """What a factor has the sign of: the base, of an odd power."""
+    odd = factor.is_Pow and factor.exp.is_odd and factor.exp.is_positive
+    return factor.base if odd else factor
 
 
 def trend(expression: sp.Expr, variable: sp.Symbol, strictly: bool = False) -> int | None:

@@ -232,7 +232,7 @@ class _Keys(Case):
             return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
         inner, kept, outer = passed
         if len(kept) > 1 and self.selection.count > 1:
-            few = not self.where and self.selection.count <= MOST_RANKS_OF_ENDS
+            few = self.selection.count <= MOST_RANKS_OF_ENDS
             return (self._from_ends(inner, outer),) if few else "not_monotone"
         return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
 
