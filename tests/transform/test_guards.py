@@ -11,7 +11,6 @@ import tvm_ffi
 from tvm import s_tir, te, tirx
 
 from tvm_cascade.accuracy.catalogue.definition import Definition
-from tvm_cascade.bench import workloads
 from tvm_cascade.schedule.roles import read_fused_loops
 from tvm_cascade.testing.fuzz.program_trial import scheduled
 from tvm_cascade.transform.failing import size_of
@@ -126,11 +125,6 @@ def test_guards_of_a_schedule_give_the_same() -> None:
 )
 def test_what_is_bounded_has_guards_only_where_all_has(name: str, guards: str, emitted: int) -> None:
     assert roles(subject(name).fuse(guards=guards)).count(GUARD) == emitted
-
-
-def test_what_the_tile_alone_holds_has_no_second_way() -> None:
-    attention = read(workloads.get("attention").cpu.build())
-    assert GUARD not in roles(attention.fuse(guards="always"))
 
 
 def test_magnitudes_of_terms_have_a_form_in_tir() -> None:

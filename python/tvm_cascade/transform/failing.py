@@ -47,15 +47,14 @@ def fails(
     printer : by dtype, what writes expressions of the fold's finish.
     """
     fold, fused, dtype = group.fold, values[member.result], _dtype_of(member)
-    logical = dtype_of(fused) == "bool"
-    own = [] if logical else [fused]  # a truth value is always in range
-    expression, read = fold.finish[member.result], [values[result] for result in read_by(member, group.members)]
-    results = [value for value in read if dtype_of(value) != "bool"]
+    own = [fused] if _is_float(fused) else []  # a truth value and an integer are always in range
+    expression, results = fold.finish[member.result], [values[result] for result in read_by(member, group.members)]
+    results = [value for value in results if _is_float(value)]
     parts = [c for c in fold.components if c.symbol in expression.free_symbols and c.reducer in (SUM, PROD)]
-    sums = [(component.reducer, values[component.symbol]) for component in parts]
+    sums = [(one.reducer, value) for one in parts if _is_float(value := values[one.symbol])]
     if (told := guarded.at_infinities.get(member.result)) is not None:
-        told_by = own if told else [*own, *(value for _, value in sums), *results]
-        return _leaves_range(_size(told_by, dtype)) if told_by else tirx.const(False, "bool")
+        read = own if told and own else [*own, *(value for _, value in sums), *results]
+        return _leaves_range(_size(read, dtype)) if read else tirx.const(False, "bool")
     failed: ir.Expr = tirx.const(False, "bool")
     for number, value in enumerate((*own, *results)):
         failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
@@ -63,7 +62,7 @@ def fails(
         failed, kept = tirx.Or(failed, _leaves_range(value)), dtype_of(value)
         if reducer is PROD or member.result in fold.deferred:
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
-    if expression.has(sp.Add) and not logical:
+    if expression.has(sp.Add) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         least = printer(dtype)(size_of(expression)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
@@ -84,7 +83,11 @@ def size_of(expression: sp.Expr) -> sp.Expr:
 def _dtype_of(member: Member) -> str:
     """The dtype in which the size of what a guard reads is computed."""
     dtype = dtype_of(member.stage.buffer)
-    return "float32" if dtype == "bool" else accumulator_dtype(dtype)
+    return accumulator_dtype(dtype) if "float" in dtype else "float32"
+
+
+def _is_float(value: ir.Expr) -> bool:
+    return "float" in dtype_of(value)
 
 
 def _size(values: Sequence[ir.Expr], dtype: str) -> ir.Expr:

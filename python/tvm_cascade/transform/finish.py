@@ -14,7 +14,7 @@ from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import NestBuilder, Values, store
 from tvm_cascade.transform.printer import cast
-from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, value_at
+from tvm_cascade.transform.scope import Scope, Slot, Slots, accumulator_dtype, counting_dtype, kept_dtype, value_at
 from tvm_cascade.transform.tiling import TILE
 
 
@@ -48,7 +48,8 @@ class FinishEmitter:
         dtype = dtype_of(member.stage.buffer)
         apart = member.is_slice or member.result in self.guarded
         if apart:
-            slot = self.slots.allocate(("result", member.result), str(member.result), dims, dtype, per_segment=False)
+            kept, key = kept_dtype(dtype), ("result", member.result)
+            slot = self.slots.allocate(key, str(member.result), dims, kept, per_segment=False)
         else:
             slot = Slot(member.stage.buffer, dims, per_segment=False)
             self.written.append(slot.buffer)
@@ -59,7 +60,8 @@ class FinishEmitter:
             length = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
             scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, length)
             value = cast(scope.printer(accumulator_dtype(dtype))(expression), dtype)
-            return [store(slot.buffer, _from_its_start(member, expression, value), where)]
+            value = _from_its_start(member, expression, value)
+            return [store(slot.buffer, cast(value, dtype_of(slot.buffer)), where)]
 
         self.statements.append(self.nests.nest(_name(member), "finish", self.slots.iters(dims), body))
         self.slots.table[member.result] = slot

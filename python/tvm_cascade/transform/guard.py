@@ -1,37 +1,41 @@
-"""Emits the guards of a fused loop and the second way of what fails.
+"""Emits the guards of a fused loop: what may not be used is reduced a second time (`transform.second_way`).
 
-    finish     d_fused = finish(state)
-    guard      failed_d = d_fused may not be used, or a result that d reads has failed       (`transform.failing`)
-               d = failed_d ? ⊕ of the program's own elements, at the results so far : d_fused
-
-The second way has neither references nor merges: it is the reduction as it was written.
+finish     d_fused = finish(state)
+guard      failed_d = d_fused may not be used, or a result that d reads has failed       (`transform.failing`)
+           d = failed_d ? ⊕ of the program's own elements, at the results so far : d_fused
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.analysis.extract import Member
 from tvm_cascade.analysis.order import among
-from tvm_cascade.analysis.reducers import combiner_of, identity_of
-from tvm_cascade.analysis.tir import dtype_of, substitute
+from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.failing import fails
 from tvm_cascade.transform.guarding import Guarding, loaded_by
 from tvm_cascade.transform.loop import as_number
 from tvm_cascade.transform.nest import GUARD, NestBuilder, Values, load, sequence, store
-from tvm_cascade.transform.scope import Scope, Slots, cast_index, counting_dtype
+from tvm_cascade.transform.printer import cast
+from tvm_cascade.transform.producers import Producer
+from tvm_cascade.transform.scope import Scope, Slot, Slots, counting_dtype, value_at
+from tvm_cascade.transform.second_way import SecondWay
 from tvm_cascade.transform.tiling import TILE
+
+_NO, _YES = tirx.const(0, "int32"), tirx.const(1, "int32")
 
 
 class GuardEmitter:
     """Emits a nest for each guarded result, after `FinishEmitter` has stored what was fused."""
 
-    def __init__(self, slots: Slots, nests: NestBuilder, guarded: Guarding) -> None:
-        self.slots, self.nests, self.guarded = slots, nests, guarded
+    def __init__(self, slots: Slots, nests: NestBuilder, guarded: Guarding, producers: Sequence[Producer] = ()) -> None:
+        self.slots, self.nests, self.guarded, self.producers = slots, nests, guarded, producers
         self.members = [member for member in slots.group.members if member.result in guarded.results]
-        self.group, self.fold = slots.group, slots.group.fold
-        self.failed: list[tuple[tirx.Var, Member]] = []
+        self.group = slots.group
+        self.failed: list[tuple[Slot, Member]] = []
 
     def run(self) -> list[tirx.Stmt]:
         """The nests, in the members' order."""
@@ -39,53 +43,46 @@ class GuardEmitter:
 
     def _nest(self, member: Member) -> tirx.Stmt:
         dims = tuple(dim for dim in member.dims if isinstance(dim, ir.Var))
-        dtype, name = dtype_of(member.stage.buffer), member.stage.buffer.name
-        flag = self.slots.allocate(("failed", member.result), f"{name}_failed", dims, "int32", per_segment=False)
-        again = tirx.decl_buffer([1], dtype, name=f"{name}_again", layout=None)
-        earlier = [one for one in self.failed if among(one[1].stage.buffer, loaded_by(member))]
+        name = member.stage.buffer.name
+        way = SecondWay(member, self.producers, self.slots, self.nests)
+        flag = self._flag(member, dims)
 
         def body(at: Values) -> list[tirx.Stmt]:
-            fused, dtype = self.slots.read(member.result, at), dtype_of(member.stage.buffer)
-            known = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
-            scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, known)
-            failed = fails(self.guarded, self.group, member, scope, scope.printer)
-            for buffer, other in earlier:
-                found = load(buffer, [self._placed(dim, at) for dim in other.dims] or [tirx.const(0, "int32")])
-                failed = tirx.Or(failed, found != tirx.const(0, "int32"))
-            where = self.slots.indices(flag, at)
             bound = tirx.Var(f"{name}_fails", "bool")
-            place, zero = [self._placed(dim, at) for dim in member.dims], [tirx.const(0, "int32")]
-            if not place:
-                place = [tirx.const(0, "int32")] * len(member.stage.buffer.ty.shape)
-            second = sequence(
-                [*self._second_way(member, again, at), store(member.stage.buffer, load(again, zero), place)]
-            )
+            again = sequence([*way.statements(at), self._stored(member, way.result(), at)])
+            fused = cast(self.slots.read(member.result, at), dtype_of(member.stage.buffer))
             return [
-                tirx.Bind(bound, failed),
-                store(flag.buffer, tirx.Select(bound, tirx.const(1, "int32"), tirx.const(0, "int32")), where),
-                tirx.IfThenElse(bound, second, store(member.stage.buffer, fused, place)),
+                tirx.Bind(bound, self._failed(member, at)),
+                *self._noted(flag, tirx.Select(bound, _YES, _NO), at),
+                tirx.IfThenElse(bound, again, self._stored(member, fused, at)),
             ]
 
-        nest = self.nests.nest(f"{name}_guard", GUARD, self.slots.iters(dims), body, scratch=(again,))
-        self.failed.append((flag.buffer, member))
-        return nest
+        return self.nests.nest(f"{name}_guard", GUARD, self.slots.iters(dims), body, scratch=way.cells)
 
-    def _placed(self, dim: ir.Expr, at: Values) -> ir.Expr:
-        """A dimension of a result's buffer at a point of the nest."""
-        return next(
-            (v for key, v in at.items() if isinstance(key, ir.Var) and key.same_as(dim)), tirx.const(0, "int32")
-        )
+    def _failed(self, member: Member, at: Values) -> ir.Expr:
+        """Whether a result may not be used at a point, by itself or by what it reads."""
+        dtype = dtype_of(member.stage.buffer)
+        known = {LENGTH: as_number(self.slots.tiling.length, counting_dtype(dtype))}
+        scope = Scope(self.slots, {**at, TILE: tirx.const(0, self.nests.dtype)}, known)
+        failed = fails(self.guarded, self.group, member, scope, scope.printer)
+        for flag, other in self.failed:
+            if among(other.stage.buffer, loaded_by(member)):
+                failed = tirx.Or(failed, load(flag.buffer, self.slots.indices(flag, at)) != _NO)
+        return failed
 
-    def _second_way(self, member: Member, again: tirx.Var, at: Values) -> list[tirx.Stmt]:
-        """The member's reduction as it was written, into a cell of its own."""
-        stage, frame, zero = member.stage, self.group.frame, [tirx.const(0, "int32")]
-        assert stage.reducer is not None
-        loops = [tirx.Var(axis.name, self.nests.dtype) for axis in frame.axis]
-        values = {v: cast_index(self._placed(v, at), v) for v in frame.extents}
-        values |= {axis: cast_index(var, axis) for axis, var in zip(frame.axis, loops, strict=True)}
-        element = substitute(member.element, values)
-        statement: tirx.Stmt = store(again, combiner_of(stage.reducer)(load(again, zero), element), zero)
-        for axis, var in reversed(list(zip(frame.axis, loops, strict=True))):
-            statement = self.nests.loop(var, self.slots.extent(axis), statement)
-        start = stage.init if stage.init is not None else identity_of(stage.reducer, dtype_of(stage.buffer))
-        return [store(again, start, zero), statement]
+    def _flag(self, member: Member, dims: tuple[tirx.Var, ...]) -> Slot | None:
+        """Where it is kept which values have failed, for those that read them."""
+        if not any(among(member.stage.buffer, loaded_by(other)) for other in self.members):
+            return None
+        name = f"{member.stage.buffer.name}_failed"
+        flag = self.slots.allocate(("failed", member.result), name, dims, "int32", per_segment=False)
+        self.failed.append((flag, member))
+        return flag
+
+    def _noted(self, flag: Slot | None, failed: ir.Expr, at: Values) -> list[tirx.Stmt]:
+        return [] if flag is None else [store(flag.buffer, failed, self.slots.indices(flag, at))]
+
+    def _stored(self, member: Member, value: ir.Expr, at: Values) -> tirx.Stmt:
+        """A result in its own buffer."""
+        place = [value_at(at, dim) if isinstance(dim, ir.Var) else dim for dim in member.dims]
+        return store(member.stage.buffer, value, place)

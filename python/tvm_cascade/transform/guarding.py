@@ -40,20 +40,24 @@ class Guarding:
     at_infinities: Mapping[sp.Symbol, bool] = field(default_factory=dict)
 
 
-def guarding(plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool = False) -> Guarding:
+def guarding(
+    plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool = False, loops: bool = False
+) -> Guarding:
     """What is guarded: nothing where all is bounded, or where there is no second way.
 
-    A second way reads what the group reads, and results that are stored: parts of tuples, slices of results, what is
-    computed in the tile alone and buffers that are written over have none.
+    A second way reads what the group reads, and results that are stored: parts of tuples, slices of results and buffers
+    that are written over have none.
 
     Parameters
     ----------
     asked : the results that the rest of the program reads.
     guards : see `FuseOptions`.
-    classes : whether what is of another class at infinities is guarded too, where results have a value a row.
+    classes : whether what is of another class at infinities is guarded too.
+    loops : whether second ways are those of loops: kernels have none of what producers give, of narrow dtypes and of
+        integers, and take no time for classes of results with columns.
     """
     fold, members = plan.group.fold, plan.group.members
-    if guards == "off" or not _has_second_way(plan):
+    if guards == "off" or not _has_second_way(plan, loops):
         return Guarding(frozenset(), tuple(asked))
     known = certificate(fold.restricted_to(asked))
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
@@ -62,7 +66,7 @@ def guarding(plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool 
     if ends := faults.keys() & {one.result for one in known.standings} - doubtful:
         wider = _with_readers(members, asked, doubtful | ends)
         others = wider.results - found.results
-        if all(_is_a_value_a_row(member, plan) for member in members if member.result in others):
+        if loops or not any(columns_of(member, members) for member in members if member.result in others):
             return replace(wider, at_infinities={one: one not in faults or faults[one].told for one in others})
     return found
 
@@ -81,9 +85,9 @@ def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtfu
     return Guarding(frozenset(guarded), tuple(member.result for member in members if member.result in needed))
 
 
-def _is_a_value_a_row(member: Member, plan: Plan) -> bool:
-    """Whether a result has no columns of its own, on which guards would be a pass of their own."""
-    return len(member.dims) == min(len(other.dims) for other in plan.group.members)
+def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
+    """The dimensions of a result that not all results have."""
+    return [d for d in member.dims if isinstance(d, ir.Var) and not all(among(d, other.dims) for other in members)]
 
 
 def guarded_results(program: Program, group: Group, options: FuseOptions) -> frozenset[sp.Symbol]:
@@ -107,13 +111,13 @@ def plan_of(program: Program, group: Group) -> Plan:
     return plan_loop(program, group, names | {member.stage.name for member in group.members})
 
 
-def _has_second_way(plan: Plan) -> bool:
+def _has_second_way(plan: Plan, loops: bool) -> bool:
     """Whether the program's own reductions can be run again after the fused loop."""
     members = plan.group.members
-    if plan.producers or any(member.stage.is_part or member.is_slice for member in members):
+    if (plan.producers and not loops) or any(member.stage.is_part or member.is_slice for member in members):
         return False
     buffers = [member.stage.buffer for member in members]
-    known = all(dtype_of(buffer) in ("float16", "float32", "float64", "bool") for buffer in buffers)
+    known = loops or all(dtype_of(buffer) in ("float16", "float32", "float64", "bool") for buffer in buffers)
     own = all(all(isinstance(dim, ir.Var) for dim in member.dims) for member in members)
     started = all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members)
     return known and own and started and not any(among(buffer, plan.reads) for buffer in buffers)

@@ -83,7 +83,8 @@ def _group_piece(
         for m in plan.group.members
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
-    guarded = guarding(plan, asked, options.guards, classes=isinstance(device, Cpu))
+    on_cpu = isinstance(device, Cpu)
+    guarded = guarding(plan, asked, options.guards, classes=on_cpu, loops=on_cpu)
     layout = lay_out(plan, guarded.asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
@@ -98,7 +99,7 @@ def _group_piece(
             statements += MergeEmitter(slots, nests, steps).run()
     finish = FinishEmitter(slots, nests, set(guarded.asked), guarded.results)
     statements += finish.run()
-    guards = GuardEmitter(slots, nests, guarded)
+    guards = GuardEmitter(slots, nests, guarded, plan.producers)
     statements += guards.run()
     stages = [member.stage for member in plan.group.members]
     results = tuple((stage.buffer, program.position(stage)) for stage in stages)

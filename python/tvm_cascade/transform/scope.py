@@ -31,6 +31,11 @@ def accumulator_dtype(dtype: str) -> str:
     return _WIDENED.get(dtype, dtype)
 
 
+def kept_dtype(dtype: str) -> str:
+    """The dtype in which a temporary holds values of a dtype: TVM keeps none of bfloat16 and float8."""
+    return accumulator_dtype(dtype) if dtype.startswith(("bfloat16", "float8")) else dtype
+
+
 def counting_dtype(dtype: str) -> str:
     """The dtype of position counts for values of a dtype: integers of less than 32 bits may overflow."""
     return "int32" if dtype in _NARROW else accumulator_dtype(dtype)
