@@ -10,6 +10,7 @@ import pytest
 from tvm import te, tirx
 
 from tvm_cascade import compile, compile_unfused
+from tvm_cascade.accuracy.catalogue.table import CATALOGUE
 from tvm_cascade.bench import workloads
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.evaluate import oracle
@@ -43,6 +44,11 @@ def norm_before_a_product() -> tirx.PrimFunc:
     return te.create_prim_func([x, v, out])
 
 
+def third_moment() -> tirx.PrimFunc:
+    """x -> Σ (x − mean)³: of a row that is constant but for rounding, and large, by the signs of what is rounded."""
+    return CATALOGUE["third central moment"].build()
+
+
 def scores_over_their_sum(stored: str = "float32") -> tirx.PrimFunc:
     """q, k, v -> Σ (q·k)·v[·, c]/Σ q·k: attention without exponentials."""
     shapes = {"q": (ROWS, INNER), "k": (LENGTH, INNER), "v": (LENGTH, COLUMNS)}
@@ -58,6 +64,7 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "columns": columns_over_a_sum,
     "columns in half": lambda: columns_over_a_sum("float16"),
     "a norm before a product": norm_before_a_product,
+    "a third moment": third_moment,
     "scores": scores_over_their_sum,
 }
 NARROW: dict[str, Callable[[], tirx.PrimFunc]] = {

@@ -4,7 +4,7 @@ The classes are NaN, ∞, −∞ and finite; finite values must be alike too. A 
 
 | what               | is                                                          |
 |--------------------|-------------------------------------------------------------|
-| one element, or all| ∞ or −∞, as its sign allows                                 |
+| one element, or all| ∞ or −∞, as its sign allows, zero, or one large number      |
 | one, two, or all   | so large that squares are infinite                          |
 | at                 | the first position, the last, either half of them, or all   |
 | conditions         | drawn, or hold nowhere (the empty state), or everywhere     |
@@ -181,9 +181,10 @@ def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float
     """What elements are put to: infinities, and what an extremum of one starts at."""
     reducers = [r.reducer for r in cascade.reductions if r.reducer.ordered and [r.element] == special]
     starts = {-LARGEST if reducer.identity < 0 else LARGEST for reducer in reducers}
-    extremes = {"∞": np.inf, "−∞": -np.inf} | {"lowest" if s < 0 else "highest": s for s in sorted(starts)}
+    extremes = {"∞": np.inf, "−∞": -np.inf, "zero": 0.0, f"alike of the order of {LARGE:g}": LARGE}
+    extremes |= {"lowest" if s < 0 else "highest": s for s in sorted(starts)}
     return {
-        name: number for name, number in extremes.items() if number > 0 or any(not e.is_nonnegative for e in special)
+        name: number for name, number in extremes.items() if number >= 0 or any(not e.is_nonnegative for e in special)
     }
 
 
