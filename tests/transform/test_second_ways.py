@@ -44,9 +44,9 @@ def norm_before_a_product() -> tirx.PrimFunc:
     return te.create_prim_func([x, v, out])
 
 
-def third_moment() -> tirx.PrimFunc:
-    """x -> Σ (x − mean)³: of a row that is constant but for rounding, and large, by the signs of what is rounded."""
-    return CATALOGUE["third central moment"].build()
+def geometric_mean() -> tirx.PrimFunc:
+    """u, w -> Σ u/Σ u · log w: NaN where all u are zero, where Σ u·log w times ∞ may be infinite."""
+    return CATALOGUE["weighted geometric mean"].build()
 
 
 def scores_over_their_sum(stored: str = "float32") -> tirx.PrimFunc:
@@ -64,7 +64,7 @@ PROGRAMS: dict[str, Callable[[], tirx.PrimFunc]] = {
     "columns": columns_over_a_sum,
     "columns in half": lambda: columns_over_a_sum("float16"),
     "a norm before a product": norm_before_a_product,
-    "a third moment": third_moment,
+    "a geometric mean": geometric_mean,
     "scores": scores_over_their_sum,
 }
 NARROW: dict[str, Callable[[], tirx.PrimFunc]] = {
