@@ -145,3 +145,15 @@ def test_scores_of_attention_have_a_second_way_though_it_needs_none() -> None:
     always = attention.fused_results(given, guards="always")
     for name, found in attention.fused_results(given, guards="off").items():
         np.testing.assert_array_equal(always[name], found)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("name", ["three largest probabilities", "most probable position"])
+def test_parts_of_tuples_are_reduced_again_together(name: str, value: float) -> None:
+    one = read(CATALOGUE[name].build())
+    given = special(one.func, value, (0, 3))
+    expected = one.results(given)
+    for tile, segments in TILINGS:
+        found = one.fused_results(given, guards="always", tile=tile, segments=segments)
+        for result, values in expected.items():
+            np.testing.assert_allclose(found[result], values, rtol=1e-6)

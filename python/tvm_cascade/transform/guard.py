@@ -8,6 +8,7 @@ guard      failed_d = d_fused may not be used, or a result that d reads has fail
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from tvm import ir, tirx
 
@@ -38,23 +39,26 @@ class GuardEmitter:
         self.failed: list[tuple[Slot, Member]] = []
 
     def run(self) -> list[tirx.Stmt]:
-        """The nests, in the members' order."""
-        return [self._nest(member) for member in self.members]
+        """The nests, in the members' order; the parts of a tuple are decided upon together."""
+        units = [[m for m in self.members if m.stage.block.same_as(first.stage.block)] for first in self.members]
+        return [self._nest(unit) for first, unit in zip(self.members, units, strict=True) if first is unit[0]]
 
-    def _nest(self, member: Member) -> tirx.Stmt:
-        dims = tuple(dim for dim in member.dims if isinstance(dim, ir.Var))
-        name = member.stage.buffer.name
-        way = SecondWay(member, self.producers, self.slots, self.nests)
-        flag = self._flag(member, dims)
+    def _nest(self, unit: Sequence[Member]) -> tirx.Stmt:
+        dims = tuple(dim for dim in unit[0].dims if isinstance(dim, ir.Var))
+        name, block = unit[0].stage.buffer.name, unit[0].stage.block
+        parts = [member for member in self.group.members if member.stage.block.same_as(block)]
+        way = SecondWay(parts, self.producers, self.slots, self.nests)
+        flags = [flag for member in unit if (flag := self._flag(member, dims)) is not None]
 
         def body(at: Values) -> list[tirx.Stmt]:
             bound = tirx.Var(f"{name}_fails", "bool")
-            again = sequence([*way.statements(at), self._stored(member, way.result(), at)])
-            fused = cast(self.slots.read(member.result, at), dtype_of(member.stage.buffer))
+            again = [self._stored(member, way.result(member), at) for member in unit]
+            fused = [self._stored(member, self._fused(member, at), at) for member in unit]
+            noted = tirx.Select(bound, _YES, _NO)
             return [
-                tirx.Bind(bound, self._failed(member, at)),
-                *self._noted(flag, tirx.Select(bound, _YES, _NO), at),
-                tirx.IfThenElse(bound, again, self._stored(member, fused, at)),
+                tirx.Bind(bound, reduce(tirx.Or, [self._failed(member, at) for member in unit])),
+                *(store(flag.buffer, noted, self.slots.indices(flag, at)) for flag in flags),
+                tirx.IfThenElse(bound, sequence([*way.statements(at), *again]), sequence(fused)),
             ]
 
         return self.nests.nest(f"{name}_guard", GUARD, self.slots.iters(dims), body, scratch=way.cells)
@@ -79,8 +83,8 @@ class GuardEmitter:
         self.failed.append((flag, member))
         return flag
 
-    def _noted(self, flag: Slot | None, failed: ir.Expr, at: Values) -> list[tirx.Stmt]:
-        return [] if flag is None else [store(flag.buffer, failed, self.slots.indices(flag, at))]
+    def _fused(self, member: Member, at: Values) -> ir.Expr:
+        return cast(self.slots.read(member.result, at), dtype_of(member.stage.buffer))
 
     def _stored(self, member: Member, value: ir.Expr, at: Values) -> tirx.Stmt:
         """A result in its own buffer."""

@@ -45,16 +45,16 @@ def guarding(
 ) -> Guarding:
     """What is guarded: nothing where all is bounded, or where there is no second way.
 
-    A second way reads what the group reads, and results that are stored: parts of tuples, slices of results and buffers
-    that are written over have none.
+    A second way reads what the group reads, and results that are stored: slices of results and buffers that are written
+    over have none.
 
     Parameters
     ----------
     asked : the results that the rest of the program reads.
     guards : see `FuseOptions`.
     classes : whether what is of another class at infinities is guarded too.
-    loops : whether second ways are those of loops: kernels have none of what producers give, of narrow dtypes and of
-        integers, and take no time for classes of results with columns.
+    loops : whether second ways are those of loops: kernels have none of tuples, of what producers give, of narrow
+        dtypes and of integers, and take no time for classes of results with columns.
     """
     fold, members = plan.group.fold, plan.group.members
     if guards == "off" or not _has_second_way(plan, loops):
@@ -82,6 +82,9 @@ def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtfu
     for member in members:
         if member.result in needed and not guarded.isdisjoint(read_by(member, members)):
             guarded.add(member.result)
+        if member.result in guarded:  # a tuple as a whole
+            parts = {other.result for other in members if other.stage.block.same_as(member.stage.block)}
+            guarded |= parts & needed
     return Guarding(frozenset(guarded), tuple(member.result for member in members if member.result in needed))
 
 
@@ -114,7 +117,9 @@ def plan_of(program: Program, group: Group) -> Plan:
 def _has_second_way(plan: Plan, loops: bool) -> bool:
     """Whether the program's own reductions can be run again after the fused loop."""
     members = plan.group.members
-    if (plan.producers and not loops) or any(member.stage.is_part or member.is_slice for member in members):
+    if any(member.is_slice or (member.stage.is_part and not loops) for member in members):
+        return False
+    if plan.producers and not loops:
         return False
     buffers = [member.stage.buffer for member in members]
     known = loops or all(dtype_of(buffer) in ("float16", "float32", "float64", "bool") for buffer in buffers)

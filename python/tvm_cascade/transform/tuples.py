@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import identity_of
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.transform.nest import load, store
 from tvm_cascade.transform.printer import Printer
+
+
+class Part(Protocol):
+    """One part of a tuple: a component of a fold, or a result of a program."""
+
+    @property
+    def symbol(self) -> sp.Symbol:
+        """What it is called."""
+
+    @property
+    def reducer(self) -> Reducer:
+        """Of the part, with the tuple's own."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Cell:
         return load(self.buffer, self.indices)
 
 
-def started(unit: tuple[Component, ...], cells: Mapping[sp.Symbol, Cell]) -> list[tirx.Stmt]:
+def started(unit: Sequence[Part], cells: Mapping[sp.Symbol, Cell]) -> list[tirx.Stmt]:
     """Every part at the identity."""
     return [
         store(cells[c.symbol].buffer, identity_of(c.reducer, cells[c.symbol].dtype), cells[c.symbol].indices)
@@ -42,7 +54,7 @@ def started(unit: tuple[Component, ...], cells: Mapping[sp.Symbol, Cell]) -> lis
 
 
 def combined(
-    unit: tuple[Component, ...],
+    unit: Sequence[Part],
     cells: Mapping[sp.Symbol, Cell],
     values: Mapping[sp.Symbol, ir.Expr],
     constants: Mapping[sp.Symbol, sp.Expr],
