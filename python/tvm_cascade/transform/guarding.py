@@ -6,7 +6,7 @@ not be used: loops do so after the fused one (`transform.guard`), row kernels ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import sympy as sp
@@ -62,30 +62,47 @@ def guarding(
     known = certificate(fold.restricted_to(asked))
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
     found = _with_readers(members, asked, doubtful)
-    faults = at_infinities(fold, meaning_of(plan.group.atoms)).faults if classes else {}
-    if ends := faults.keys() & {one.result for one in known.standings} - doubtful:
+    told = _told_at_infinities(plan) if classes else {}
+    if ends := told.keys() & {one.result for one in known.standings} - doubtful:
         wider = _with_readers(members, asked, doubtful | ends)
         others = wider.results - found.results
         if loops or not any(columns_of(member, members) for member in members if member.result in others):
-            return replace(wider, at_infinities={one: one not in faults or faults[one].told for one in others})
+            return replace(wider, at_infinities={one: told.get(one, True) for one in others})
     return found
+
+
+def _told_at_infinities(plan: Plan) -> dict[sp.Symbol, bool]:
+    """The results whose class at infinities may differ, and whether their own value tells where it does.
+
+    Where there are tuples nothing is checked: those of them that read results may meet NaN in another order.
+    """
+    members = plan.group.members
+    ends = at_infinities(plan.group.fold, meaning_of(plan.group.atoms))
+    found = {result: fault.told for result, fault in ends.faults.items()}
+    unlike = {m.result for m in members if m.stage.is_part and read_by(m, members)}
+    return found | dict.fromkeys(_whole_tuples(unlike, members), False)
 
 
 def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtful: set[sp.Symbol]) -> Guarding:
     """Guards of some results, and of all that read them; what their second ways read is given too."""
     if not doubtful:
         return Guarding(frozenset(), tuple(asked))
-    needed, guarded = {*asked, *doubtful}, set(doubtful)
+    guarded = _whole_tuples(doubtful, members)
+    needed = {*asked, *guarded}
     for member in reversed(members):
         if member.result in needed:
             needed.update(read_by(member, members))
     for member in members:
         if member.result in needed and not guarded.isdisjoint(read_by(member, members)):
-            guarded.add(member.result)
-        if member.result in guarded:  # a tuple as a whole
-            parts = {other.result for other in members if other.stage.block.same_as(member.stage.block)}
-            guarded |= parts & needed
+            guarded |= _whole_tuples({member.result}, members)
+    needed |= guarded
     return Guarding(frozenset(guarded), tuple(member.result for member in members if member.result in needed))
+
+
+def _whole_tuples(results: Set[sp.Symbol], members: Sequence[Member]) -> set[sp.Symbol]:
+    """Some results, and the other parts of the tuples that they belong to."""
+    blocks = [member.stage.block for member in members if member.result in results]
+    return {member.result for member in members if any(member.stage.block.same_as(block) for block in blocks)}
 
 
 def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
