@@ -53,6 +53,9 @@ HUGE = LARGEST**0.9
 LARGE = 1e200
 """Data of this order are finite, and so are their sums; their squares are not."""
 
+EVEN = 2.0**664
+"""Of that order: sums and means of numbers that are all this one are exact, so that no rounding tells them apart."""
+
 _PLACES = {
     "the first position": range(1),
     "the last position": range(POSITIONS - 1, POSITIONS),
@@ -181,7 +184,7 @@ def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float
     """What elements are put to: infinities, and what an extremum of one starts at."""
     reducers = [r.reducer for r in cascade.reductions if r.reducer.ordered and [r.element] == special]
     starts = {-LARGEST if reducer.identity < 0 else LARGEST for reducer in reducers}
-    extremes = {"∞": np.inf, "−∞": -np.inf, "zero": 0.0, f"alike of the order of {LARGE:g}": LARGE}
+    extremes = {"∞": np.inf, "−∞": -np.inf, "zero": 0.0, f"alike of the order of {LARGE:g}": EVEN}
     extremes |= {"lowest" if s < 0 else "highest": s for s in sorted(starts)}
     return {
         name: number for name, number in extremes.items() if number >= 0 or any(not e.is_nonnegative for e in special)
