@@ -7,6 +7,7 @@ from typing import Any
 import tvm
 from tvm.tirx import compilation_pipeline
 
+from tvm_cascade.tile.aliasing import true_aliasing
 from tvm_cascade.tile.dependent import is_dependent, with_dependence
 from tvm_cascade.tile.fast_math import is_fast, marked_fast
 from tvm_cascade.tile.literals import exact_literals
@@ -36,6 +37,6 @@ def _mixed() -> tuple[Any, Any, Any]:
         return lowered
 
     def finish_exactly() -> tvm.transform.Pass:
-        return tvm.ir.transform.Sequential([finish_device(), exact_literals])
+        return tvm.ir.transform.Sequential([finish_device(), exact_literals, true_aliasing])
 
     return lower, finish_host, finish_exactly
