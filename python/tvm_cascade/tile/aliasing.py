@@ -43,7 +43,7 @@ def chooses_from_written(kernel: tirx.PrimFunc) -> bool:
         [
             (tirx.DeclBuffer, lambda declared: given.update({declared.buffer: declared.data})),
             (tirx.BufferStore, lambda store: stored.append(store.buffer)),
-            (tirx.IfThenElse, lambda choice: choices.append((choice.then_case, choice.else_case))),
+            (tirx.IfThenElse, lambda choice: choices.append((_stores(choice.then_case), _stores(choice.else_case)))),
             (tirx.Select, lambda choice: choices.append((choice.true_value, choice.false_value))),
             (ir.Call, lambda call: choices.extend([tuple(call.args[1:])] if call_name(call) == _CHOICE else [])),
         ],
@@ -51,6 +51,12 @@ def chooses_from_written(kernel: tirx.PrimFunc) -> bool:
     written = {given[buffer] for buffer in stored if buffer in given}
     reads = ([{given[b] for b in _sources(branch) if b in given} for branch in branches] for branches in choices)
     return any(all(branches) and bool(set().union(*branches) & written) for branches in reads)
+
+
+def _stores(branch: tirx.Stmt | None) -> tirx.Stmt | None:
+    """A branch of nothing but stores, which may become a choice of values; None of another one."""
+    parts = branch.seq if isinstance(branch, tirx.SeqStmt) else [branch]
+    return branch if all(isinstance(part, (tirx.BufferStore, tirx.Bind)) for part in parts) else None
 
 
 def _sources(code: ir.Expr | tirx.Stmt | None) -> list[ir.Var]:
