@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import sympy as sp
 import tvm_ffi
@@ -32,6 +34,42 @@ ROUNDS, STEPS = 24, 7
 
 def read_tuple(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int]) -> list[Stage] | Reason:
     """One stage for each part of a block that reduces a tuple, or the reason why there is none."""
+    read = _read_parts(block)
+    if isinstance(read, Reason):
+        return read
+    spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
+    reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
+    return [
+        Stage(
+            block.name_hint,
+            part.store.buffer,
+            block,
+            nest,
+            spatial,
+            reduce,
+            extents,
+            tuple(read[0].store.indices),
+            part.element,
+            part.reducer,
+            part.init,
+        )
+        for part in read
+    ]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a tuple: what is stored, the element that it is of, how elements are combined, and from what."""
+
+    store: tirx.BufferStore
+    element: ir.Expr
+    reducer: Reducer
+    init: ir.Expr
+
+
+@lru_cache(maxsize=64)
+def _read_parts(block: s_tir.SBlock) -> tuple[_Part, ...] | Reason:
+    """The parts of a block, read once for each object: every function that a plan cuts out shares its blocks."""
     name = block.name_hint
     stores = _stored(block.body)
     starts = _stored(block.init)
@@ -46,12 +84,7 @@ def read_tuple(nest: tirx.Stmt, block: s_tir.SBlock, extents: dict[tirx.Var, int
         elements, reducers = _split(stores, inits, _reduction_variable(block))
     except NotExpressible as unknown:
         return Reason("reducer", f"block {name}: {unknown.reason.detail}")
-    spatial = tuple(iv.var for iv in block.iter_vars if iv.iter_type == DATA_PARALLEL)
-    reduce = tuple(iv.var for iv in block.iter_vars if iv.iter_type == REDUCTION)
-    return [
-        Stage(name, store.buffer, block, nest, spatial, reduce, extents, indices, element, reducer, init)
-        for store, element, reducer, init in zip(stores, elements, reducers, inits, strict=True)
-    ]
+    return tuple(map(_Part, stores, elements, reducers, inits))
 
 
 def _reduction_variable(block: s_tir.SBlock) -> tirx.Var | None:

@@ -25,7 +25,7 @@ from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
 from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
 from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.factors import find_factors
-from tvm_cascade.tile.select import select_kernel
+from tvm_cascade.tile.select import available, select_kernel
 from tvm_cascade.tile.skeleton import Kernel, Setting
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
 
@@ -84,7 +84,7 @@ class _Search:
     def run(self) -> Plan:
         """The plan, with neighbours that no skeleton takes as one function."""
         whole = self.step(self.outcome, alone=True)
-        steps = self.joined(self.best(whole, RULES))
+        steps = self.joined(self.best(whole, RULES)) if available(self.setting) else [whole]
         if not any(isinstance(step.chosen, Kernel) for step in steps):
             return Plan(tuple(self.params), (whole,), self.launch)
         why = whole.chosen if isinstance(whole.chosen, str) and len(steps) > 1 else ""

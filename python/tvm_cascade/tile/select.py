@@ -39,10 +39,15 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
         return "it holds no reduction"
     search = _Search(outcome.program, name, Setting(gpu, options))
     kernel = search.best(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
-    joint = [skeleton for skeleton in search.available(table.SKELETONS) if skeleton.joint]
+    joint = [skeleton for skeleton in available(search.setting) if skeleton.joint]
     if kernel is None and joint and (whole := _joint(outcome, outcome.program, options)) is not None:
         kernel = search.best(joint, [(_JOINT, whole)])
     return search.reasons() if kernel is None else kernel
+
+
+def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
+    """The skeletons that are available in a setting, for some function."""
+    return [skeleton for skeleton in table.SKELETONS if not skeleton.unavailable(setting)]
 
 
 def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | None:
@@ -96,10 +101,6 @@ class _Search:
         self.program, self.name, self.setting = program, name, setting
         self.refusals: list[Refusal] = []
         self.doubts: dict[str, str] = {}
-
-    def available(self, skeletons: Iterable[Skeleton[Any, Any, Any]]) -> list[Skeleton[Any, Any, Any]]:
-        """The skeletons that are available in the setting."""
-        return [skeleton for skeleton in skeletons if not skeleton.unavailable(self.setting)]
 
     def best(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         """The kernel of least estimated time; each skeleton has that of the first group that fits it."""
