@@ -24,15 +24,13 @@ struct MemoryBarrier {
 };
 
 inline NamedBarrier named_barriers[16];
-inline std::map<uint32_t, MemoryBarrier> memory_barriers;
+inline std::vector<std::map<uint32_t, MemoryBarrier>> memory_barriers(1);  // by block of the cluster
 
 struct ClusterBarrier {
   size_t arrived = 0;
   int64_t generation = 0;
   bool complete(int64_t before) {  // threads that have ended are not waited for
-    const auto& fibers = scheduler.fibers;
-    const size_t live = std::count_if(fibers.begin(), fibers.end(), [](const Fiber& fiber) { return !fiber.done; });
-    if (generation == before && arrived >= live) arrived = 0, ++generation;
+    if (generation == before && arrived >= scheduler.live) arrived = 0, ++generation;
     return generation > before;
   }
 };
@@ -54,28 +52,40 @@ inline int64_t arrive_at(uint32_t barrier, uint32_t threads) {
 
 constexpr uint32_t kInBlock = 0xffffff;  // bits of an address in the cluster's window that are a block's own
 
+inline void check_block(uint32_t block) {
+  if (block >= ptx::cluster) fault("block %u of a cluster of %u", block, ptx::cluster);
+}
+
 // Something with the state of another block of the cluster.
 template <typename F>
 void in_block(uint32_t block, F action) {
-  if (block >= ptx::cluster) fault("block %u of a cluster of %u", block, ptx::cluster);
+  check_block(block);
   const int own = self().block;
   scheduler.enter(int(block));
   action();
   scheduler.enter(own);
 }
 
-inline MemoryBarrier& memory_barrier(uint32_t address, const char* who) {
-  auto found = memory_barriers.find(address);
-  if (found == memory_barriers.end()) fault("%s: no barrier at shared address %d", who, int(address) - int(kBase));
+inline MemoryBarrier& memory_barrier_of(uint32_t block, uint32_t address, const char* who) {
+  check_block(block);
+  auto found = memory_barriers[block].find(address);
+  if (found == memory_barriers[block].end()) fault("%s: no barrier at shared address %d", who, int(address) - int(kBase));
   return found->second;
 }
 
-inline void arrive_at_memory(uint32_t address, uint32_t count, uint32_t bytes, const char* who) {
-  MemoryBarrier& b = memory_barrier(address, who);
+inline MemoryBarrier& memory_barrier(uint32_t address, const char* who) {
+  return memory_barrier_of(uint32_t(scheduler.entered), address, who);
+}
+
+inline void arrive_at(MemoryBarrier& b, uint32_t count, uint32_t bytes, const char* who) {
   if (count > b.missing) fault("%s: %u arrivals where %u are missing", who, count, b.missing);
   b.missing -= count;
   b.bytes += bytes;
   b.advance();
+}
+
+inline void arrive_at_memory(uint32_t address, uint32_t count, uint32_t bytes, const char* who) {
+  arrive_at(memory_barrier(address, who), count, bytes, who);
 }
 
 }  // namespace emulator
@@ -122,14 +132,14 @@ void mbarrier_init(uint32_t address, uint32_t arrivals) {
   shared.at(address, 8, "mbarrier.init");
   shared.mark(address);
   shared.unit(address).barrier = true;
-  memory_barriers[address] = MemoryBarrier{arrivals, arrivals};
+  memory_barriers[scheduler.entered][address] = MemoryBarrier{arrivals, arrivals};
 }
 
 void mbarrier_arrive(uint32_t address, uint32_t count) { arrive_at_memory(address, count, 0, "mbarrier.arrive"); }
 
 void mbarrier_arrive_at_block(uint32_t address, uint32_t count) {
-  const uint32_t own = address & kInBlock;
-  in_block(address / (kInBlock + 1), [&] { arrive_at_memory(own, count, 0, "mbarrier.arrive.shared::cluster"); });
+  const char* who = "mbarrier.arrive.shared::cluster";
+  arrive_at(memory_barrier_of(address / (kInBlock + 1), address & kInBlock, who), count, 0, who);
 }
 
 void mbarrier_arrive_expect_tx(uint32_t address, uint32_t bytes) {

@@ -188,7 +188,7 @@ void send_to_block(uint32_t target, std::initializer_list<float> values, uint32_
   const uint32_t bytes = values.size() * sizeof(float);
   if (barrier / (kInBlock + 1) != block) fault("%s: the barrier is in block %u, not %u", who, barrier >> 24, block);
   if (to % bytes) fault("%s: %u bytes to %u", who, bytes, to);
-  in_block(block, [&] { memory_barrier(completes, who); });
+  memory_barrier_of(block, completes, who);
   static std::map<uint32_t, std::shared_ptr<std::vector<Send>>> under_way;  // those to one barrier land together
   auto& last = under_way[barrier];
   if (!last || last.use_count() < 2 || last->size() == kTogether) {

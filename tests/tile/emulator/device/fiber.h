@@ -65,7 +65,9 @@ struct Scheduler {
   std::vector<Fiber> fibers;
   std::deque<Event> copies, products;
   std::function<void(int)> enter = [](int) {};  // makes the state of a block of the cluster the current one
+  int entered = 0;                              // the block whose state that is
   int threads = 0;                              // of a block
+  size_t live = 0;                              // fibers that have not ended
   const std::function<void()>* kernel = nullptr;
   Fiber* current = nullptr;
   jmp_buf home;
@@ -99,6 +101,7 @@ inline void enter_fiber() {
     scheduler.error = "thread " + std::to_string(fiber.index) + ": " + fault.what();
   }
   fiber.done = true;
+  --scheduler.live;
   _longjmp(scheduler.home, 1);
 }
 
@@ -186,6 +189,7 @@ inline void Scheduler::run(const std::function<void()>& body, int of_block, int 
   kernel = &body;
   threads = of_block;
   const int all = threads * blocks;
+  live = size_t(all);
   if (int(fibers.size()) != all) fibers = std::vector<Fiber>(all);  // stacks serve one cluster after the other
   for (int k = 0; k < all; ++k) {
     fibers[k].index = k % threads;

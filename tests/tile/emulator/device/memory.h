@@ -23,6 +23,17 @@ struct Unit {
   bool barrier = false;
 };
 
+inline void swap_bytes(void* one, void* other, size_t bytes) {  // a page at a time: std::swap_ranges goes byte by byte
+  unsigned char page[4096];
+  auto *a = static_cast<unsigned char*>(one), *b = static_cast<unsigned char*>(other);
+  for (size_t k = 0; k < bytes; k += sizeof page) {
+    const size_t size = std::min(bytes - k, sizeof page);
+    std::memcpy(page, a + k, size);
+    std::memcpy(a + k, b + k, size);
+    std::memcpy(b + k, page, size);
+  }
+}
+
 struct SharedMemory {
   uint32_t size = 0;
   Unit units[sizeof _ptr / kUnit];
@@ -40,7 +51,7 @@ struct SharedMemory {
 
   void swap(SharedMemory& other, uint32_t bytes) {
     std::swap(size, other.size);
-    std::swap_ranges(units, units + (bytes + kUnit - 1) / kUnit, other.units);
+    swap_bytes(units, other.units, (bytes + kUnit - 1) / kUnit * sizeof(Unit));
     std::swap(written, other.written);
     std::swap(copied, other.copied);
   }

@@ -20,14 +20,12 @@ struct Block {
   std::vector<Warp> warps;
   std::vector<int> registers_of_warp;
   NamedBarrier named_barriers[16];
-  std::map<uint32_t, MemoryBarrier> memory_barriers;
   std::vector<BulkGroups> bulk_groups;
   std::vector<AsyncGroups> async_groups;
   std::vector<WarpGroup> warp_groups;
 };
 
 std::vector<std::unique_ptr<Block>> blocks_of_cluster;
-int current = 0;
 int64_t first_block = 0;
 bool together = false;
 constexpr int kMostNaps = 1000;
@@ -35,22 +33,21 @@ int naps = 0;  // of all threads of a launch
 
 // Exchanges the current state with that which is kept for a block.
 void exchange(Block& kept, uint32_t bytes) {
-  std::swap_ranges(_ptr, _ptr + bytes, kept.memory.begin());
+  swap_bytes(_ptr, kept.memory.data(), bytes);
   shared.swap(kept.shared, bytes);
   std::swap(warps, kept.warps);
   std::swap(registers_of_warp, kept.registers_of_warp);
   std::swap(named_barriers, kept.named_barriers);
-  std::swap(memory_barriers, kept.memory_barriers);
   std::swap(bulk_groups, kept.bulk_groups);
   std::swap(async_groups, kept.async_groups);
   std::swap(warp_groups, kept.warp_groups);
 }
 
 void enter(int block, uint32_t bytes) {
-  if (block == current) return;
-  exchange(*blocks_of_cluster[current], bytes);
+  if (block == scheduler.entered) return;
+  exchange(*blocks_of_cluster[scheduler.entered], bytes);
   exchange(*blocks_of_cluster[block], bytes);
-  current = block;
+  scheduler.entered = block;
   ptx::block = {unsigned(first_block + block), 0, 0};
 }
 
@@ -69,7 +66,7 @@ void reset(uint32_t bytes, int threads) {
   warps.assign(threads / kWarp, {});
   registers_of_warp.assign(threads / kWarp, 0);
   std::fill(std::begin(named_barriers), std::end(named_barriers), NamedBarrier{});
-  memory_barriers.clear();
+  memory_barriers[scheduler.entered].clear();
   bulk_groups.assign(threads, {});
   async_groups.assign(threads, {});
   warp_groups.clear();
@@ -93,9 +90,10 @@ void check_end() {
 // The blocks of one cluster.
 void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t bytes, int threads) {
   first_block = start;
-  current = 0;
+  scheduler.entered = 0;
   ptx::block = {unsigned(start), 0, 0};
   blocks_of_cluster.clear();
+  memory_barriers.resize(std::max<size_t>(memory_barriers.size(), ptx::cluster));
   for (uint32_t k = 0; k < ptx::cluster; ++k) {
     blocks_of_cluster.push_back(std::make_unique<Block>());
     blocks_of_cluster[k]->memory.resize(bytes);
@@ -108,7 +106,7 @@ void run_blocks(const std::function<void()>& kernel, int64_t start, uint32_t byt
   }
   scheduler.error.clear();
   scheduler.run(kernel, threads, int(ptx::cluster));
-  if (!scheduler.error.empty()) throw Fault("block " + std::to_string(start + current) + ", " + scheduler.error);
+  if (!scheduler.error.empty()) throw Fault("block " + std::to_string(start + scheduler.entered) + ", " + scheduler.error);
   for (uint32_t k = 0; k < ptx::cluster; ++k) {
     scheduler.enter(int(k));
     check_end();
@@ -174,7 +172,7 @@ uint32_t ptx::look(const void* address) {
 
 void* ptx::mapped(void* own, uint32_t block) {
   if (block >= cluster) fault("block %u of a cluster of %u", block, cluster);
-  if (int(block) == current) return own;
+  if (int(block) == scheduler.entered) return own;
   return blocks_of_cluster[block]->memory.data() + (static_cast<unsigned char*>(own) - _ptr);
 }
 
