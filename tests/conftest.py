@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import hypothesis
@@ -10,6 +11,12 @@ import pytest
 # Derandomised: a failure seen once is seen again. No deadline: the first example of a test often compiles.
 hypothesis.settings.register_profile("tvm-cascade", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("tvm-cascade")
+
+
+def pytest_collection_finish() -> None:
+    """Collects garbage rarely: what imports and SymPy's caches hold is long-lived."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
