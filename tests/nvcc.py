@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -32,8 +33,10 @@ def instructions(cubin: Path) -> Counter[str]:
     packaged = importlib.util.find_spec("nvidia")
     folders = [f"{folder}/cu13/bin" for folder in (packaged and packaged.submodule_search_locations) or ()]
     beside = Path(find_nvcc() or "").resolve().parent
-    tool = shutil.which("cuobjdump") or shutil.which("cuobjdump", path=":".join([str(beside), *folders]))
-    if tool is None:
-        pytest.skip("there is no cuobjdump")
-    listing = subprocess.run([tool, "--dump-sass", cubin], capture_output=True, text=True, check=True).stdout
+    path = ":".join([os.environ.get("PATH", ""), str(beside), *folders])
+    tool = shutil.which("cuobjdump", path=path)
+    if tool is None or shutil.which("nvdisasm", path=path) is None:
+        pytest.skip("there is no cuobjdump with its nvdisasm")
+    command, found = [tool, "--dump-sass", cubin], {**os.environ, "PATH": path}
+    listing = subprocess.run(command, env=found, capture_output=True, text=True, check=True).stdout
     return Counter(re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", listing))
