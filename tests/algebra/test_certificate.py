@@ -53,11 +53,20 @@ def test_a_bounded_fold_tells_why() -> None:
     [
         ((Reduction(s, SUM, x), Reduction(o, SUM, v / s)), "o: 1/s may be any size, and is applied at the end"),
         ((Reduction(m, MAX, r), Reduction(o, SUM, sp.log(r / m))), "o: c_m may be far from the data: "),
+        ((Reduction(s, SUM, r), Reduction(o, SUM, v**2 / (1 + s))), "o: c_s may be larger on a part of the row than "),
     ],
-    ids=["a divisor of any sign", "a ratio near one"],
+    ids=["a divisor of any sign", "a ratio near one", "a scale that is not made of what it scales"],
 )
 def test_a_guarded_fold_names_its_doubts(reductions: tuple[Reduction, ...], doubt: str) -> None:
     known = certificate(fold_of(*reductions))
     assert not known.bounded
     assert str(known).startswith(f"guarded: {doubt}")
     assert [standing.result for standing in known.standings if not standing.bounded] == [o]
+
+
+def test_what_reads_a_guarded_result_is_guarded() -> None:
+    deviations = Reduction(o, SUM, (v - t) ** 2)
+    alone = certificate(fold_of(Reduction(t, SUM, r), deviations))
+    reading = certificate(fold_of(Reduction(s, SUM, x), Reduction(t, SUM, v / s), deviations))
+    assert alone.bounded
+    assert str(reading).endswith("; o: it reads what is guarded: t")

@@ -6,9 +6,11 @@ than a constant factor or the number of positions, than what the unfused program
 
 | of a result       | bounded where                                                                        |
 |-------------------|--------------------------------------------------------------------------------------|
-| a lift            | every reference in it bears the lift's range (`_BEARING`); scales grow with the row  |
+| a lift            | every reference in it bears the lift's range (`_BEARING`)                            |
+| a scale in a lift | it is made of extrema of what it scales, on a part of the row as on the whole        |
 | a deferred factor | it is an extremum, or divides by a root or a sum that stay away from zero            |
 | finish            | its references are near the data, or one at most of its terms is free of references  |
+| what is read      | the earlier results that its element, finish and references read are bounded         |
 
 What is proved is an inequality of real numbers for each rule: a lift is no larger than its range says, and a factor
 that is common to all terms of a sum leaves their relative sizes as they are. That a sum whose terms are no larger than
@@ -23,7 +25,7 @@ guards need no premise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -31,7 +33,10 @@ import sympy as sp
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
+from tvm_cascade.symbolic.functions import Rescaled
 from tvm_cascade.symbolic.separate import strip_rounding
+
+Meaning = Mapping[sp.Symbol, sp.Expr]
 
 _BEARING = frozenset(
     {
@@ -48,6 +53,9 @@ _BEARING = frozenset(
     }
 )
 """The arguments for a reference that hold wherever its powers are in range; others need data that were predicted."""
+
+_SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
+"""Of references that elements are divided by, so that none is larger than 1."""
 
 _NEAR = frozenset({Range.LOCATION, Range.MEAN, Range.NEAR})
 """Of references from which no part of a finish is larger than the terms that the program itself adds up."""
@@ -94,13 +102,26 @@ class Certificate:
         return f"guarded: {'; '.join(str(standing) for standing in self.standings if not standing.bounded)}"
 
 
-def certificate(fold: Fold) -> Certificate:
-    """The certificate of a fold: conservative, and made of the facts that its references carry."""
-    return Certificate(tuple(_standing(fold, result) for result in fold.finish))
+def certificate(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}) -> Certificate:
+    """The certificate of a fold: conservative, and made of the facts that its references carry.
+
+    Parameters
+    ----------
+    meaning : definitions of elements in terms of data, as far as they have one.
+    """
+    standings: dict[sp.Symbol, Standing] = {}
+    for result in fold.finish:
+        doubtful = [other for other, standing in standings.items() if not standing.bounded]
+        read = _read_by(fold, result).intersection(doubtful)
+        standings[result] = _standing(fold, result, meaning, [other for other in doubtful if other in read])
+    return Certificate(tuple(standings.values()))
 
 
-def _standing(fold: Fold, result: sp.Symbol) -> Standing:
-    doubt = next(_doubts(fold, result), None)
+def _standing(fold: Fold, result: sp.Symbol, meaning: Meaning, doubtful: Sequence[sp.Symbol]) -> Standing:
+    """What is known of a result that reads these doubtful ones."""
+    doubt = next(_doubts(fold, result, meaning), None)
+    if doubt is None and doubtful:
+        doubt = f"it reads what is guarded: {', '.join(map(str, doubtful))}"
     if doubt is not None:
         return Standing(result, False, doubt)
     return Standing(result, True, "; ".join(dict.fromkeys(_arguments(fold, result))) or _OWN)
@@ -122,13 +143,20 @@ def _arguments(fold: Fold, result: sp.Symbol) -> Iterator[str]:
         yield f"{factor} is applied at the end: {_size_of(fold, factor)}"
 
 
-def _doubts(fold: Fold, result: sp.Symbol) -> Iterator[str]:
+def _read_by(fold: Fold, result: sp.Symbol) -> set[sp.Symbol]:
+    """The earlier results that a result is made of."""
+    elements = [reduction.element for reduction in fold.cascade.reductions if reduction.result == result]
+    forms = [*elements, fold.finish[result], *(reference.tracks for reference in _references(fold, result))]
+    return {symbol for form in forms for symbol in form.free_symbols} - {result}
+
+
+def _doubts(fold: Fold, result: sp.Symbol, meaning: Meaning) -> Iterator[str]:
     """What may go wrong with a result, by the tables."""
     for reference in _references(fold, result):
         if reference.range not in _BEARING:
             yield f"{reference.symbol} may be far from the data: {reference.range}"
-        elif reference.range is Range.SCALE and not _grows(fold, reference.tracks):
-            yield f"{reference.symbol} may be larger on a part of the row than on the whole of it"
+        elif reference.range in _SCALES and not _bears(fold, result, reference, meaning):
+            yield f"{reference.symbol} may be larger on a part of the row than what it scales there bears"
     for component in _own(fold, result):
         if component.reducer is PROD and fold.finish[result] != component.symbol:
             yield f"{component.symbol} may leave its range"
@@ -140,11 +168,19 @@ def _doubts(fold: Fold, result: sp.Symbol) -> Iterator[str]:
         yield "its parts may cancel"
 
 
-def _grows(fold: Fold, scale: sp.Expr) -> bool:
-    """Whether all that a scale reads are extrema and sums of what is not negative, whose parts are no larger."""
+def _bears(fold: Fold, result: sp.Symbol, scale: Reference, meaning: Meaning) -> bool:
+    """Whether all that a scale reads are extrema of what it scales, which is then no larger on any part of the row."""
     reductions = {reduction.result: reduction for reduction in fold.cascade.reductions}
-    read = [symbol for symbol in scale.free_symbols if symbol in reductions]
-    return all(reductions[symbol].reducer.ordered or _never_negative(fold, symbol) for symbol in read)
+    read = [reductions[symbol] for symbol in scale.tracks.free_symbols if symbol in reductions]
+    lifts = [c.lift for c in _own(fold, result) if scale.symbol in c.lift.free_symbols]
+    return all(one.reducer.ordered and _scales(lift, one.element, meaning) for one in read for lift in lifts)
+
+
+def _scales(lift: sp.Expr, element: sp.Expr, meaning: Meaning) -> bool:
+    """Whether an element, or its magnitude, is what a lift is a multiple of."""
+    written = strip_rounding(lift).replace(lambda e: isinstance(e, Rescaled), lambda e: e.written_out)
+    bases = [factor.as_base_exp()[0] for factor in sp.Mul.make_args(written)]
+    return any(((base / element) ** 2).xreplace(meaning).is_number for base in bases)
 
 
 def _cancels(fold: Fold, finish: sp.Expr) -> bool:

@@ -134,7 +134,7 @@ def _group(function: str, decision: Decision) -> GroupReport:
         _latex(rows),
         _gauges(group.fold),
         _ranges(group.fold),
-        str(certificate(group.fold)),
+        str(certificate(group.fold, meaning_of(group.atoms))),
         str(at_infinities(group.fold, meaning_of(group.atoms))),
         numbers.passes_before if numbers else None,
         numbers.passes_after if numbers else None,

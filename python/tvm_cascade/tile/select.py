@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group, joint_reductions, lone_reductions
+from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.obligations.certificate import certificate
@@ -65,7 +66,7 @@ def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
     guarded = guarded_results(program, group, options)
     if not guarded:
         return ""
-    known = certificate(group.fold).standings
+    known = certificate(group.fold, meaning_of(group.atoms)).standings
     doubts = [str(standing) for standing in known if standing.result in guarded and not standing.bounded]
     return f"its kernels have no guards, which results ask for: {'; '.join(doubts) or 'the option guards asks for it'}"
 

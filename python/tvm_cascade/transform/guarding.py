@@ -59,7 +59,7 @@ def guarding(
     fold, members = plan.group.fold, plan.group.members
     if guards == "off" or not _has_second_way(plan, loops):
         return Guarding(frozenset(), tuple(asked))
-    known = certificate(fold.restricted_to(asked))
+    known = certificate(fold.restricted_to(asked), meaning_of(plan.group.atoms))
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
     found = _with_readers(members, asked, doubtful)
     told = _told_at_infinities(plan) if classes else {}
