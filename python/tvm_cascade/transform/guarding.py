@@ -16,7 +16,7 @@ from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
 from tvm_cascade.analysis.program import Program
-from tvm_cascade.analysis.tir import dtype_of, loads_of, reads_buffer
+from tvm_cascade.analysis.tir import loads_of, reads_buffer
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.options import FuseOptions
@@ -53,8 +53,8 @@ def guarding(
     asked : the results that the rest of the program reads.
     guards : see `FuseOptions`.
     classes : whether what is of another class at infinities is guarded too.
-    loops : whether second ways are those of loops: kernels have none of tuples, of what producers give, of narrow
-        dtypes and of integers, and take no time for classes of results with columns.
+    loops : whether second ways are those of loops: kernels have none of what producers give, and take no time for
+        classes of results with columns and of tuples.
     """
     fold, members = plan.group.fold, plan.group.members
     if guards == "off" or not _has_second_way(plan, loops):
@@ -62,7 +62,7 @@ def guarding(
     known = certificate(fold.restricted_to(asked), meaning_of(plan.group.atoms))
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
     found = _with_readers(members, asked, doubtful)
-    told = _told_at_infinities(plan) if classes else {}
+    told = _told_at_infinities(plan, loops) if classes else {}
     if ends := told.keys() & {one.result for one in known.standings} - doubtful:
         wider = _with_readers(members, asked, doubtful | ends)
         others = wider.results - found.results
@@ -71,15 +71,19 @@ def guarding(
     return found
 
 
-def _told_at_infinities(plan: Plan) -> dict[sp.Symbol, bool]:
+def _told_at_infinities(plan: Plan, tuples: bool) -> dict[sp.Symbol, bool]:
     """The results whose class at infinities may differ, and whether their own value tells where it does.
 
     Where there are tuples nothing is checked: those of them that read results may meet NaN in another order.
+
+    Parameters
+    ----------
+    tuples : whether these are among the results.
     """
     members = plan.group.members
     ends = at_infinities(plan.group.fold, meaning_of(plan.group.atoms))
     found = {result: fault.told for result, fault in ends.faults.items()}
-    unlike = {m.result for m in members if m.stage.is_part and read_by(m, members)}
+    unlike = {m.result for m in members if tuples and m.stage.is_part and read_by(m, members)}
     return found | dict.fromkeys(_whole_tuples(unlike, members), False)
 
 
@@ -134,15 +138,12 @@ def plan_of(program: Program, group: Group) -> Plan:
 def _has_second_way(plan: Plan, loops: bool) -> bool:
     """Whether the program's own reductions can be run again after the fused loop."""
     members = plan.group.members
-    if any(member.is_slice or (member.stage.is_part and not loops) for member in members):
-        return False
-    if plan.producers and not loops:
+    if any(member.is_slice for member in members) or (plan.producers and not loops):
         return False
     buffers = [member.stage.buffer for member in members]
-    known = loops or all(dtype_of(buffer) in ("float16", "float32", "float64", "bool") for buffer in buffers)
     own = all(all(isinstance(dim, ir.Var) for dim in member.dims) for member in members)
     started = all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members)
-    return known and own and started and not any(among(buffer, plan.reads) for buffer in buffers)
+    return own and started and not any(among(buffer, plan.reads) for buffer in buffers)
 
 
 def loaded_by(member: Member) -> list[tirx.Var]:

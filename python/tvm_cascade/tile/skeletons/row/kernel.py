@@ -21,7 +21,7 @@ from tvm_cascade.tile.merge.cluster import ClusterStates
 from tvm_cascade.tile.merge.combine import Reducing
 from tvm_cascade.tile.merge.lanes import WARP, Lanes
 from tvm_cascade.tile.merge.warps import SharedStates, SharedValues
-from tvm_cascade.tile.row.again import Guards, Sharing, dtype_again
+from tvm_cascade.tile.row.again import Guards, Sharing, exchanged_dtypes
 from tvm_cascade.tile.row.config import RowConfig, ThreadGroup
 from tvm_cascade.tile.row.kernel import MemoryKernel
 from tvm_cascade.tile.row.peel import peel_of
@@ -93,7 +93,7 @@ class RowKernel(MemoryKernel[RowConfig]):
 
     def _share_values(self, pool: Any) -> None:
         """Shared memory for what a row is folded again with."""
-        dtypes = {dtype_again(self.row, member) for member in self.row.folded_again}
+        dtypes = exchanged_dtypes(self.row)
         self.values = SharedValues(pool, dtypes, self.config.threads // WARP, self.warp, self.lane)
 
     def _guards(self, point: Point) -> Guards | None:
