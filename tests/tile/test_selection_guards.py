@@ -141,3 +141,20 @@ def test_what_selects_is_a_guarded_row_kernel_and_explained() -> None:
     (report,) = tvm_cascade.explain(shares(), target=TARGET, force=True).functions
     assert report.lowering.startswith("the memory-bound kernel `row`")
     assert "with guards of out, best.v0, best.v1, best.v2, best.v3" in report.lowering
+
+
+def by_a_fixed_part() -> tirx.PrimFunc:
+    """x, v -> Σ v/Σ x[:, :, 1]: of the sums, a fixed part is read apart."""
+    x, v = array("x", ROWS, LENGTH, 2), array("v", ROWS, LENGTH)
+    s = fold("s", lambda i, c, j: x[i, j, c], te.sum, LENGTH, (ROWS, 2))
+    return program(x, v, fold("out", lambda i, j: v[i, j] / s[i, 1], te.sum, LENGTH, (ROWS,)))
+
+
+def test_what_is_in_doubt_and_has_no_second_way_is_no_kernel() -> None:
+    told = {
+        guards: tvm_cascade.explain(by_a_fixed_part(), target=TARGET, force=True, guards=guards).functions[0].lowering
+        for guards in ("auto", "off")
+    }
+    why = "there is no second way where a fixed part of a result is read apart: out: 1/s_1 may be any size"
+    assert "kernel `" not in told["auto"] and why in told["auto"]
+    assert why not in told["off"]

@@ -18,7 +18,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Kernel, Setting, Skeleton, build_kernel
 from tvm_cascade.tile.skeletons import table
 from tvm_cascade.transform.fuse_function import Outcome
-from tvm_cascade.transform.guarding import guarded_results
+from tvm_cascade.transform.guarding import group_guarding
 
 _JOINT = "all reductions as one"
 
@@ -63,11 +63,11 @@ def _joint(outcome: Outcome, program: Program, options: FuseOptions) -> Group | 
 
 def _doubt(program: Program, group: Group, options: FuseOptions) -> str:
     """Which results of a group are guarded, for what reason, for kernels without guards; empty where none is."""
-    guarded = guarded_results(program, group, options)
-    if not guarded:
-        return ""
+    asked_for = group_guarding(program, group, options)
+    if not asked_for.results:
+        return asked_for.unguarded
     known = certificate(group.fold, meaning_of(group.atoms)).standings
-    doubts = [str(standing) for standing in known if standing.result in guarded and not standing.bounded]
+    doubts = [str(standing) for standing in known if standing.result in asked_for.results and not standing.bounded]
     return f"its kernels have no guards, which results ask for: {'; '.join(doubts) or 'the option guards asks for it'}"
 
 

@@ -31,19 +31,21 @@ class Guarding:
     Attributes
     ----------
     results : of the members whose fused values are decided upon.
-    at_infinities : those of them that are decided upon by their class alone, and whether their own value tells it.
     asked : the results that the fused loop has to give: those asked for, and those that second ways read.
+    at_infinities : those of them that are decided upon by their class alone, and whether their own value tells it.
+    unguarded : why there is no second way, where results are in doubt; empty otherwise.
     """
 
     results: frozenset[sp.Symbol]
     asked: tuple[sp.Symbol, ...]
     at_infinities: Mapping[sp.Symbol, bool] = field(default_factory=dict)
+    unguarded: str = ""
 
 
 def guarding(
     plan: Plan, asked: Sequence[sp.Symbol], guards: str, classes: bool = False, loops: bool = False
 ) -> Guarding:
-    """What is guarded: nothing where all is bounded, or where there is no second way.
+    """What is guarded: nothing where all is bounded, or where there is no second way, which `Guarding.unguarded` tells.
 
     A second way reads what the group reads, and results that are stored: slices of results and buffers that are written
     over have none.
@@ -57,9 +59,12 @@ def guarding(
         classes of results with columns and of tuples.
     """
     fold, members = plan.group.fold, plan.group.members
-    if guards == "off" or not _has_second_way(plan, loops):
+    if guards == "off":
         return Guarding(frozenset(), tuple(asked))
     known = certificate(fold.restricted_to(asked), meaning_of(plan.group.atoms))
+    if why := _no_second_way(plan, loops):
+        doubts = [str(one) for one in known.standings if not one.bounded]
+        return Guarding(frozenset(), tuple(asked), unguarded=f"{why}: {'; '.join(doubts)}" if doubts else "")
     doubtful = {one.result for one in known.standings if not one.bounded or guards == "always"}
     found = _with_readers(members, asked, doubtful)
     told = _told_at_infinities(plan, loops) if classes else {}
@@ -114,8 +119,8 @@ def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
     return [d for d in member.dims if isinstance(d, ir.Var) and not all(among(d, other.dims) for other in members)]
 
 
-def guarded_results(program: Program, group: Group, options: FuseOptions) -> frozenset[sp.Symbol]:
-    """The results of a group that its rewritten loop guards: kernels without guards must not compute them."""
+def group_guarding(program: Program, group: Group, options: FuseOptions) -> Guarding:
+    """What a kernel would have to guard of a group: those without guards must not compute it."""
     outside = [stage for stage in program.stages if not any(stage is member.stage for member in group.members)]
     asked = [
         member.result
@@ -126,7 +131,7 @@ def guarded_results(program: Program, group: Group, options: FuseOptions) -> fro
             or any(reads_buffer(stage.value, member.stage.buffer) for stage in outside)
         )
     ]
-    return guarding(plan_of(program, group), asked, options.guards).results
+    return guarding(plan_of(program, group), asked, options.guards)
 
 
 def plan_of(program: Program, group: Group) -> Plan:
@@ -135,15 +140,21 @@ def plan_of(program: Program, group: Group) -> Plan:
     return plan_loop(program, group, names | {member.stage.name for member in group.members})
 
 
-def _has_second_way(plan: Plan, loops: bool) -> bool:
-    """Whether the program's own reductions can be run again after the fused loop."""
+def _no_second_way(plan: Plan, loops: bool) -> str:
+    """Why the program's own reductions cannot be run again after the fused loop; empty where they can."""
     members = plan.group.members
-    if any(member.is_slice for member in members) or (plan.producers and not loops):
-        return False
-    buffers = [member.stage.buffer for member in members]
-    own = all(all(isinstance(dim, ir.Var) for dim in member.dims) for member in members)
-    started = all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members)
-    return own and started and not any(among(buffer, plan.reads) for buffer in buffers)
+    if any(member.is_slice for member in members):
+        return "there is no second way where a fixed part of a result is read apart"
+    if plan.producers and not loops:
+        return f"kernels reduce {plan.producers[0].stage.buffer.name} in tiles, which no second way reads"
+    written = next((m.stage.buffer for m in members if among(m.stage.buffer, plan.reads)), None)
+    if written is not None:
+        return f"there is no second way where {written.name} is read and written over"
+    if not all(isinstance(dim, ir.Var) for member in members for dim in member.dims):
+        return "there is no second way where results are at fixed places"
+    if not all(isinstance(member.stage.init, (type(None), tirx.FloatImm, tirx.IntImm)) for member in members):
+        return "there is no second way where a reduction starts from data"
+    return ""
 
 
 def loaded_by(member: Member) -> list[tirx.Var]:

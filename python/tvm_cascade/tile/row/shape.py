@@ -121,6 +121,8 @@ def read_row(program: Program, group: Group, guards: str = "off") -> Row:
     guarded = NOT_GUARDED
     if guards != "off":
         guarded = guarding(plan_of(program, group), results, guards, classes=True)
+        if guarded.unguarded:
+            raise Unfit(guarded.unguarded)
         results = list(guarded.asked)
     group = dataclasses.replace(group, fold=group.fold.restricted_to(results))
     frame = group.frame
