@@ -152,9 +152,10 @@ def by_a_fixed_part() -> tirx.PrimFunc:
 
 def test_what_is_in_doubt_and_has_no_second_way_is_no_kernel() -> None:
     told = {
-        guards: tvm_cascade.explain(by_a_fixed_part(), target=TARGET, force=True, guards=guards).functions[0].lowering
+        guards: tvm_cascade.explain(by_a_fixed_part(), target=TARGET, force=True, guards=guards)
         for guards in ("auto", "off")
     }
-    why = "there is no second way where a fixed part of a result is read apart: out: 1/s_1 may be any size"
-    assert "kernel `" not in told["auto"] and why in told["auto"]
-    assert why not in told["off"]
+    (reason,) = (group.reason for group in told["auto"].groups)
+    assert reason.code == "unguarded" and not told["auto"].fused
+    assert reason.detail.startswith("there is no second way where a fixed part of a result is read apart: out: 1/s_1 ")
+    assert told["off"].fused and "kernel `" not in told["auto"].functions[0].lowering

@@ -205,6 +205,11 @@ CODES: dict[str, tuple[Verdict, str, str]] = {
         "the rewrite has no form for the way these axes are laid out",
         "report the program",
     ),
+    "unguarded": (
+        Verdict.DECLINED,
+        "the certificate does not bound a result, and the unfused reduction cannot be run again where it fails",
+        'write the results into buffers of their own, or pass guards="off"',
+    ),
     "cost": (Verdict.DECLINED, "the fused form is estimated to be slower than the unfused program", "pass force=True"),
 }
 

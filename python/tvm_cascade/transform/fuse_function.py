@@ -12,11 +12,12 @@ from tvm_cascade.analysis.canonical import canonical
 from tvm_cascade.analysis.extract import Candidate, find_cascades
 from tvm_cascade.analysis.program import Program, is_static
 from tvm_cascade.analysis.reading import read_program
-from tvm_cascade.devices.device import Cpu, Device
+from tvm_cascade.devices.device import Cpu, Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.cost import Estimate, estimate
+from tvm_cascade.transform.guarding import group_guarding
 from tvm_cascade.transform.handoff import hand_to_tuner, is_fused
 from tvm_cascade.transform.rewrite import rewrite
 
@@ -139,6 +140,8 @@ def _defect(raised: Exception) -> Reason:
 def _decide(candidate: Candidate, program: Program, options: FuseOptions, device: Device) -> Decision:
     if candidate.group is None:
         return Decision(candidate, candidate.reason)
+    if isinstance(device, Gpu) and (why := group_guarding(program, candidate.group, options, loops=True).unguarded):
+        return Decision(candidate, Reason("unguarded", why))
     if not is_static(program):
         return Decision(candidate, candidate.reason)
     numbers = estimate(program, candidate.group, options, device)

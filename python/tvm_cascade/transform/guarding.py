@@ -119,8 +119,8 @@ def columns_of(member: Member, members: Sequence[Member]) -> list[tirx.Var]:
     return [d for d in member.dims if isinstance(d, ir.Var) and not all(among(d, other.dims) for other in members)]
 
 
-def group_guarding(program: Program, group: Group, options: FuseOptions) -> Guarding:
-    """What a kernel would have to guard of a group: those without guards must not compute it."""
+def group_guarding(program: Program, group: Group, options: FuseOptions, loops: bool = False) -> Guarding:
+    """What a group by itself would have to guard, as a kernel or as loops."""
     outside = [stage for stage in program.stages if not any(stage is member.stage for member in group.members)]
     asked = [
         member.result
@@ -131,7 +131,7 @@ def group_guarding(program: Program, group: Group, options: FuseOptions) -> Guar
             or any(reads_buffer(stage.value, member.stage.buffer) for stage in outside)
         )
     ]
-    return guarding(plan_of(program, group), asked, options.guards)
+    return guarding(plan_of(program, group), asked, options.guards, loops=loops)
 
 
 def plan_of(program: Program, group: Group) -> Plan:

@@ -84,7 +84,7 @@ def _group_piece(
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
     on_cpu = isinstance(device, Cpu)
-    guarded = guarding(plan, asked, options.guards, classes=on_cpu, loops=on_cpu)
+    guarded = guarding(plan, asked, options.guards, classes=on_cpu, loops=True)
     layout = lay_out(plan, guarded.asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
