@@ -7,7 +7,7 @@ most is taken; of those that promise as much, the one with the smallest state; t
 
 | action               | functions            | reference            | in range             | digits           | state |
 |----------------------|----------------------|----------------------|----------------------|------------------|-------|
-| translation          | waves                | 0                    | yes                  | yes              | none  |
+| translation          | waves                | 0                    | yes                  | u is no location | none  |
 | translation of lines | p + q·u, to degree 1 | 0                    | yes                  | yes              | none  |
 | scaling under log    | log-polynomials      | u of partial results | yes                  | yes              | u     |
 | translation, scaling | all                  | u of partial results | u bounds exponents   | u is a location  | u     |
@@ -337,6 +337,7 @@ SECTIONS = (
     Section(
         reads=lambda reading: not reading.unbounded and only_in_waves(reading.function, reading.handle.symbol),
         reference=_constant(Range.WAVES),
+        keeps_digits=lambda reading: reading.located is None or not reading.is_near,
     ),
     Section(
         reads=lambda reading: reading.line is not None and sp.diff(reading.function, reading.handle.symbol, 2) == 0,
