@@ -131,4 +131,27 @@ def test_magnitudes_of_terms_have_a_form_in_tir() -> None:
     a, b = sp.symbols("a b")
     size = size_of(a * sp.exp(b) - (a - b) ** 2)
     assert not size.has(sp.re, sp.im)
-    assert size.subs({a: 1, b: -2}) == sp.exp(-2) + 9
+    assert size.subs({a: 1, b: -2}) == 3 * sp.exp(-2) + 9
+
+
+POWERS = {
+    "by the maximum": "top = max w; out = prod w/top",
+    "by the sum": "total = sum w; out = prod N*w/total -> out, total",
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_the_power_of_a_divisor_has_the_digits_of_its_quotients(name: str) -> None:
+    one = read(Definition(name, POWERS[name], length=600).build())
+    w = (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (5, 600))).astype("float32")
+    found = one.fused_results([w], tile=600, segments=1)
+    divisor = w.max(axis=1) if name == "by the maximum" else found["total"] / np.float64(600)
+    exact = np.prod(w / divisor.astype("float64")[:, None], axis=1)
+    np.testing.assert_allclose(found["out"][exact > 1e-30], exact[exact > 1e-30], rtol=6e-6)
+
+
+def test_an_exponential_of_a_large_exponent_is_multiplied_as_it_was_written() -> None:
+    text = "total = sum w; out = prod exp(-N*w/total)*N/total"
+    one = read(Definition("likelihood", text, length=40).build())
+    w = (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (5, 40))).astype("float32")
+    np.testing.assert_array_equal(one.fused_results([w], tile=40, segments=1)["out"], one.results([w])["out"])

@@ -104,6 +104,17 @@ def differences_from_a_softmax_moment() -> tirx.PrimFunc:
     return program(x, temperature, fold("out", lambda i, j: x[i, j] - d[i]))
 
 
+def waves_about_a_mean() -> tirx.PrimFunc:
+    """Two sums of waves about 0 cancel where x is near its mean and weights rise."""
+    x, weight = array("x"), array("weight")
+    s = fold("s", lambda i, j: te.sin(x[i, j]))
+
+    def wave(i: Expr, j: Expr) -> Expr:
+        return weight[i, j] * te.sin(te.sin(x[i, j]) - s[i] / number(LENGTH))
+
+    return program(x, weight, fold("out", wave))
+
+
 def squares_weighed_by_an_exponential_from_the_same_mean() -> tirx.PrimFunc:
     """The exponent is far larger than what is squared, and one reference would serve both."""
     x, y = array("x"), array("y")
@@ -191,6 +202,7 @@ CASCADES: dict[str, tuple[Callable[[], tirx.PrimFunc], Range | None]] = {
     "variance on a scale": (variance_on_a_scale_from_least_to_largest, Range.NEAR),
     "squares of differences of two scales": (squares_of_differences_of_two_scales, Range.FITTED),
     "products of three differences": (products_of_three_differences, Range.NEAR),
+    "waves about a mean": (waves_about_a_mean, Range.LOCATION),
     "differences from a shifted level": (differences_from_a_mean_and_from_a_shifted_level, Range.MEAN),
 }
 

@@ -4,7 +4,7 @@
 
 A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
 where a sum that it is finished from is so small that its terms may have vanished; and where the terms of its finish
-cancel all but a few of their digits. Of a result that is bounded, but of another class than the program's at infinities
+cancel all but a few of their digits, or are exponentials of large exponents. Of a result that is bounded, but of another class than the program's at infinities
 (`obligations.ends`), the first is all that decides.
 """
 
@@ -62,7 +62,7 @@ def fails(
         failed, kept = tirx.Or(failed, _leaves_range(value)), dtype_of(value)
         if reducer is PROD or member.result in fold.deferred:
             failed = tirx.Or(failed, tirx.LT(tirx.abs(value), tirx.const(VANISHED[kept], kept)))
-    if expression.has(sp.Add) and own:
+    if expression.has(sp.Add, sp.exp) and own:
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         least = printer(dtype)(size_of(expression)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
@@ -70,12 +70,19 @@ def fails(
 
 
 def size_of(expression: sp.Expr) -> sp.Expr:
-    """The sum of the magnitudes of the terms that an expression adds up, products and powers taken apart."""
+    """The sum of the magnitudes of the terms that an expression adds up, products and powers taken apart.
+
+    A rounding of a in exp(a) is one of a·exp(a): an exponential counts as often.
+    """
     if isinstance(expression, (sp.Add, sp.Mul)):
         return expression.func(*map(size_of, expression.args))
     if isinstance(expression, sp.Pow) and expression.exp.is_integer and expression.exp.is_positive:
         return size_of(expression.base) ** expression.exp
-    if isinstance(expression, sp.exp) or expression.is_nonnegative:
+    if isinstance(expression, sp.exp):
+        return expression * (1 + sp.Abs(expression.args[0], evaluate=False))
+    if isinstance(expression, sp.Pow):
+        return sp.Abs(expression.base, evaluate=bool(expression.base.is_number)) ** expression.exp
+    if expression.is_nonnegative:
         return expression
     return sp.Abs(expression, evaluate=bool(expression.is_number))  # SymPy may take what is in it for complex
 

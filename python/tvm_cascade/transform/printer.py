@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
+from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of
@@ -122,6 +123,8 @@ class Printer:
             return tirx.exp2(self(expression.args[0]))
         if isinstance(expression, PowerOfTwo):
             return power_of_two(self(expression.args[0]), self.dtype)
+        if self.dtype == "float32" and any(map(_is_power_of_the_length, sp.Mul.make_args(expression))):
+            return cast(type(self)(self.bindings, "float64", self.indicators, self.offsets)(expression), self.dtype)
         if isinstance(expression, sp.Mul):
             return self._product(expression)
         if isinstance(expression, sp.Pow) and expression.base == 2:
@@ -320,6 +323,15 @@ class Printer:
         if exponent.is_Rational and exponent.q == 2 and exponent.p <= 8:
             return prim.Mul(self._power(base, sp.Integer(exponent.p // 2)), tirx.sqrt(base))
         return tirx.call_intrin(self.dtype, "tirx.pow", base, self(exponent))
+
+
+def _is_power_of_the_length(factor: sp.Expr) -> bool:
+    """Whether a factor is u^N of more than a two.
+
+    It has N times the rounding of u, of which the program's N factors leave the root, and may leave the range of float32
+    where its product with the state, which is as far on the other side, does not.
+    """
+    return isinstance(factor, sp.Pow) and factor.exp.has(LENGTH) and factor.base != 2
 
 
 def _value_and_its_extremum(terms: Sequence[sp.Expr]) -> list[sp.Expr]:

@@ -112,7 +112,7 @@ class Definition:
     name: str
     text: str
     stored: str = "float32"
-    rows: int = 67
+    rows: int = 5
     length: int = 37
     source: ClassVar[str] = "catalogue"
 
