@@ -9,8 +9,8 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.refute.crossings import envelope_at_crossings, rank_at_crossings
 from tvm_cascade.algebra.refute.reached import Earlier
-from tvm_cascade.algebra.refute.thresholds import envelope_at_thresholds, rank_at_thresholds
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.separate import RANK_LIMIT
@@ -46,6 +46,10 @@ ATTAINED: dict[str, Cascade] = {
     "differences": cascade(MEAN_SUM, (m, MAX, y - s), (o, SUM, where(sp.Eq(y - s, m), w * s, y))),
     "the end of a convex map": cascade(MEAN_SUM, (m, MAX, (x - s / N) ** 2), (o, SUM, where((x - s / N) ** 2 >= m, w))),
     "a falling map": cascade(MEAN_SUM, (m, MAX, exp(s - x)), (o, MIN, where(exp(s - x) >= m, y, x))),
+    "weighted exponentials": cascade(MEAN_SUM, (m, MAX, w * exp(x - s)), (o, SUM, where(w * exp(x - s) >= m, v))),
+    "products by a total of any sign": cascade(
+        (s, SUM, y), (m, MIN, s * w * exp(x)), (o, MAX, where(s * w * exp(x) <= m, v))
+    ),
     "maps of what is there": cascade(MAXIMUM, (s, SUM, y), (o, MAX, where(x >= m, s * v, (w - s) ** 2))),
     "the least of all others": cascade(MAXIMUM, (s, SUM, y), (o, MIN, where(x < m, exp(v - s), s))),
     "a choice in a choice": cascade((m, MIN, x), (o, SUM, where(x <= m, w, where(x <= m, y, v)))),
@@ -85,6 +89,9 @@ DECIDED: dict[str, Cascade] = {
     "the least above a share of the maximum": cascade((m, MAX, r), (o, MIN, where(2 * r >= m, r, 10000))),
     "a masked element": cascade((s, SUM, y), (o, MIN, where(s >= log(r), keep * x + (1 - keep) * y))),
     "branches that read results": cascade((s, SUM, r), (o, MIN, where(s >= w, v, exp(v - s) / s**2))),
+    "a square above a total of its own": cascade(
+        MEAN_SUM, (t, SUM, exp(x - s / N)), (o, MAX, where(x**2 >= t, exp(x - s) / t))
+    ),
     "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
 }
 
@@ -107,6 +114,8 @@ def test_each_shown_position_decides_the_result_of_its_own_data(name: str) -> No
 
 RANK: dict[str, Cascade] = {
     "sums beyond half the maximum": cascade((m, MAX, x), (t, SUM, where(2 * x >= m, sp.sin(x)))),
+    "sums beyond a total of the compared": cascade((s, SUM, sp.Abs(w) / 16 + 1), (t, SUM, where(w >= s, w * exp(w)))),
+    "distances from an extremum that cross it": cascade((m, MIN, x), (t, SUM, sp.Abs(sp.Abs(y) + 1 - m))),
     "sums of another element beyond a total": cascade((s, SUM, y), (t, SUM, where(x**2 <= s, w))),
 }
 
@@ -121,10 +130,10 @@ def test_the_shown_data_make_a_sum_over_choices_a_matrix_of_more_rank_than_any_s
 def test_nothing_is_shown_against_a_fold() -> None:
     total = Earlier([Reduction(*MEAN_SUM)], [x])
     for element in (where(x > s, x), where(x > s, -x, 1 - x), where(x > s, 3)):
-        assert envelope_at_thresholds(element, MAX, total, 2) is None
-    assert rank_at_thresholds(where(w > s, y, y), Earlier([Reduction(*MEAN_SUM)], [x, w, y]), 2) is None
+        assert envelope_at_crossings(element, MAX, total, 2) is None
+    assert rank_at_crossings(where(w > s, y, y), Earlier([Reduction(*MEAN_SUM)], [x, w, y]), 2) is None
 
 
 def test_a_mask_is_cut_at_two_values_alone() -> None:
     total = Earlier([Reduction(*MEAN_SUM)], [x, keep, y])
-    assert envelope_at_thresholds(where(keep > s, y), MAX, total, 3) is None
+    assert envelope_at_crossings(where(keep > s, y), MAX, total, 3) is None

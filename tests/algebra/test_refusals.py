@@ -25,6 +25,7 @@ from .cascades import (
     cascade,
     d,
     exp,
+    keep,
     log,
     m,
     o,
@@ -48,9 +49,9 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
     "reciprocal": (lambda: cascade(MEAN_SUM, (t, SUM, 1 / (x - s))), "infinite_rank", "t"),
     "square root of a sum": (lambda: cascade((s, SUM, r), (t, SUM, sqrt(r + s))), "infinite_rank", "t"),
     "gaussian": (lambda: cascade(MEAN_SUM, (t, SUM, exp(-((x - s / N) ** 2)))), "infinite_rank", "t"),
-    "positions of an extremum that reads a result": (
+    "positions of a masked extremum that reads a result": (
         lambda: cascade(
-            MEAN_SUM, (m, MAX, w * exp(x - s)), (t, MAX, sp.Piecewise((v, w * exp(x - s) >= m), (0, True)))
+            MEAN_SUM, (m, MAX, keep * (x - s) ** 3), (t, MIN, sp.Piecewise((v, keep * (x - s) ** 3 >= m), (0, True)))
         ),
         "select_on_result",
         "t",

@@ -6,6 +6,7 @@
 | φ(a, d), strictly rising (falling) in a    | max a (min a)                                                     |
 | φ(a, d), either or constant, as d has it   | max a, min a, or all: φ at the one end is above the other, or not |
 | φ(a, d), strictly convex in a              | the end at which φ is larger, or both                             |
+| G·exp(a)·H(d) + K(d)                       | max G·exp(a) where H > 0, min where H < 0, all where H = 0        |
 
 So exp(a − d) and a·d are attained where a is, and where both ends give one value, as in a program whose exponentials
 are all out of range, everywhere.
@@ -13,7 +14,7 @@ are all out of range, everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -22,7 +23,7 @@ from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
-from tvm_cascade.algebra.monotone import through_order
+from tvm_cascade.algebra.monotone import kept_by, through_order
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import is_truth
@@ -108,7 +109,9 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
         through_order(element, extreme.reducer, derivation.elements, symbols, strictly=True, or_constant=or_constant)
         for or_constant in (False, True)
     )
-    if isinstance(passed, str) or is_truth(passed[0]):
+    if isinstance(passed, str):
+        return _of_a_product(derivation, reduction, extreme.reducer, element)
+    if is_truth(passed[0]):
         return None
     part, kept, outer = passed
     ends = {reducer: _end(derivation, reduction, reducer, part) for reducer in kept}
@@ -123,6 +126,23 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
         return (None, sp.Eq(first, second)), (tuple(ends.values()), sp.true)
     one = sp.Or(larger, sp.Eq(high, low))
     return ((ends[MAX],), one), ((ends[MIN],), smaller), ((ends[MAX], ends[MIN]), sp.true)
+
+
+def _of_a_product(derivation: Derivation, reduction: Reduction, reducer: Reducer, element: sp.Expr) -> Attained | None:
+    """That of max G·exp(a)·H(d) + K(d): by the order of G·exp(a), which a negative H turns."""
+    values = {handle.symbol: handle.value for handle in derivation.handles}
+    body = sp.factor_terms(element.as_independent(*derivation.elements, as_Add=True)[1])
+    apart = order_and_factor(body, derivation.elements, list(values))
+    if apart is None:
+        return None
+    order, factor = apart
+    same, *turned = (
+        (_end(derivation, reduction, end, order),) for end in sorted(kept_by(factor, reducer), key=reducer.__ne__)
+    )
+    everywhere = () if factor.is_nonzero else ((None, sp.Eq(factor, 0).xreplace(values)),)
+    if not turned:
+        return (*everywhere, (same, sp.true))
+    return (*everywhere, (same, sp.Gt(factor, 0).xreplace(values)), (turned[0], sp.true))
 
 
 def _is_affine(outer: Callable[[sp.Expr], sp.Expr]) -> bool:
@@ -147,3 +167,32 @@ def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: s
     key = ("end", component)
     reference = derivation.refer(key, part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)
     return End(part, component, (), reference)
+
+
+def order_and_factor(
+    body: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
+) -> tuple[sp.Expr, sp.Expr] | None:
+    """What orders positions as G·exp(a) does, and H, of G·exp(a)·H(d); None where the body is no such product.
+
+    Exponents of data are out of range, so the order is that of sign(G)·ψ(log |G| + a), ψ(t) = 1 + t for t ≥ 0 and
+    1/(1 − t) elsewhere: positive, rising, and as good as t to the last digit.
+    """
+    factor, varying = body.as_independent(*elements, as_Add=False)
+    weight, exponent = sp.S.One, sp.S.Zero
+    for part in sp.Mul.make_args(varying):
+        if not part.has(*handles):
+            weight *= part
+            continue
+        if not isinstance(part, sp.exp):
+            return None
+        moved, still = sp.expand(part.args[0]).as_independent(*elements, as_Add=True)
+        if still.has(*handles):
+            return None
+        factor, exponent = factor * sp.exp(moved), exponent + still
+    if exponent == 0:
+        return weight, factor
+    size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
+    if weight.is_positive:
+        return size, factor
+    ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
+    return sp.Piecewise((ordered, weight > 0), (-ordered, weight < 0), (sp.S.Zero, True)), factor

@@ -5,7 +5,7 @@ a reference c, the maximum so far, is in at a later one c′ ≥ c where these a
 Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found.
 
 Other comparisons fold where the branches follow their order (`ordered_choices`), are refused where numbers show that
-they need all positions (`refute.thresholds`), and are unknown elsewhere.
+they need all positions (`refute.crossings`), and are unknown elsewhere.
 
 | a ? d, the maximum of a | is         |
 |-------------------------|------------|

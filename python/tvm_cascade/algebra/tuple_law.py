@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import compared, decided
+from tvm_cascade.algebra.attained import compared, decided, order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
@@ -240,7 +240,7 @@ class _Keys(Case):
         """The selected elements of keys G·exp(a)·H(d) + K(d), by the order of G·exp(a)."""
         body = sp.factor_terms(self.function.as_independent(*self.derivation.elements, as_Add=True)[1])
         exact = _from_data(self.derivation, self.function, self.used)
-        apart = _order_and_factor(body, self.derivation, [handle.symbol for handle in self.used])
+        apart = order_and_factor(body, self.derivation.elements, [handle.symbol for handle in self.used])
         if exact is None or apart is None:
             return None
         inner, factor = apart
@@ -300,32 +300,3 @@ class _Keys(Case):
         best = next(state)
         beside = [part.of([next(state) for _ in part.kept]) for part in self.carried]
         return key.of([next(state) for _ in key.kept] or [best]), *beside
-
-
-def _order_and_factor(
-    body: sp.Expr, derivation: Derivation, handles: Sequence[sp.Symbol]
-) -> tuple[sp.Expr, sp.Expr] | None:
-    """What orders positions as G·exp(a) does, and H, of G·exp(a)·H(d); None where the body is no such product.
-
-    Exponents of data are out of range, so the order is that of sign(G)·ψ(log |G| + a), ψ(t) = 1 + t for t ≥ 0 and
-    1/(1 − t) elsewhere: positive, rising, and as good as t to the last digit.
-    """
-    factor, varying = body.as_independent(*derivation.elements, as_Add=False)
-    weight, exponent = sp.S.One, sp.S.Zero
-    for part in sp.Mul.make_args(varying):
-        if not part.has(*handles):
-            weight *= part
-            continue
-        if not isinstance(part, sp.exp):
-            return None
-        moved, still = sp.expand(part.args[0]).as_independent(*derivation.elements, as_Add=True)
-        if still.has(*handles):
-            return None
-        factor, exponent = factor * sp.exp(moved), exponent + still
-    if exponent == 0:
-        return weight, factor
-    size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
-    if weight.is_positive:
-        return size, factor
-    ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
-    return sp.Piecewise((ordered, weight > 0), (-ordered, weight < 0), (sp.S.Zero, True)), factor

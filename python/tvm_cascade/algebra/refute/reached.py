@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,7 +172,8 @@ class Earlier:
                 known |= zip((r.result for r in block), _reduced(block, lifted, repeated), strict=True)
         except NO_VALUE:
             return None
-        return Reached(tuple(rows), known, fixed) if all(map(mpmath.isfinite, known.values())) else None
+        is_finite = math.isfinite if arithmetic == "math" else mpmath.isfinite
+        return Reached(tuple(rows), known, fixed) if all(map(is_finite, known.values())) else None
 
     def value(self, function: sp.Expr, at: Mapping[sp.Symbol, Any], arithmetic: str = "math") -> Any:
         """A plain function where its symbols have those values, in Python's arithmetic or mpmath's."""

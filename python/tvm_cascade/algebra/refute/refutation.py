@@ -20,11 +20,11 @@ import sympy as sp
 from tvm_cascade.algebra.question import Counterexample, Question
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD
 from tvm_cascade.algebra.refute.asked import Asked
+from tvm_cascade.algebra.refute.crossings import envelope_at_crossings, rank_at_crossings
 from tvm_cascade.algebra.refute.envelope import envelope
 from tvm_cascade.algebra.refute.rank import full_rank
 from tvm_cascade.algebra.refute.roundings import leaves_range_in_part, rounds_elsewhere
 from tvm_cascade.algebra.refute.shown import deciding_positions, rank_of
-from tvm_cascade.algebra.refute.thresholds import envelope_at_thresholds, rank_at_thresholds
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
 _SIZE = RANK_LIMIT + 1
@@ -43,7 +43,7 @@ def _rank_grows(question: Asked) -> Counterexample | None:
     if question.reducer is PROD:
         found = full_rank(sp.log(sp.Abs(strip_rounding(whole))), question.earlier, _SIZE)
     else:
-        found = rank_at_thresholds(whole, question.earlier, _SIZE)
+        found = rank_at_crossings(whole, question.earlier, _SIZE)
         found = found or full_rank(strip_rounding(whole), question.earlier, _SIZE)
     return None if found is None else rank_of(found, question)
 
@@ -58,7 +58,7 @@ def _positions_decide(question: Asked) -> Counterexample | None:
         return None
     asked = (question.over_results, reducer, question.earlier, _SIZE)
     ties = selection is not None and selection.lower
-    found = envelope_at_thresholds(*asked, ties) if question.where == sp.true else None
+    found = envelope_at_crossings(*asked, ties) if question.where == sp.true else None
     found = found or envelope(*asked, question.where)
     return None if found is None else deciding_positions(found, question)
 
