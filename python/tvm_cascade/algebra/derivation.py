@@ -29,6 +29,7 @@ from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.symbolic.functions import Round, WholePower
 from tvm_cascade.symbolic.masks import without_idle_masks
 from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.signs import sign_of
 from tvm_cascade.symbolic.work import cancelled
 
 
@@ -163,10 +164,8 @@ class Derivation:
         keeps_sign : positive elements give a positive result, whatever the reducer says of itself.
         """
         element = reduction.element.xreplace(self._signed)
-        bare, facts = _where_defined(strip_rounding(element)), {}
-        if keeps_sign or reduction.reducer.keeps_sign:
-            facts = {"positive": True} if bare.is_positive else {"nonnegative": True} if bare.is_nonnegative else {}
-        if facts:
+        keeps = keeps_sign or reduction.reducer.keeps_sign
+        if keeps and (facts := sign_of(_where_defined(strip_rounding(element)))):
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
             self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))

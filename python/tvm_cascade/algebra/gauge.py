@@ -43,6 +43,7 @@ from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.symbolic.functions import Rescaled, WholePower
 from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
 from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.signs import stand_in
 from tvm_cascade.symbolic.work import expanded, simplified
 
 
@@ -135,14 +136,7 @@ class HandleTable:
 
     def _made(self, key: object, value: sp.Expr) -> Handle:
         if key not in self._by_key:
-            facts = (
-                {"positive": True}
-                if value.is_positive
-                else {"nonnegative": True}
-                if value.is_nonnegative
-                else {"real": True}
-            )
-            self._by_key[key] = Handle(sp.Symbol(f"_u{len(self._by_key)}", **facts), value)
+            self._by_key[key] = Handle(stand_in(value, f"_u{len(self._by_key)}"), value)
         return self._by_key[key]
 
     def extract(

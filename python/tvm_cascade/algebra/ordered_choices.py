@@ -23,11 +23,12 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation, Refused
-from tvm_cascade.algebra.monotone import stand_in, trend
+from tvm_cascade.algebra.facts.trend import trend
 from tvm_cascade.algebra.predicates import Law, truth_over
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, Reducer
 from tvm_cascade.symbolic.masks import masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.signs import stand_in
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tvm_cascade.algebra.verdict import Reason
 from tvm_cascade.analysis.tir import dtype_of, loads_of, uses
 from tvm_cascade.symbolic.functions import LN2, LN10, Round, WholePower
 from tvm_cascade.symbolic.masks import TRUTH, Condition, choice, is_truth
+from tvm_cascade.symbolic.signs import sign_of
 
 Convert = Callable[..., sp.Expr]
 
@@ -172,8 +173,7 @@ class AtomTable:
 
     def _intern(self, form: sp.Expr, expression: ir.Expr, indicator: bool = False) -> Atom:
         if form not in self.atoms:
-            facts = {"positive": True} if form.is_positive else {"nonnegative": True} if form.is_nonnegative else {}
-            facts = TRUTH if is_truth(form) else facts
+            facts = TRUTH if is_truth(form) else sign_of(form)
             kind = Condition if indicator else sp.Symbol
             symbol = form if form == POSITION else kind(self._name(expression), real=True, **facts)
             self.atoms[form] = Atom(symbol, expression, uses(expression, self.axis), indicator)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sympy as sp
 
 from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.signs import sign_of
 from tvm_cascade.symbolic.work import expanded, factored, simplified
 
 RANK_LIMIT = 6
@@ -58,8 +59,7 @@ def _frozen_reciprocals(
     for power in sorted(expression.atoms(sp.Pow), key=str):
         mixes = power.has(*elements) and power.has(*handles)
         if power.base.is_Add and power.exp.is_negative and power.exp.is_number and not mixes:
-            facts = {"positive": True} if power.is_positive else {"real": True}
-            found[power] = sp.Dummy(f"reciprocal{len(found)}", **facts)
+            found[power] = sp.Dummy(f"reciprocal{len(found)}", real=True, **sign_of(power))
     return found
 
 
