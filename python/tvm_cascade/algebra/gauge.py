@@ -40,7 +40,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
-from tvm_cascade.symbolic.functions import Rescaled, WholePower
+from tvm_cascade.symbolic.functions import WholePower
 from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
@@ -270,34 +270,6 @@ def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
     """The gauge of a handle that is tracked: running where it is built from max and min alone, centred otherwise."""
     read = [r for r in reductions if r.result in handle.value.free_symbols]
     return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
-
-
-def may_be_singular(value: sp.Expr, results: Collection[sp.Symbol]) -> bool:
-    """Whether the value can be infinite or undefined at finite partial results: a quotient, log, root or exp."""
-    if value.has(sp.log) or any(e.has(*results) for e in value.atoms(sp.exp)):
-        return True
-    written = value.replace(lambda e: isinstance(e, Rescaled), lambda e: e.written_out)
-    return any(p.has(*results) and not (p.exp.is_integer and p.exp.is_nonnegative) for p in written.atoms(sp.Pow))
-
-
-def may_be_infinite(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
-    """Whether the value can be infinite, or undefined, at finite results whose signs are what is known of them."""
-    powers = (p.base for p in value.atoms(sp.Pow) if not (p.exp.is_integer and p.exp.is_nonnegative))
-    may_vanish = any(
-        a.has(*results) and not a.is_positive for a in (*powers, *(e.args[0] for e in value.atoms(sp.log)))
-    )
-    return may_vanish or any(e.has(*results) and not e.args[0].is_nonpositive for e in value.atoms(sp.exp))
-
-
-def only_in_waves(function: sp.Expr, handle: sp.Symbol) -> bool:
-    """Whether the handle occurs under sines and cosines alone, which are bounded at any reference, 0 included."""
-    return not function.replace(lambda e: isinstance(e, (sp.sin, sp.cos)), lambda e: sp.Integer(1)).has(handle)
-
-
-def may_cancel(value: sp.Expr, results: Iterable[sp.Symbol]) -> bool:
-    """Whether the value divides by a result whose sign is not known: a partial one may be near zero."""
-    reciprocals = (p for p in value.atoms(sp.Pow) if p.exp.is_negative and p.has(*results))
-    return any(not p.base.is_positive and not p.base.is_nonnegative for p in reciprocals)
 
 
 def translations(

@@ -20,8 +20,9 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.trend import trend
-from tvm_cascade.algebra.gauge import Handle, factor_in, may_be_singular
+from tvm_cascade.algebra.gauge import Handle, factor_in
 from tvm_cascade.algebra.monotone import through_order
 from tvm_cascade.algebra.order_facts import EXTREMA, taken_from
 from tvm_cascade.algebra.reducer import MAX
@@ -120,7 +121,7 @@ class Case:
         weights = (factor_in(self.function, h.symbol, self.derivation.elements) for h in self.used)
         factor = sp.Mul(*(weight for weight in weights if weight is not None))
         values = {handle.symbol: handle.value for handle in self.used}
-        return found if may_be_singular(factor.xreplace(values), self.derivation.results) else None
+        return found if pole(factor.xreplace(values), self.derivation.results, partial=True) else None
 
     def at_ends(self) -> Any:
         """The extremum of a map of one part; the code of a refusal where it is none."""

@@ -25,6 +25,8 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.facts.extent import Pole, pole
+from tvm_cascade.algebra.facts.functions import WAVES
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import (
     Gauge,
@@ -35,9 +37,6 @@ from tvm_cascade.algebra.gauge import (
     factor_in,
     is_location,
     is_power_of_two,
-    may_be_singular,
-    may_cancel,
-    only_in_waves,
     tracking_gauge,
     translated_part,
 )
@@ -109,6 +108,12 @@ class Reading:
         """The a(x) that the handle stands beside: a(x) − u, or p + q·u with a = −p/q."""
         return -self.line[0] / self.line[1] if self.part is None and self.line is not None else self.part
 
+    @property
+    def is_in_waves(self) -> bool:
+        """Whether the handle occurs under sines and cosines alone."""
+        waves = {wave: sp.S.One for wave in self.function.atoms(*WAVES)}
+        return not self.function.xreplace(waves).has(self.handle.symbol)
+
     @cached_property
     def is_near(self) -> bool:
         """Whether the quantity at partial results is near what it stands beside, or stands beside nothing."""
@@ -116,7 +121,7 @@ class Reading:
             return True
         derivation, value = self.derivation, self.handle.value
         near = is_location(value, self.located, derivation.done, derivation.meaning)
-        return near and not may_cancel(value, derivation.results)
+        return near and pole(value, derivation.results) is not Pole.WITHIN
 
 
 def _always(_reading: Reading) -> bool:
@@ -174,7 +179,7 @@ def _at_the_results(reading: Reading) -> Reference:
     derivation, handle, done = reading.derivation, reading.handle, reading.derivation.done
     gauge, scale = tracking_gauge(handle, done), reading.factor is not None
     value = derivation.predicted(handle.value)
-    guarded = scale or may_be_singular(value, value.free_symbols - {COUNT, LENGTH}) or _may_be_absent(handle, done)
+    guarded = scale or bool(pole(value, value.free_symbols - {COUNT, LENGTH})) or _may_be_absent(handle, done)
     move = _move(reading, gauge)
     if move is Move.POWER_OF_TWO and reading.factor is not None:
         # Below u where F grows with it, above where it falls: |F| at the reference is never larger than at u.
@@ -335,7 +340,7 @@ def _sides(references: list[Reference]) -> tuple[list[sp.Symbol], list[sp.Symbol
 
 SECTIONS = (
     Section(
-        reads=lambda reading: not reading.unbounded and only_in_waves(reading.function, reading.handle.symbol),
+        reads=lambda reading: reading.is_in_waves and not reading.unbounded,
         reference=_constant(Range.WAVES),
         keeps_digits=lambda reading: reading.located is None or not reading.is_near,
     ),

@@ -11,11 +11,11 @@ from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
+from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.gauge import (
     Handle,
     cancelled_results,
     exponents,
-    may_be_infinite,
     translated_part,
 )
 from tvm_cascade.algebra.moved_state import MovedState
@@ -166,7 +166,7 @@ def _where_kept(derivation: Derivation, summand: Summand, total: sp.Expr, reduct
     count = derivation.known(SUM, indicator(kept)) or derivation.known(SUM, sp.expand(-indicator(kept)))
     if count is None:
         read = [summand.factor, *(handle.value for handle in summand.tracked)]
-        if not any(may_be_infinite(value, derivation.results) for value in read):
+        if not any(pole(value, derivation.results) for value in read):
             return total
         count = derivation.component(reduction, SUM, indicator(kept))
     return sp.Piecewise((0, sp.Eq(count, 0)), (total, True))

@@ -2,6 +2,7 @@
 
 | fact                        | asked by                                                      | file        |
 |-----------------------------|---------------------------------------------------------------|-------------|
+| range, and poles            | guards of references, masks, weights of narrow operands       | `extent`    |
 | trend, and curvature        | extrema through maps                                          | `trend`     |
 
 `functions` has a row for each function of one number. What an expression is made of beyond that, sums, products,
