@@ -6,8 +6,8 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
+from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.offsets import Offsets, by_offset
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.obligations.derive import derive
 

@@ -20,7 +20,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.gauge import Handle
+from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.symbolic.masks import masks_in
 from tvm_cascade.symbolic.work import expanded, horner
 

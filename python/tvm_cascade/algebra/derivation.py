@@ -11,18 +11,11 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.cases import Union, by_both, by_results
+from tvm_cascade.algebra.facts.relation import is_bounded_above, ordered_by_results
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Component, Fold, Reference
-from tvm_cascade.algebra.gauge import (
-    Gauge,
-    Handle,
-    HandleTable,
-    Move,
-    Range,
-    bounded_by_results,
-    is_power_of_two,
-)
-from tvm_cascade.algebra.offsets import Offsets
-from tvm_cascade.algebra.order_facts import ordered_by_results
+from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
+from tvm_cascade.algebra.handles import Handle, HandleTable
 from tvm_cascade.algebra.question import Counterexample, Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Reason, Refusal
@@ -227,8 +220,9 @@ class Derivation:
         return found
 
     def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
-        """Whether the partial results bound an exponent over handles (`bounded_by_results`)."""
-        return bounded_by_results(exponent, self.handles, self.done, self.elements, kept)
+        """Whether the partial results bound an exponent over handles (`is_bounded_above`)."""
+        values = {handle.symbol: handle.value for handle in self.handles}
+        return is_bounded_above(exponent, values, self.done, self.elements, kept)
 
     @property
     def offsets(self) -> Offsets:

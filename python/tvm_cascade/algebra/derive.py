@@ -13,7 +13,8 @@ from tvm_cascade.algebra.coincidence import folded_where_extreme
 from tvm_cascade.algebra.constants import NamedConstants
 from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.fold import Fold
-from tvm_cascade.algebra.gauge import Handle, Move
+from tvm_cascade.algebra.gauge import Move
+from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
 from tvm_cascade.algebra.product_law import product_law
 from tvm_cascade.algebra.quotients import taken_apart, where_real

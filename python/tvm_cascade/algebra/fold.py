@@ -18,8 +18,8 @@ from sympy.printing.printer import Printer
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
-from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import Reducer
 
 

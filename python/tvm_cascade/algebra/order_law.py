@@ -21,10 +21,10 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.extent import pole
+from tvm_cascade.algebra.facts.relation import EXTREMA, taken_from
 from tvm_cascade.algebra.facts.trend import trend
-from tvm_cascade.algebra.gauge import Handle, factor_in
+from tvm_cascade.algebra.handles import Handle, factor_in
 from tvm_cascade.algebra.monotone import through_order
-from tvm_cascade.algebra.order_facts import EXTREMA, taken_from
 from tvm_cascade.algebra.reducer import MAX
 from tvm_cascade.symbolic.masks import is_truth, masks_in
 

@@ -19,7 +19,8 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Handle, Move, Range, tracking_gauge
+from tvm_cascade.algebra.gauge import Move, Range
+from tvm_cascade.algebra.handles import Handle, tracking_gauge
 from tvm_cascade.symbolic.functions import PowerOfTwo, Rescaled
 
 

@@ -10,7 +10,8 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import Gauge, Handle, Range, factor_in
+from tvm_cascade.algebra.gauge import Gauge, Range
+from tvm_cascade.algebra.handles import Handle, factor_in
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.symbolic.masks import indicator, masks_in

@@ -23,7 +23,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import expansion_of
-from tvm_cascade.algebra.gauge import Handle, exponents
+from tvm_cascade.algebra.handles import Handle, exponents
 from tvm_cascade.algebra.monotone import kept_by
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.order_law import Case, extremum

@@ -28,18 +28,8 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.extent import Pole, pole
 from tvm_cascade.algebra.facts.functions import WAVES
 from tvm_cascade.algebra.fold import Reference
-from tvm_cascade.algebra.gauge import (
-    Gauge,
-    Handle,
-    Move,
-    Range,
-    exponents,
-    factor_in,
-    is_location,
-    is_power_of_two,
-    tracking_gauge,
-    translated_part,
-)
+from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
+from tvm_cascade.algebra.handles import Handle, exponents, factor_in, is_location, tracking_gauge, translated_part
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.symbolic.functions import PowerOfTwo
 from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_that_keep

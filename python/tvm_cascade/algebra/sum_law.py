@@ -12,14 +12,9 @@ from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
-from tvm_cascade.algebra.gauge import (
-    Handle,
-    cancelled_results,
-    exponents,
-    translated_part,
-)
+from tvm_cascade.algebra.facts.weight import by_offset
+from tvm_cascade.algebra.handles import Handle, cancelled_results, exponents, translated_part
 from tvm_cascade.algebra.moved_state import MovedState
-from tvm_cascade.algebra.offsets import by_offset
 from tvm_cascade.algebra.powers import Powers, powers_in_range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of

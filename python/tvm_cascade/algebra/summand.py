@@ -10,10 +10,9 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
-from tvm_cascade.algebra.gauge import (
-    Gauge,
+from tvm_cascade.algebra.gauge import Gauge, Move
+from tvm_cascade.algebra.handles import (
     Handle,
-    Move,
     exponents,
     factor_in,
     is_location,

@@ -18,7 +18,7 @@ from tvm_cascade.algebra.attained import compared, decided, order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.gauge import Handle
+from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.monoid import broken_law
 from tvm_cascade.algebra.monotone import collected, kept_by, through_order
 from tvm_cascade.algebra.order_law import Case, by_cases

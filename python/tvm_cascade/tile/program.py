@@ -18,8 +18,8 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.absorption import Relation
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import formula
-from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order

@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.offsets import Offsets, by_offset
+from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.analysis.reducers import extreme
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.errors import RewriteError

@@ -11,8 +11,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.frame import lookup

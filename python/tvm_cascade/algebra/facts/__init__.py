@@ -3,7 +3,9 @@
 | fact                        | asked by                                                      | file        |
 |-----------------------------|---------------------------------------------------------------|-------------|
 | range, and poles            | guards of references, masks, weights of narrow operands       | `extent`    |
+| relation to earlier results | exponents that results bound, |x − max x|                     | `relation`  |
 | trend, and curvature        | extrema through maps                                          | `trend`     |
+| weight under translation    | sums of large and small terms, what references are far from 0 | `weight`    |
 
 `functions` has a row for each function of one number. What an expression is made of beyond that, sums, products,
 powers, extrema and choices, each fact has a rule for.

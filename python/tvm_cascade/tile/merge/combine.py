@@ -20,7 +20,7 @@ from tvm.ir import prim
 from tvm.tirx.script import builder as T
 
 from tvm_cascade.algebra.cascade import COUNT
-from tvm_cascade.algebra.offsets import Offsets
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.reducer import Reducer, first, second
 from tvm_cascade.analysis.reducers import combiner_of
 from tvm_cascade.steps.move import destination, displacement, may_stay

@@ -8,8 +8,8 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir
 
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Component
-from tvm_cascade.algebra.offsets import Offsets
 from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.analysis.tir import uses
 from tvm_cascade.steps.program import Element, OverPositions, StepProgram, program_of

@@ -1,0 +1,207 @@
+"""Handles: the loop-invariant operands of an element, and how functions read them.
+
+A *handle* u is a largest part of an element F that does not vary along the axis but reads earlier results: the m of
+exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative to a reference c in place of u (`gauge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import sympy as sp
+
+from tvm_cascade.algebra.cascade import LENGTH, Reduction
+from tvm_cascade.algebra.gauge import Gauge
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
+from tvm_cascade.symbolic.separate import strip_rounding
+from tvm_cascade.symbolic.signs import stand_in
+from tvm_cascade.symbolic.work import expanded, simplified
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A loop-invariant subexpression of an element that reads earlier results.
+
+    Attributes
+    ----------
+    symbol : u, which stands for it in the element.
+    value : the part itself, in earlier results and parameters.
+    """
+
+    symbol: sp.Symbol
+    value: sp.Expr
+
+
+class HandleTable:
+    """Handles by value, so that reductions which read the same quantity share one reference."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[object, Handle] = {}
+
+    def __iter__(self) -> Iterator[Handle]:
+        return iter(self._by_key.values())
+
+    def of(self, value: sp.Expr) -> Handle:
+        """The handle of that value, made on first use."""
+        return self._made(value, value)
+
+    def beside(self, handle: Handle, part: sp.Expr) -> Handle:
+        """A second handle of equal value, for another location: (x − u)·(y − v) with u = v."""
+        return self._made((handle.value, part), handle.value)
+
+    def _made(self, key: object, value: sp.Expr) -> Handle:
+        if key not in self._by_key:
+            self._by_key[key] = Handle(stand_in(value, f"_u{len(self._by_key)}"), value)
+        return self._by_key[key]
+
+    def extract(
+        self,
+        expression: sp.Expr,
+        elements: Sequence[sp.Symbol],
+        results: Sequence[sp.Symbol],
+        ordered: Sequence[sp.Symbol] = (),
+    ) -> sp.Expr:
+        """The expression with each largest result-reading, element-free part replaced by its handle's symbol.
+
+        A factor that reads no result, of a part that reads max and min alone (`ordered`), stays outside: the handle is
+        then the extremum itself, which a reference holds exactly. So does the unit of elements beside it: of x/1000 −
+        s/(1000·N) the handle is s/N, since x/1000 is rounded where x is not.
+        """
+        if not expression.has(*results) or not results:
+            return expression
+        if not elements or not expression.has(*elements):
+            return self._bare(expression, results, ordered)
+        if isinstance(expression, sp.Piecewise):
+            return sp.Piecewise(*((self.extract(e, elements, results, ordered), at) for e, at in expression.args))
+        if isinstance(expression, (sp.Add, sp.Mul)):
+            reads = [a for a in expression.args if a.has(*results) and not a.has(*elements)]
+            rest = [self.extract(a, elements, results, ordered) for a in expression.args if a not in reads]
+            if reads:
+                units = {abs(a.as_coeff_Mul()[0]) for a in expression.args if a.has(*elements)}
+                unit = units.pop() if expression.is_Add and len(units) == 1 else sp.S.One
+                rest.append(self._bare(expression.func(*reads), results, ordered, unit))
+            return expression.func(*rest)
+        return expression.func(*(self.extract(a, elements, results, ordered) for a in expression.args))
+
+    def _bare(
+        self, value: sp.Expr, results: Sequence[sp.Symbol], ordered: Sequence[sp.Symbol], unit: sp.Expr = sp.S.One
+    ) -> sp.Expr:
+        scale, rest = value.as_independent(*results, as_Add=False)
+        if scale != 1 and not rest.free_symbols & (set(results) - set(ordered)):
+            return scale * self._bare(rest, results, ordered)
+        size = abs(scale.as_coeff_Mul()[0])
+        if unit != 1 and abs(sp.log(size / unit).evalf()) < abs(sp.log(size).evalf()):
+            return unit * self._bare(value / unit, results, ordered)
+        if value.could_extract_minus_sign():
+            return -self.of(-value).symbol
+        return self.of(value).symbol
+
+
+def factor_in(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """H(u) where function = function|_{u=1} · H(u); None where the handle is no factor.
+
+    exp(x − u) = exp(x)·exp(−u) does not count: exp(x) alone is not bounded.
+    """
+    if exponents(function, handle, elements):
+        return None
+    at_one = function.subs(handle, 1)
+    if at_one == 0:
+        return None
+    if varies_numerically(function / at_one, elements):
+        return None
+    ratio = simplified(function / at_one)
+    return ratio if ratio.free_symbols <= {handle} and not ratio.has(sp.zoo, sp.nan) else None
+
+
+def exponents(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Arguments of exp that contain both the handle and a position-dependent term."""
+    found = [e.args[0] for e in function.atoms(sp.exp) if e.args[0].has(handle) and e.args[0].has(*elements)]
+    powers = [p for p in function.atoms(sp.Pow) if p.exp.has(handle) and p.exp.has(*elements)]
+    return found + [p.exp * sp.log(p.base) for p in powers]
+
+
+def cancelled_results(exponent: sp.Expr, handle: Handle, reductions: Sequence[Reduction]) -> list[sp.Expr]:
+    """Results that cancel an equal infinite element in the exponent: max x and Σ x, in x − u.
+
+    Of a choice, which is infinite where it is one of them, the choice.
+    """
+    if isinstance(handle.value, sp.Piecewise):
+        sides = (Handle(handle.symbol, side) for side, _ in handle.value.args)
+        return [handle.value] if any(cancelled_results(exponent, side, reductions) for side in sides) else []
+    full, part = exponent.subs(handle.symbol, handle.value), exponent.subs(handle.symbol, 0)
+    found = []
+    for reduction in reductions:
+        if reduction.result in handle.value.free_symbols and (reduction.reducer.ordered or reduction.reducer is SUM):
+            against = part / (reduction.element * sp.diff(full, reduction.result))
+            if not ever_positive(against) and simplified(against).is_negative:
+                found.append(reduction.result)
+    return found
+
+
+def tracking_gauge(handle: Handle, reductions: Iterable[Reduction]) -> Gauge:
+    """The gauge of a handle that is tracked: running where it is built from max and min alone, centred otherwise."""
+    read = [r for r in reductions if r.result in handle.value.free_symbols]
+    return Gauge.RUNNING if all(r.reducer.ordered for r in read) else Gauge.CENTRED
+
+
+def translations(
+    function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]
+) -> dict[sp.Expr, list[sp.Expr]] | None:
+    """The sums s·(a(x) − u) of the function, s a nonzero constant, by a(x); None where u occurs in another sum."""
+    parts: dict[sp.Expr, list[sp.Expr]] = {}
+    for total in sorted(function.atoms(sp.Add), key=sp.default_sort_key):
+        slope = total.coeff(handle)
+        if slope.has(*elements) or not slope.is_nonzero:
+            continue
+        rest = expanded((slope * handle - total) / slope)
+        if rest.has(handle) or not rest.has(*elements):
+            return None
+        parts.setdefault(rest, []).append(total)
+    return parts
+
+
+def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.Symbol]) -> sp.Expr | None:
+    """The a(x) where the function reads the handle u in differences a(x) − u; None where it reads it otherwise.
+
+    A mean of a(x) is then a good reference, whatever u itself does.
+    """
+    parts = translations(function, handle, elements)
+    return next(iter(parts)) if parts is not None and len(parts) == 1 else None
+
+
+def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
+    """The value of a quantity where all elements are equal: N·a for Σ a, a^N for Π a, a for max a."""
+    for k in reversed(range(len(reductions))):
+        if reductions[k].result in value.free_symbols:
+            value = value.subs(reductions[k].result, _of_equal_elements(reductions, k))
+    return value
+
+
+def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
+    reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
+    if reducer.whole is None:
+        return reducer.repeated(element, LENGTH)
+    start = k - reducer.part
+    block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
+    selection = reducer.whole.selection
+    if selection is not None:
+        return block[reducer.part % selection.per_rank]
+    return reducer.whole.combine(block, block)[reducer.part]
+
+
+def is_location(
+    value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
+) -> bool:
+    """Whether a value is a location of the data a(x), as their mean, maximum and log Σ exp are, and their total is not.
+
+    Such a value moves with the data: at equal elements it is a(x), up to a number.
+
+    Parameters
+    ----------
+    part : a(x).
+    meaning : what symbols are known to stand for.
+    """
+    away = strip_rounding((at_equal_elements(value, reductions) - part).xreplace(dict(meaning)))
+    return not varies_numerically(away, list(away.free_symbols - {LENGTH}))
