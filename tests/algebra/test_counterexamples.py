@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tvm_cascade.algebra.question import Counterexample
+from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive

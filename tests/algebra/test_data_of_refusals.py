@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade
-from tvm_cascade.algebra.question import Counterexample, Numbers
+from tvm_cascade.algebra.counterexample import Counterexample, Numbers
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM
 from tvm_cascade.algebra.verdict import Refusal
 from tvm_cascade.obligations.derive import derive

@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction, element, result
-from tvm_cascade.algebra.facts.weight import Offsets, by_offset
+from tvm_cascade.algebra.facts.weight import Offsets, by_offset, offsets_of
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.obligations.derive import derive
@@ -49,7 +49,7 @@ def test_offsets_of_results_and_of_what_is_made_of_them(
 def test_components_and_references_have_those_of_what_they_hold() -> None:
     fold = derive(Cascade([*REDUCTIONS[:1], REDUCTIONS[2], Reduction(q, SUM, -PROBABILITY * sp.log(PROBABILITY))], [x]))
     assert isinstance(fold, Fold)
-    offsets = fold.offsets()
+    offsets = offsets_of(fold)
     assert [offsets.of(r.symbol) for r in fold.references] == [{x: 1}, {x: 1}]
     assert [offsets.of(c.symbol) for c in fold.components] == [{x: 1}, {}, {}]
 

@@ -18,6 +18,7 @@ from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.reducer import MAX, SUM
+from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.verdict import Refusal, Verdict
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.reading import read_program
@@ -53,7 +54,7 @@ def test_a_derivation_over_its_budget_is_unknown_and_says_at_which_reduction_and
 def test_what_a_derivation_spends_does_not_depend_on_what_was_derived_before(name: str) -> None:
     def spent() -> float:
         with budget(2500) as work:
-            check(derived(FUSABLE[name](), RESCALABLE_CASTS, Move.EXACT, {}))
+            check(derived(FUSABLE[name](), RESCALABLE_CASTS, Move.EXACT, {}, refutation))
         return work.spent
 
     again = spent(), spent()

@@ -21,22 +21,13 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.monotone import kept_by, through_order
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.masks import is_truth
-
-AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
-    sp.Eq: (True, False),
-    sp.Ge: (True, False),
-    sp.Ne: (False, True),
-    sp.Lt: (False, True),
-    sp.Le: (True, True),
-    sp.Gt: (False, False),
-}
-"""Whether a comparison with the maximum holds at it, and elsewhere; with a minimum, once its sides are exchanged."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +56,9 @@ Attained = tuple[tuple[Ends, sp.Basic], ...]
 """The ends, and the condition on results and components under which they are those, in order."""
 
 
-def compared(derivation: Derivation, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
-    """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere."""
-    if type(condition) not in AT_A_MAXIMUM:
-        return None
-    for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
-        for done in derivation.done:
-            known = derivation.plain(done.result) == other and derivation.plain(done.element) == element
-            if known and done.reducer in (MAX, MIN):
-                return done, AT_A_MAXIMUM[type(relation) if done.reducer is MAX else type(relation.reversed)]
-    return None
-
-
 def decided(derivation: Derivation, element: sp.Expr, at: Reduction, here: bool) -> sp.Expr:
     """The element with comparisons with an extremum decided: as at positions that attain it, or as elsewhere."""
-    found = {r: compared(derivation, r) for r in element.atoms(*AT_A_MAXIMUM)}
+    found = {r: derivation.compared(r) for r in element.atoms(*AT_A_MAXIMUM)}
     truths = {r: of[1][0 if here else 1] for r, of in found.items() if of is not None and of[0] is at}
     return element.xreplace({relation: sp.sympify(holds) for relation, holds in truths.items()})
 

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import End, Ends, attained, compared, decided
+from tvm_cascade.algebra.attained import End, Ends, attained, decided
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
@@ -47,7 +47,7 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, union: Un
     Refused
         Where what is compared is no extremum of the element, or what is folded there has no law.
     """
-    matched, reducer, two = compared(derivation, union.guard), reduction.reducer, len(union.cases) == 2
+    matched, reducer, two = derivation.compared(union.guard), reduction.reducer, len(union.cases) == 2
     where = None if matched is None else attained(derivation, reduction, matched[0])
     by_order = where is None and reducer.ordered and two
     if by_order and (found := extremum_where_ordered(derivation, reduction, union, law)) is not None:

@@ -11,12 +11,12 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.cases import Union, by_both, by_results
-from tvm_cascade.algebra.facts.relation import is_bounded_above, ordered_by_results
-from tvm_cascade.algebra.facts.weight import Offsets
+from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.facts.relation import compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
 from tvm_cascade.algebra.handles import Handle, HandleTable
-from tvm_cascade.algebra.question import Counterexample, Question, Search
+from tvm_cascade.algebra.question import Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.symbolic.functions import Round, WholePower
@@ -224,11 +224,17 @@ class Derivation:
         values = {handle.symbol: handle.value for handle in self.handles}
         return is_bounded_above(exponent, values, self.done, self.elements, kept)
 
+    def compared(self, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
+        """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere."""
+        by_plain = {replace(r, result=self.plain(r.result), element=self.plain(r.element)): r for r in self.done}
+        found = compared(condition, by_plain)
+        return None if found is None else (by_plain[found[0]], found[1])
+
     @property
-    def offsets(self) -> Offsets:
-        """The translation weights of the results so far."""
+    def length(self) -> int | None:
+        """N, where it is a number."""
         length = self.meaning.get(LENGTH)
-        return Offsets(self.done, None if length is None else int(length))
+        return None if length is None else int(length)
 
     def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
         """The component of a lift that is never rescaled: an equal earlier one, or a new one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import sympy as sp
 
@@ -16,10 +17,10 @@ from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
 from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.predicates import extremum_of_two_values, truth_of_all
-from tvm_cascade.algebra.product_law import product_law
+from tvm_cascade.algebra.product_law import Law, product_law
+from tvm_cascade.algebra.question import Search
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
-from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.scaled_order import order_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
@@ -36,18 +37,20 @@ def derived(
     rescalable_casts: Sequence[str],
     move: Move,
     meaning: Mapping[sp.Symbol, sp.Expr],
+    search: Search,
 ) -> Fold | Refusal:
     """The fold of a cascade, or the refusal that names the reduction, the expression and the law that fails.
 
     Parameters
     ----------
     cascade, rescalable_casts, move, meaning : see `tvm_cascade.derive`.
+    search : what looks for numbers on which a law fails.
     """
     constants, casts = NamedConstants(), tuple(rescalable_casts)
     at = cascade.results[-1]
     try:
         started = plain(cascade)
-        derivation = Derivation(constants.named(started), casts, refutation, constants.values, move, meaning)
+        derivation = Derivation(constants.named(started), casts, search, constants.values, move, meaning)
         for block in derivation.cascade.blocks:
             at = block[-1].result
             _take_in(derivation, block)
@@ -109,9 +112,6 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
     return where_real(derivation, reduction, quotients, total)
 
 
-_Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
-
-
 def _logical_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
     """A predicate on an earlier result has no finite state."""
     raise derivation.refuse(reduction, "logical_dependence", element)
@@ -122,9 +122,9 @@ def _no_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used
     raise derivation.refuse(reduction, "reducer_dependence", element)
 
 
-LAWS: dict[str, _Law] = {
+LAWS: dict[str, Law] = {
     "sum": sum_law,
-    "product": product_law,
+    "product": partial(product_law, sum_law),
     "order": order_law,
     "predicate": _logical_law,
     "none": _no_law,

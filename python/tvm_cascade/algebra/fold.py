@@ -18,7 +18,6 @@ from sympy.printing.printer import Printer
 from sympy.printing.str import StrPrinter
 
 from tvm_cascade.algebra.cascade import COUNT, Cascade
-from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.reducer import Reducer
 
@@ -191,21 +190,6 @@ class Fold:
         )
         ordered = {result: self.finish[result] for result in self.finish if result in finish}
         return Fold(self.cascade, steps, ordered, {r: d for r, d in self.deferred.items() if r in finish})
-
-    def offsets(self, length: int | None = None) -> Offsets:
-        """The translation weights of results, components and references.
-
-        Parameters
-        ----------
-        length : N, where it is a number.
-        """
-        offsets = Offsets(self.cascade.reductions, length)
-        for step in self.steps:
-            if isinstance(step, Component):
-                offsets.add_component(step.symbol, step.reducer, step.lift)
-            else:
-                offsets.add_reference(step.symbol, step.moved, step.step, step.value)
-        return offsets
 
     def formulas(self) -> list[tuple[str, sp.Expr | str, sp.Expr]]:
         """(section, left side, right side) rows: lift, reference, merge and finish, in order of computation."""

@@ -22,7 +22,6 @@ from dataclasses import replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import compared
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
@@ -79,7 +78,7 @@ def truth_over(derivation: Derivation, reduction: Reduction, predicate: sp.Basic
         if len(comparisons) == 1:
             where = sp.And(*masks) if some else sp.Not(sp.Or(*masks))
             return against(*fixed, _where(derivation, reduction, comparisons[0], where, law))
-    if derivation.where == sp.true and (known := compared(derivation, predicate)) is not None:
+    if derivation.where == sp.true and (known := derivation.compared(predicate)) is not None:
         return _with_own_extremum(derivation, reduction, *known, law)
     if isinstance(predicate, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
         return _ordered(derivation, reduction, predicate, law)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import sympy as sp
 
@@ -13,7 +13,6 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.handles import Handle, factor_in
 from tvm_cascade.algebra.reducer import PROD, SUM
-from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.symbolic.masks import indicator, masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -26,9 +25,18 @@ LOG2_E = sp.Rational(75, 52)
 """log₂ e to a third of a thousandth: c need only be near the mean."""
 
 
-def product_law(derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]) -> sp.Expr:
+Law = Callable[[Derivation, Reduction, sp.Expr, list[Handle]], sp.Expr]
+
+
+def product_law(
+    sum_law: Law, derivation: Derivation, reduction: Reduction, element: sp.Expr, used: list[Handle]
+) -> sp.Expr:
     """Π of G(x)·H(d) over the positions where masks have given values, for each of them; Π exp(E) = exp(Σ E)."""
-    final, function = _without_exponentials(derivation, reduction, strip_rounding(element), used)
+    exponent, rest = _exponent_and_rest(strip_rounding(element), [h.symbol for h in used])
+    final, function = sp.S.One, rest
+    if exponent != 0:
+        scale, function = _positive_and_rest(derivation, rest, used)
+        final = sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(scale))
     read = [h for h in used if h.symbol in function.free_symbols]
     deferrable = all(factor_in(function, h.symbol, derivation.elements) is not None for h in read)
     masks = [] if deferrable else masks_in(function, derivation.elements)
@@ -62,13 +70,8 @@ def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol
     return derivation.component(reduction, SUM, indicator(kept))
 
 
-def _without_exponentials(
-    derivation: Derivation, reduction: Reduction, function: sp.Expr, used: list[Handle]
-) -> tuple[sp.Expr, sp.Expr]:
-    """(Π of the exponentials that read a handle, what is left of the function)."""
-    exponent, function = _exponent_and_rest(function, [h.symbol for h in used])
-    if exponent == 0:
-        return sp.S.One, function
+def _positive_and_rest(derivation: Derivation, function: sp.Expr, used: list[Handle]) -> tuple[sp.Expr, sp.Expr]:
+    """(the loop-invariant factors that are positive, what is left of the function)."""
     # Positive factors join the exponent: apart, one may overflow and the other be zero.
     fixed, function = function.as_independent(*derivation.elements, *(h.symbol for h in used), as_Add=False)
     size = sp.Abs(fixed) if fixed.is_number else sp.Mul(*(f for f in sp.Mul.make_args(fixed) if f.is_positive))
@@ -78,7 +81,7 @@ def _without_exponentials(
         if weight is not None and weight.is_positive and function.has(handle.symbol):
             size *= weight.subs(handle.symbol, handle.value)
             function = function.subs(handle.symbol, 1)
-    return sp.exp(sum_law(derivation, reduction, exponent, used) + LENGTH * sp.log(size)), function
+    return size, function
 
 
 def _factors(
@@ -102,8 +105,8 @@ def _geometric_mean(
     The factor of the partial results may be far from the final one, and Π G(x)·H out of range there. With a whole c
     nothing is rounded by it; were it H's own size, H(c′)/H(c) would be off by n roundings of itself in the end.
     """
-    length = derivation.meaning.get(LENGTH)
-    steps = MOST_STEPS if length is None else 1 << max(0, int(length) // LENGTH_IN_RANGE).bit_length()
+    length = derivation.length
+    steps = MOST_STEPS if length is None else 1 << max(0, length // LENGTH_IN_RANGE).bit_length()
     total = derivation.component(reduction, SUM, sizes)
     value = -sp.floor(total * LOG2_E * steps / count + sp.Rational(1, 2)) / steps
     return derivation.refer(

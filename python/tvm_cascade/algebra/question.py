@@ -1,4 +1,4 @@
-"""What is asked of a refutation, whether numbers show that an element has no fold, and its answer."""
+"""What is asked of a refutation, whether numbers show that an element has no fold, and what answers it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TypeAlias
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.reducer import Reducer
-
-Numbers: TypeAlias = tuple[tuple[str, tuple[float, ...]], ...]
-"""Values by the name of their symbol."""
 
 
 @dataclass(frozen=True)
@@ -48,28 +46,6 @@ class Question:
     def name(self, symbol: sp.Symbol) -> str:
         """The expression that a symbol replaces."""
         return str(self.names.get(symbol, symbol))
-
-
-@dataclass(frozen=True)
-class Counterexample:
-    """Numbers on which a law fails.
-
-    Attributes
-    ----------
-    claim : what they show, with the numbers.
-    at : the values of each symbol.
-    outcomes : the two numbers that would have to agree.
-    data : for each of the shown values of earlier results, the elements that give them: by symbol, the last one
-        repeated until there are N.
-    """
-
-    claim: str
-    at: Numbers
-    outcomes: tuple[float, float]
-    data: tuple[Numbers, ...] = ()
-
-    def __str__(self) -> str:
-        return self.claim
 
 
 Search: TypeAlias = Callable[[str, Question], Counterexample | None]

@@ -27,6 +27,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.extent import Pole, pole
 from tvm_cascade.algebra.facts.functions import WAVES
+from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
 from tvm_cascade.algebra.handles import Handle, exponents, factor_in, is_location, tracking_gauge, translated_part
@@ -200,7 +201,8 @@ def _is_rounded(derivation: Derivation, handle: Handle) -> bool:
     The reference is then near it, and the finish brings in the rest: (max x − c) − Σ (max x − x)/N.
     """
     terms = sp.Add.make_args(handle.value)
-    return len(terms) > 1 and any(derivation.offsets.of(term) for term in terms)
+    offsets = Offsets(derivation.done, derivation.length)
+    return len(terms) > 1 and any(offsets.of(term) for term in terms)
 
 
 def _at_the_scale(reading: Reading) -> Reference:

@@ -12,7 +12,7 @@ from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
-from tvm_cascade.algebra.facts.weight import by_offset
+from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.algebra.handles import Handle, cancelled_results, exponents, translated_part
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.powers import Powers, powers_in_range
@@ -203,7 +203,8 @@ def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> 
     At one reference near max a + max b, a + b would be rounded where (a − max a) + (b − max b) is not.
     """
     terms = sp.Add.make_args(sp.expand(exponent))
-    moving, still = by_offset([t for t in terms if t.has(*derivation.results)], derivation.offsets)
+    offsets = Offsets(derivation.done, derivation.length)
+    moving, still = by_offset([t for t in terms if t.has(*derivation.results)], offsets)
     if len(moving) < 2 or still or any(t.has(*derivation.elements) for group in moving for t in group):
         return None
     rest = sp.Add(*(t for t in terms if not t.has(*derivation.results)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import compared, decided, order_and_factor
+from tvm_cascade.algebra.attained import decided, order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
@@ -123,7 +123,7 @@ def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Sel
 
 def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
     """Of keys that are one thing where an extremum is attained, and another elsewhere."""
-    matched, two = compared(derivation, union.guard), len(union.cases) == 2
+    matched, two = derivation.compared(union.guard), len(union.cases) == 2
     if matched is not None and two:
         extreme, (at, elsewhere) = matched
         here, there = (

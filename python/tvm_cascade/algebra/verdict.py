@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tvm_cascade.algebra.question import Counterexample
+from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.reducer import REDUCERS
 from tvm_cascade.symbolic.separate import RANK_LIMIT
 

@@ -11,6 +11,7 @@ from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.derive import derived
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.gauge import Move
+from tvm_cascade.algebra.refute.refutation import refutation
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.obligations.check import UndefinedError, UnverifiedError, check
@@ -62,7 +63,7 @@ def derive(
     """
     _validate(cascade, rescalable_casts, move, work)
     with budget(work):
-        found = derived(cascade, rescalable_casts, Move(move), meaning or {})
+        found = derived(cascade, rescalable_casts, Move(move), meaning or {}, refutation)
         return _checked(found) if isinstance(found, Fold) else found
 
 

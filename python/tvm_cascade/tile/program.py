@@ -18,7 +18,7 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.absorption import Relation
-from tvm_cascade.algebra.facts.weight import Offsets
+from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
@@ -81,7 +81,7 @@ class TileProgram:
     @cached_property
     def offsets(self) -> Offsets:
         """Of components, references and results, by which sums are written."""
-        return self.stream.fold.offsets()
+        return offsets_of(self.stream.fold)
 
     @property
     def uneven(self) -> bool:

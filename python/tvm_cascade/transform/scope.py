@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.facts.weight import Offsets
+from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.analysis.extent import Extent, as_index
 from tvm_cascade.analysis.extract import Group
@@ -79,7 +79,7 @@ class Slots:
     def offsets(self) -> Offsets:
         """Of the fold's results, components and references."""
         length = self.tiling.length
-        return self.group.fold.offsets(length if isinstance(length, int) else None)
+        return offsets_of(self.group.fold, length if isinstance(length, int) else None)
 
     def extent(self, var: tirx.Var) -> Extent:
         """Extent of a frame variable."""

@@ -20,6 +20,17 @@ EXTREMA = (sp.Max, sp.Min, sp.Abs)
 """What selects one of its arguments, or their opposites, by order."""
 
 
+AT_A_MAXIMUM: dict[type, tuple[bool, bool]] = {
+    sp.Eq: (True, False),
+    sp.Ge: (True, False),
+    sp.Ne: (False, True),
+    sp.Lt: (False, True),
+    sp.Le: (True, True),
+    sp.Gt: (False, False),
+}
+"""Whether a comparison with the maximum holds at it, and elsewhere; with a minimum, once its sides are exchanged."""
+
+
 def taken_from(extremum: sp.Expr) -> tuple[bool, tuple[sp.Expr, ...]]:
     """Whether it selects the largest, and of what."""
     if isinstance(extremum, sp.Abs):
@@ -102,3 +113,19 @@ def _decided(part: sp.Expr, done: Iterable[Reduction]) -> sp.Expr:
         if any(simplified(end).is_nonpositive for _, end in upper_ends(smaller - larger, read)):
             return larger if upper else smaller
     return part
+
+
+def compared(condition: sp.Basic, done: Iterable[Reduction]) -> tuple[Reduction, tuple[bool, bool]] | None:
+    """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere.
+
+    Parameters
+    ----------
+    done : the earlier reductions, in the symbols of the condition.
+    """
+    if type(condition) not in AT_A_MAXIMUM:
+        return None
+    for element, other, relation in ((*condition.args, condition), (*condition.args[::-1], condition.reversed)):
+        for extreme in done:
+            if extreme.result == other and extreme.element == element and extreme.reducer in (MAX, MIN):
+                return extreme, AT_A_MAXIMUM[type(relation) if extreme.reducer is MAX else type(relation.reversed)]
+    return None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
+from tvm_cascade.algebra.fold import Component, Fold
 from tvm_cascade.algebra.reducer import SUM, Reducer
 from tvm_cascade.symbolic.functions import Round
 
@@ -82,6 +83,22 @@ class Offsets:
             for symbol, by in offset.items():
                 total[symbol] = total.get(symbol, sp.S.Zero) + by
         return {symbol: by for symbol, by in total.items() if by != 0}
+
+
+def offsets_of(fold: Fold, length: int | None = None) -> Offsets:
+    """The translation weights of a fold's results, components and references.
+
+    Parameters
+    ----------
+    length : N, where it is a number.
+    """
+    offsets = Offsets(fold.cascade.reductions, length)
+    for step in fold.steps:
+        if isinstance(step, Component):
+            offsets.add_component(step.symbol, step.reducer, step.lift)
+        else:
+            offsets.add_reference(step.symbol, step.moved, step.step, step.value)
+    return offsets
 
 
 def by_offset(terms: Sequence[sp.Expr], offsets: Offsets) -> tuple[list[list[sp.Expr]], list[sp.Expr]]:

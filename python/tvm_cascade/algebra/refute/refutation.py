@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 
 import sympy as sp
 
-from tvm_cascade.algebra.question import Counterexample, Question
+from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.question import Question
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.crossings import envelope_at_crossings, rank_at_crossings

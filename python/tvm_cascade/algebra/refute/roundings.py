@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
-from tvm_cascade.algebra.question import Counterexample
+from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.draws import Draws
 from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached

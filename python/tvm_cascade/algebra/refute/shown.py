@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
-from tvm_cascade.algebra.question import Counterexample, Numbers
+from tvm_cascade.algebra.counterexample import Counterexample, Numbers
 from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.envelope import Envelope

@@ -8,7 +8,7 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir
 
-from tvm_cascade.algebra.facts.weight import Offsets
+from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
 from tvm_cascade.algebra.fold import Component
 from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.analysis.tir import uses
@@ -46,7 +46,7 @@ class RowProgram:
     @cached_property
     def offsets(self) -> Offsets:
         """Of components, references and results, by which sums are written."""
-        return self.row.fold.offsets()
+        return offsets_of(self.row.fold)
 
     @property
     def guarded(self) -> str:
