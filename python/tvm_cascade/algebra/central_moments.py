@@ -7,27 +7,47 @@ cancels what an offset of x adds to either. The moments know of no handle: c is 
 and P at c is written as the program writes P at an element, so that it rounds as the program does.
 
 Near a line that residue is small beside y, and moments of x and y would cancel. Parts that results weigh against each
-other in one sum are therefore taken about lines as well as about means (`coordinates`), and M_α is of what is left.
+other in one sum are therefore taken about lines as well as about means, and M_α is of what is left:
+
+    f_k = e_k − c_k − Σ_j b_kj·f_j        over some j before k
+
+c_k is the mean of e_k so far, b_kj the slope of least squares so far, Σ |W|·e_k·f_j / Σ |W|·f_j² for the weight W.
+That is Gram-Schmidt: no b·f is larger than what it is taken of, so that no coordinate is harmed by a line that does not
+fit. Moments Σ W·Π f_k^α_k move by the algebra of polynomials, for the coordinates move linearly:
+
+    f_k′ = f_k − Δc_k − Σ_j (Δb_kj·f_j + b_kj′·(f_j′ − f_j))
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
-from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.fold import Reference
+from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.handles import Handle
-from tvm_cascade.symbolic.masks import masks_in
-from tvm_cascade.symbolic.work import expanded, horner
+from tvm_cascade.algebra.polynomials import (
+    Orders,
+    by_weights,
+    coefficient,
+    fitted,
+    parts_of,
+    powers_below,
+    weight_and_rest,
+)
+from tvm_cascade.algebra.reducer import SUM
+from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep
+from tvm_cascade.symbolic.work import charge
 
-MOST_MOMENTS = 10
-"""Moments that one polynomial may need, its weight's own sum or the count among them."""
+ROUNDING = sp.Rational(1, 2**24)
+"""Of the squares of a part about its mean: a line through other parts of which no more is left has told it whole."""
 
-Orders = tuple[int, ...]
+Product = tuple[int, ...]
+"""Coordinates that are multiplied, by number, in rising order; one that is raised to a power as often."""
 
 
 def about_the_means(
@@ -38,112 +58,169 @@ def about_the_means(
     None where it is no polynomial of parts of elements, reads a single handle, or needs too many moments.
     """
     elements, symbols = derivation.elements, [handle.symbol for handle in tracked]
-    weight, polynomial = _weight_and_rest(function, elements, symbols)
+    weight, polynomial = weight_and_rest(function, elements, symbols)
     if len(tracked) < 2:
         return None
-    parts = _parts(polynomial, elements, symbols)
+    parts = parts_of(polynomial, elements, symbols)
     if not parts or masks_in(polynomial, elements):
         return None
     variables = [sp.Dummy(f"e{k}", real=True) for k in range(len(parts))]
     over = polynomial.xreplace(dict(zip(parts, variables, strict=True)))
-    if over.has(*elements) or _powers(over, variables) is None:
+    if over.has(*elements) or powers_below(over, variables) is None:
         return None
     coordinates = Coordinates(derivation, reduction, weight)
-    fitted = _fitted(over, variables, symbols)
+    lines = fitted(over, variables, symbols)
     if coordinates.counts_up and sp.Poly(over, *variables).total_degree() == 1:  # first moments about means vanish
-        fitted = {variable: [] for variable in variables}
+        lines = {variable: [] for variable in variables}
     numbers: dict[sp.Symbol, int] = {}
-    for variable, along in fitted.items():
+    for variable, along in lines.items():
         part = parts[variables.index(variable)]
         numbers[variable] = coordinates.add(part, [numbers[other] for other in along])
     return _at_results(coordinates, over, numbers, {handle.symbol: handle.value for handle in tracked})
 
 
-def reads_slopes(function: sp.Expr, tracked: Sequence[Handle], elements: Sequence[sp.Symbol]) -> bool:
-    """Whether a handle is a slope: it multiplies an element, as in y − u·x, or a difference of another element.
+@dataclass(frozen=True)
+class Coordinate:
+    """A subexpression of elements, relative to its mean and to a regression line.
 
-    A difference x − v by itself has v as its reference.
+    Attributes
+    ----------
+    symbol : f, in polynomials of coordinates.
+    part : e, over elements.
+    mean : c.
+    slopes : each b, by the number of the coordinate that it multiplies.
+    apart : the number of the coordinate of the part about its mean alone.
     """
-    symbols = [handle.symbol for handle in tracked]
-    _, polynomial = _weight_and_rest(function, elements, symbols)
-    bare = any(
-        product.has(*symbols) and any(f.has(*elements) and not f.has(*symbols) for f in product.args)
-        for product in polynomial.atoms(sp.Mul)
-    )
-    parts = _parts(polynomial, elements, symbols)
-    return bare or any(len(line) > 1 for line in _lines(polynomial, parts, symbols))
+
+    symbol: sp.Symbol
+    part: sp.Expr
+    mean: Reference
+    apart: int
+    slopes: Mapping[int, Reference] = field(default_factory=dict)
 
 
-def _weight_and_rest(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> tuple[sp.Expr, sp.Expr]:
-    """W and P with function = W·P, where W reads no handle."""
-    factors = sp.Mul.make_args(function)
-    weight = sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(*handles)))
-    return weight, sp.Mul(*(f for f in factors if not f.has(*elements) or f.has(*handles)))
+class Coordinates:
+    """The coordinates of the parts of one function W·P, and the moments of its state.
 
-
-def _parts(polynomial: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """The parts of elements of which it may be a polynomial: symbols, and functions of elements alone."""
-    found: dict[sp.Expr, None] = {}
-
-    def look(expression: sp.Expr) -> None:
-        if not expression.has(*elements):
-            return
-        whole_power = isinstance(expression, sp.Pow) and expression.exp.is_Integer and expression.exp.is_positive
-        if isinstance(expression, (sp.Add, sp.Mul)) or whole_power:
-            for argument in expression.args:
-                look(argument)
-        elif not expression.has(*handles):
-            found[expression] = None
-
-    look(polynomial)
-    return sorted(found, key=sp.default_sort_key)
-
-
-def _powers(over: sp.Expr, variables: Sequence[sp.Symbol]) -> list[Orders] | None:
-    """The powers of the variables in the polynomial and all below them, in rising order; None where they are many."""
-    if not over.is_polynomial(*variables):
-        return None
-    degrees = [sp.degree(over, variable) if over.has(variable) else 0 for variable in variables]
-    if sum(degrees) > MOST_MOMENTS:
-        return None
-    met = {powers for powers, weight in sp.Poly(expanded(over), *variables).terms() if weight != 0}
-    below = {low for high in met for low in itertools.product(*(range(power + 1) for power in high))}
-    return sorted(below, key=lambda powers: (sum(powers), powers)) if len(below) <= MOST_MOMENTS else None
-
-
-def _lines(polynomial: sp.Expr, parts: Sequence[sp.Expr], handles: Sequence[sp.Symbol]) -> list[dict[sp.Expr, sp.Expr]]:
-    """The sums b·y + a·x + … − v of parts that results weigh: the weight of each part."""
-    found = []
-    for total in sorted(polynomial.atoms(sp.Add), key=sp.default_sort_key):
-        names = {part: sp.Dummy() for part in parts if total.has(part)}
-        over = total.xreplace(names)
-        if not names or not over.is_polynomial(*names.values()):
-            continue
-        linear = sp.Poly(over, *names.values())
-        weights = {part: linear.coeff_monomial(name) for part, name in names.items()}
-        if linear.total_degree() == 1 and any(weight.has(*handles) for weight in weights.values()):
-            found.append(weights)
-    return found
-
-
-def _fitted(
-    over: sp.Expr, variables: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> dict[sp.Symbol, list[sp.Symbol]]:
-    """The variables in the order of their coordinates, each with those before it along which it has a line.
-
-    Those come last that stand with a number, as the y of y − u·x. None has a line where there would be many moments.
+    Parameters
+    ----------
+    weight : W, over elements.
     """
-    lines = _lines(over, variables, handles)
-    told = {variable for line in lines for variable, weight in line.items() if not weight.has(*handles)}
-    order = sorted(variables, key=lambda variable: (variable in told, variables.index(variable)))
-    along = {
-        variable: [other for other in order[:k] if any({variable, other} <= line.keys() for line in lines)]
-        for k, variable in enumerate(order)
-    }
-    moved = {v: sp.Add(v, *(sp.Dummy() * other for other in others)) for v, others in along.items()}
-    return along if _powers(over.xreplace(moved), variables) is not None else {v: [] for v in variables}
+
+    def __init__(self, derivation: Derivation, reduction: Reduction, weight: sp.Expr) -> None:
+        self.derivation, self.reduction, self.weight = derivation, reduction, weight
+        self._found: list[Coordinate] = []
+        self._moments: dict[tuple[sp.Expr, Product], sp.Expr] = {}
+
+    def add(self, part: sp.Expr, along: Iterable[int] = ()) -> int:
+        """The number of a new coordinate, about the mean of the part and about a line along others."""
+        apart, mean = len(self._found), self._at_the_mean(part)
+        self._number(part, mean, apart, {})
+        if slopes := {j: self._slope(apart, j) for j in along}:
+            self._number(part, mean, apart, slopes)
+        return len(self._found) - 1
+
+    def symbol(self, k: int) -> sp.Symbol:
+        """f_k."""
+        return self._found[k].symbol
+
+    def part(self, k: int) -> sp.Expr:
+        """e_k, over coordinates and references."""
+        at = self._found[k]
+        return sp.Add(at.mean.symbol, at.symbol, *(b.symbol * self.symbol(j) for j, b in at.slopes.items()))
+
+    def moment(self, product: Product, weight: sp.Expr | None = None) -> sp.Expr:
+        """Σ W·Π f in the state; the components that its shift reads are added first."""
+        weight = self.weight if weight is None else weight
+        if (weight, product) not in self._moments:
+            self._moments[weight, product] = self._component(product, weight)
+        return self._moments[weight, product]
+
+    def _component(self, product: Product, weight: sp.Expr) -> sp.Expr:
+        derivation = self.derivation
+        lift = weight * sp.Mul(*map(self._lift, product))
+        if not lift.has(*derivation.elements):
+            return COUNT * lift
+        if (known := derivation.known(SUM, lift)) is not None:
+            return known
+        moved, steps = self._moved(product)
+        moments = {low: self.moment(low, weight) for low in moved if low != product}
+        own = derivation.unused(self.reduction)
+        terms = ((moved[low] * moment).xreplace(steps) for low, moment in moments.items())
+        charge(len(moved), "moving moments")
+        return derivation.add(self.reduction, SUM, lift, sp.Add(own, *terms))
+
+    def _lift(self, k: int) -> sp.Expr:
+        at = self._found[k]
+        return at.part - at.mean.symbol - sp.Add(*(b.symbol * self._lift(j) for j, b in at.slopes.items()))
+
+    def _moved(self, product: Product) -> tuple[dict[Product, sp.Expr], dict[sp.Symbol, sp.Expr]]:
+        """What Π f′ has of each product of coordinates, over names of differences: written out, those would cancel."""
+        names: dict[sp.Symbol, sp.Expr] = {}
+
+        def named(value: sp.Expr) -> sp.Symbol:
+            names[symbol := sp.Dummy()] = value
+            return symbol
+
+        def shifted(k: int) -> sp.Expr:
+            steps = self._steps(k).items()
+            return self.symbol(k) + sp.Add(*(named(step) * sp.Mul(*map(self.symbol, low)) for low, step in steps))
+
+        by_number = {k: shifted(k) for k in set(product)}
+        expanded = sp.Poly(sp.Mul(*(by_number[k] for k in product)), *(at.symbol for at in self._found))
+        found = {
+            tuple(k for k, power in enumerate(powers) for _ in range(power)): factor
+            for powers, factor in expanded.terms()
+        }
+        return found, names
+
+    def _steps(self, k: int) -> dict[Product, sp.Expr]:
+        """f_k′ − f_k: what it has of each coordinate, and by itself."""
+        at = self._found[k]
+        total: dict[Product, sp.Expr] = {(): -at.mean.step}
+        for j, slope in at.slopes.items():
+            total[(j,)] = total.get((j,), sp.S.Zero) - slope.step
+            for low, step in self._steps(j).items():
+                total[low] = total.get(low, sp.S.Zero) - slope.moved * step
+        return total
+
+    def _number(self, part: sp.Expr, mean: Reference, apart: int, slopes: Mapping[int, Reference]) -> None:
+        symbol = sp.Dummy(f"f{len(self._found)}", real=True)
+        self._found.append(Coordinate(symbol, part, mean, apart, slopes))
+
+    @property
+    def counts_up(self) -> bool:
+        """Whether W has one sign."""
+        return self._size == self.weight
+
+    @property
+    def _size(self) -> sp.Expr:
+        """|W|, of which the mean and the slope are not thrown off where W changes sign."""
+        kept = indicator(masks_that_keep(self.weight, self.derivation.elements))
+        return kept * sp.Abs(self.weight / kept)
+
+    def _at_the_mean(self, part: sp.Expr) -> Reference:
+        derivation, size = self.derivation, self._size
+        total = derivation.component(self.reduction, SUM, size * part)
+        mean = total / (COUNT if size == 1 else derivation.component(self.reduction, SUM, size))
+        for known in (step for step in derivation.steps if isinstance(step, Reference)):
+            if (known.value - mean).xreplace(dict(derivation.meaning)) == 0:
+                return known
+        return self._reference("mean", part, mean, Range.NEAR)
+
+    def _slope(self, apart: int, j: int) -> Reference:
+        """b of a coordinate about its mean alone, along another; near 0 where rounding is all that there is of that."""
+        size, along = self._size, self._found[j]
+        squares = self.moment((j, j), size)
+        if along.slopes:
+            squares += ROUNDING * self.moment((along.apart, along.apart), size)
+        slope = self.moment(tuple(sorted((apart, j))), size) / squares
+        return self._reference("slope", self._found[apart].part / along.part, slope, Range.FITTED)
+
+    def _reference(self, key: str, tracks: sp.Expr, value: sp.Expr, argument: Range) -> Reference:
+        return self.derivation.refer(
+            (key, value), tracks, Gauge.CENTRED, value, guarded=True, auxiliary=True, range=argument
+        )
 
 
 def _at_results(
@@ -157,50 +234,9 @@ def _at_results(
         product = sorted(k for k, power in zip(numbers.values(), powers, strict=True) for _ in range(power))
         return coordinates.moment(tuple(product)).subs(COUNT, LENGTH)
 
-    moments = {powers: moment(powers) for powers in _powers(placed, symbols) or ()}
-    total = _by_weights(placed, symbols, moments)
+    moments = {powers: moment(powers) for powers in powers_below(placed, symbols) or ()}
+    total = by_weights(placed, symbols, moments)
     if total is None:
         origin = dict.fromkeys(symbols, sp.S.Zero)
-        total = sp.Add(*(_coefficient(placed, symbols, k).xreplace(origin) * moments[k] for k in moments))
+        total = sp.Add(*(coefficient(placed, symbols, k).xreplace(origin) * moments[k] for k in moments))
     return total.xreplace(values)
-
-
-def _by_weights(placed: sp.Expr, symbols: Sequence[sp.Symbol], moments: dict[Orders, sp.Expr]) -> sp.Expr | None:
-    """Σ of a product of sums λ·f + … + μ as a + λ·(b + λ·c): where λ is out of range its highest power decides.
-
-    None where it is no such product.
-    """
-    weights: dict[sp.Symbol, sp.Expr] = {}
-
-    def named(value: sp.Expr) -> sp.Expr:
-        if value.is_number:
-            return value
-        weights[weight := sp.Dummy()] = value
-        return weight
-
-    written = sp.S.One
-    for factor in sp.Mul.make_args(placed):
-        base, exponent = (
-            (factor.base, factor.exp) if isinstance(factor, sp.Pow) and factor.has(*symbols) else (factor, 1)
-        )
-        if base.has(*symbols):
-            if sp.Poly(base, *symbols).total_degree() > 1:
-                return None
-            own = [named(sp.diff(base, f)) * f for f in symbols]
-            base = sp.Add(*own, named(base.xreplace(dict.fromkeys(symbols, sp.S.Zero))))
-        else:
-            base = named(base)
-        written *= base**exponent
-    found: dict[Orders, sp.Expr] = {}
-    for powers, number in sp.Poly(written, *symbols, *weights).terms():
-        of_weights = powers[len(symbols) :]
-        found[of_weights] = found.get(of_weights, sp.S.Zero) + number * moments[powers[: len(symbols)]]
-    return horner(found, list(weights)).xreplace(weights)
-
-
-def _coefficient(over: sp.Expr, variables: Sequence[sp.Symbol], powers: Orders) -> sp.Expr:
-    """The Taylor coefficient, differentiated as it is written: an expanded one would cancel."""
-    for variable, power in zip(variables, powers, strict=True):
-        if power:
-            over = sp.diff(over, variable, power) / sp.factorial(power)
-    return over

@@ -4,8 +4,9 @@
 a reference c, the maximum so far, is in at a later one c′ ≥ c where these are equal, and nothing is elsewhere:
 Σ [a = c′]·w = [c = c′]·Σ [a = c]·w. So is the largest of all but the maximum found.
 
-Other comparisons fold where the branches follow their order (`ordered_choices`), are refused where numbers show that
-they need all positions (`refute.crossings`), and are unknown elsewhere.
+Other comparisons fold where the branches follow their order (`ordered_choices`), or one of them bounds the other: max
+of (a > d ? f : g) is g if a ≤ d somewhere, and max f elsewhere, where g ≥ f and g is the same everywhere. They are
+refused where numbers show that they need all positions (`refute.crossings`), and are unknown elsewhere.
 
 | a ? d, the maximum of a | is         |
 |-------------------------|------------|
@@ -27,15 +28,15 @@ import sympy as sp
 from tvm_cascade.algebra.attained import End, Ends, attained, decided
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.cases import Union
-from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.derivation import Derivation, Refused
 from tvm_cascade.algebra.monotone import through_order
-from tvm_cascade.algebra.ordered_choices import extremum_where_ordered
-from tvm_cascade.algebra.reducer import MAX, MIN, SUM
+from tvm_cascade.algebra.ordered_choices import Ordered, extremum_at_ends, in_order
+from tvm_cascade.algebra.predicates import Law, truth_over
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, SUM
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.symbolic.masks import is_truth
+from tvm_cascade.symbolic.masks import is_truth, masks_in
 from tvm_cascade.symbolic.separate import strip_rounding
 
-Law = Callable[[Derivation, Reduction], sp.Expr]
 State = Callable[[Derivation, Reduction, End, sp.Expr], sp.Expr]
 
 
@@ -50,7 +51,7 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, union: Un
     matched, reducer, two = derivation.compared(union.guard), reduction.reducer, len(union.cases) == 2
     where = None if matched is None else attained(derivation, reduction, matched[0])
     by_order = where is None and reducer.ordered and two
-    if by_order and (found := extremum_where_ordered(derivation, reduction, union, law)) is not None:
+    if by_order and (found := _by_order(derivation, reduction, union, law)) is not None:
         return found
     if reducer not in (SUM, MAX, MIN) or matched is None or where is None or not two:
         raise _refused(derivation, reduction)
@@ -61,6 +62,42 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, union: Un
     here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
     cases = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where]
     return sp.Piecewise(*cases)
+
+
+def _by_order(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr | None:
+    """The extremum where the branches are ordered, or one of them bounds the other; None elsewhere."""
+    ordered = in_order(derivation, union)
+    found = None if ordered is None else extremum_at_ends(derivation, reduction, ordered)
+    return _bounded_by_a_branch(derivation, reduction, union, ordered, law) if found is None else found
+
+
+def _bounded_by_a_branch(
+    derivation: Derivation, reduction: Reduction, union: Union, ordered: Ordered | None, law: Law
+) -> sp.Expr | None:
+    """The extremum where one branch is the same at all positions and none of the others exceeds it."""
+    way = 1 if reduction.reducer is MAX else -1
+    first, second = union.terms
+    for bound, other, chosen in ((first, second, False), (second, first, True)):
+        if bound.has(*derivation.elements):
+            continue
+        gap = derivation.signed(strip_rounding(way * (bound - other)))
+        if not (_is_nonnegative(gap, derivation) or (ordered and ordered.is_nonnegative_beyond(gap, chosen))):
+            continue
+        try:
+            reaching = truth_over(derivation, replace(reduction, reducer=AND if chosen else OR), union.guard, law)
+            whole = law(derivation, replace(reduction, element=other))
+        except Refused:
+            return None
+        return sp.Piecewise((whole, reaching if chosen else sp.Not(reaching)), (bound, True))
+    return None
+
+
+def _is_nonnegative(gap: sp.Expr, derivation: Derivation) -> bool:
+    """Whether it is, whatever masks hold."""
+    cases = [gap]
+    for mask in masks_in(gap, derivation.elements):
+        cases = [case.subs(mask, holds) for case in cases for holds in (0, 1)]
+    return all(bool(case.is_nonnegative) for case in cases)
 
 
 def _folded(

@@ -12,8 +12,8 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.handles import Handle, tracking_gauge
-from tvm_cascade.algebra.powers import Powers
 from tvm_cascade.algebra.reducer import SUM, Reducer
+from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import StickyInfinity
 from tvm_cascade.symbolic.work import horner, terms_of_exponentials
 

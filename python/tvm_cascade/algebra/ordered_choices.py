@@ -8,7 +8,6 @@ selection is a map of s where its branches read no more.
 | f rises with s, g falls with it         | the larger of the selections at max s and at min s                 |
 | both rise, and f ≥ g at a = d           | the selection at max s                                             |
 | both fall, and g ≥ f at a = d           | the selection at min s                                             |
-| g is the same everywhere, and g ≥ f     | g if a ≤ d somewhere, max f over all positions elsewhere           |
 
 A branch counts on its own side alone: there s = d + t with a t > 0 where a is s itself. So x² rises with x where x > d
 and d is positive.
@@ -16,23 +15,21 @@ and d is positive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
-from tvm_cascade.algebra.derivation import Derivation, Refused
+from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.trend import trend
-from tvm_cascade.algebra.predicates import Law, truth_over
-from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, Reducer
-from tvm_cascade.symbolic.masks import masks_in
+from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
 
 
 @dataclass(frozen=True)
-class _Ordered:
+class Ordered:
     """A choice by the order of one part.
 
     Attributes
@@ -87,17 +84,17 @@ class _Ordered:
         return bool(jump.is_nonnegative or sp.expand(at_edge).is_nonnegative)
 
 
-def extremum_where_ordered(derivation: Derivation, reduction: Reduction, union: Union, law: Law) -> sp.Expr | None:
+def extremum_at_ends(derivation: Derivation, reduction: Reduction, ordered: Ordered) -> sp.Expr | None:
     """The max or min of an element of two such cases; None where its branches are not ordered."""
-    ordered, reducer = _ordered(derivation, union), reduction.reducer
-    reads_more = ordered is None or (ordered.upper + ordered.lower).has(*derivation.elements)
-    if ordered is not None and not reads_more and (kept := ordered.kept(reducer)) is not None:
-        ends = [derivation.component(reduction, end, ordered.part) for end in kept]
-        return reducer.over([ordered.choice.xreplace({ordered.variable: end}) for end in ends])
-    return _bounded_by_a_branch(derivation, reduction, union, ordered, law)
+    reducer = reduction.reducer
+    reads_more = (ordered.upper + ordered.lower).has(*derivation.elements)
+    if reads_more or (kept := ordered.kept(reducer)) is None:
+        return None
+    ends = [derivation.component(reduction, end, ordered.part) for end in kept]
+    return reducer.over([ordered.choice.xreplace({ordered.variable: end}) for end in ends])
 
 
-def _ordered(derivation: Derivation, union: Union) -> _Ordered | None:
+def in_order(derivation: Derivation, union: Union) -> Ordered | None:
     """The choice by the order of the one element symbol that is compared, or of the part that reads no result."""
     relation = union.guard
     if not isinstance(relation, (sp.Gt, sp.Ge, sp.Lt, sp.Le)):
@@ -115,33 +112,4 @@ def _ordered(derivation: Derivation, union: Union) -> _Ordered | None:
     edge = sp.expand(variable - written / slope) if slope.is_number else None
     upper, lower = terms if way > 0 else terms[::-1]
     choice = sp.Piecewise(*((case.term.subs(part, variable), case.guard.subs(part, variable)) for case in union.cases))
-    return _Ordered(part, variable, choice, upper, lower, way > 0, edge)
-
-
-def _bounded_by_a_branch(
-    derivation: Derivation, reduction: Reduction, union: Union, ordered: _Ordered | None, law: Law
-) -> sp.Expr | None:
-    """The extremum where one branch is the same at all positions and none of the others exceeds it."""
-    way = 1 if reduction.reducer is MAX else -1
-    first, second = union.terms
-    for bound, other, chosen in ((first, second, False), (second, first, True)):
-        if bound.has(*derivation.elements):
-            continue
-        gap = derivation.signed(strip_rounding(way * (bound - other)))
-        if not (_is_nonnegative(gap, derivation) or (ordered and ordered.is_nonnegative_beyond(gap, chosen))):
-            continue
-        try:
-            reaching = truth_over(derivation, replace(reduction, reducer=AND if chosen else OR), union.guard, law)
-            whole = law(derivation, replace(reduction, element=other))
-        except Refused:
-            return None
-        return sp.Piecewise((whole, reaching if chosen else sp.Not(reaching)), (bound, True))
-    return None
-
-
-def _is_nonnegative(gap: sp.Expr, derivation: Derivation) -> bool:
-    """Whether it is, whatever masks hold."""
-    cases = [gap]
-    for mask in masks_in(gap, derivation.elements):
-        cases = [case.subs(mask, holds) for case in cases for holds in (0, 1)]
-    return all(bool(case.is_nonnegative) for case in cases)
+    return Ordered(part, variable, choice, upper, lower, way > 0, edge)

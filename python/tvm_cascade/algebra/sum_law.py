@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
-from tvm_cascade.algebra.central_moments import about_the_means, reads_slopes
+from tvm_cascade.algebra.central_moments import about_the_means
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
 from tvm_cascade.algebra.handles import Handle, cancelled_results, exponents, translated_part
 from tvm_cascade.algebra.moved_state import MovedState
-from tvm_cascade.algebra.powers import Powers, powers_in_range
+from tvm_cascade.algebra.polynomials import reads_slopes
+from tvm_cascade.algebra.powers import powers_in_range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import (
@@ -27,6 +28,7 @@ from tvm_cascade.algebra.summand import (
     without_constants,
     without_shifts,
 )
+from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import GuardedProduct, Round
 from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding

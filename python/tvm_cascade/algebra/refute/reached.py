@@ -21,6 +21,7 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction
+from tvm_cascade.algebra.counterexample import Numbers
 from tvm_cascade.algebra.monoid import evaluator_of
 from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.symbolic.masks import is_truth
@@ -109,6 +110,10 @@ class Earlier:
         """The elements that the reductions read."""
         mentioned = set().union(*(r.element.free_symbols for block in self._blocks for r in block))
         return [s for s in self.varying if s in mentioned]
+
+    def shown(self, data: Reached) -> Numbers:
+        """The elements of data that the reductions read."""
+        return tuple((str(e), tuple(row[e] for row in data.rows)) for e in self.read)
 
     def for_function(self, function: sp.Expr) -> tuple[list[sp.Symbol], list[sp.Symbol], bool]:
         """The elements and the results that a plain function reads, and whether it or an earlier one reads indices."""

@@ -15,11 +15,10 @@ from collections.abc import Sequence
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, POSITION
-from tvm_cascade.algebra.counterexample import Counterexample
+from tvm_cascade.algebra.counterexample import Counterexample, Numbers
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.draws import Draws
 from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
-from tvm_cascade.algebra.refute.shown import rounded_otherwise
 from tvm_cascade.symbolic.functions import Round
 from tvm_cascade.symbolic.rounding import FORMATS, Format, round_to
 from tvm_cascade.symbolic.separate import strip_rounding
@@ -64,7 +63,7 @@ def rounds_elsewhere(question: Asked) -> Counterexample | None:
         kept, wanted = round_to(before, str(dtype)), round_to(after, str(dtype))
         moved = kept * (after / before) if scales else kept + after - before
         if math.isfinite(moved) and abs(moved - wanted) > ROUNDS_APART * max(abs(wanted), 1e-6):
-            return rounded_otherwise(question, value, str(dtype), row, [r for r in data if r], (moved, wanted))
+            return _rounded_otherwise(question, value, str(dtype), row, [r for r in data if r], (moved, wanted))
     return None
 
 
@@ -101,7 +100,7 @@ def _lost(
     for row, (before, after), wanted in zip(rows, values, right, strict=True):
         moved = _in_range(round_to(before, dtype), kind) * (after / before)
         if largest <= kind.largest and not abs(moved - wanted) <= allowed:
-            return rounded_otherwise(question, value, dtype, row, data, (moved, wanted))
+            return _rounded_otherwise(question, value, dtype, row, data, (moved, wanted))
     return None
 
 
@@ -119,3 +118,22 @@ def _evaluated(
         return None
     complete = all(len(line) == len(data) for line in found)
     return found if complete and all(abs(v) < LARGEST_ROUNDED for line in found for v in line) else None
+
+
+def _rounded_otherwise(
+    question: Asked, value: sp.Expr, dtype: str, row: Point, data: Sequence[Reached], outcomes: tuple[float, float]
+) -> Counterexample:
+    """A value whose rounding at the results of some data does not commute with rescaling to those of others."""
+    earlier = question.earlier
+    varying, read, _ = earlier.for_function(value)
+    at: Numbers = tuple((str(e), (row[e],)) for e in varying)
+    at += tuple((question.name(d), tuple(r.results[d] for r in data)) for d in read)
+    elements, first, second = (
+        ", ".join(f"{n} = {v[0]:g}" for n, v in at[: len(varying)]),
+        *(", ".join(f"{n} = {v[k]:g}" for n, v in at[len(varying) :]) for k in (0, 1)),
+    )
+    claim = (
+        f"{elements}: rounded to {dtype} at {first} and moved to {second} it is {outcomes[0]:.6g}, "
+        f"rounded there it is {outcomes[1]:.6g}"
+    )
+    return Counterexample(claim, at, outcomes, tuple(earlier.shown(r) for r in data))

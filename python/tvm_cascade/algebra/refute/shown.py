@@ -15,7 +15,7 @@ from tvm_cascade.algebra.reducer import PROD
 from tvm_cascade.algebra.refute.asked import Asked
 from tvm_cascade.algebra.refute.envelope import Envelope
 from tvm_cascade.algebra.refute.rank import FullRank
-from tvm_cascade.algebra.refute.reached import REST, Earlier, Point, Reached
+from tvm_cascade.algebra.refute.reached import REST, Earlier, Reached
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
 
@@ -46,25 +46,6 @@ def deciding_positions(found: Envelope, question: Asked) -> Counterexample:
     chosen += " at its own one of these results"
     claim = f"{given}: each of the {kept} positions is {chosen}"
     return _with_data(claim, at, (float(kept), float(RANK_LIMIT)), found, question.earlier)
-
-
-def rounded_otherwise(
-    question: Asked, value: sp.Expr, dtype: str, row: Point, data: Sequence[Reached], outcomes: tuple[float, float]
-) -> Counterexample:
-    """A value whose rounding at the results of some data does not commute with rescaling to those of others."""
-    earlier = question.earlier
-    varying, read, _ = earlier.for_function(value)
-    at: Numbers = tuple((str(e), (row[e],)) for e in varying)
-    at += tuple((question.name(d), tuple(r.results[d] for r in data)) for d in read)
-    elements, first, second = (
-        ", ".join(f"{n} = {v[0]:g}" for n, v in at[: len(varying)]),
-        *(", ".join(f"{n} = {v[k]:g}" for n, v in at[len(varying) :]) for k in (0, 1)),
-    )
-    claim = (
-        f"{elements}: rounded to {dtype} at {first} and moved to {second} it is {outcomes[0]:.6g}, "
-        f"rounded there it is {outcomes[1]:.6g}"
-    )
-    return Counterexample(claim, at, outcomes, tuple(_data(earlier, r) for r in data))
 
 
 def _read(earlier: Earlier, function: sp.Expr) -> tuple[list[sp.Symbol], list[sp.Symbol]]:
@@ -98,8 +79,4 @@ def _with_data(
     if further:
         claim += f"; the results are those of these positions{', with ' if beside else ''}{'; '.join(beside)}"
         claim += f", and of further ones with {'; '.join(further)}"
-    return Counterexample(claim, at, outcomes, tuple(_data(earlier, data) for data in found.data))
-
-
-def _data(earlier: Earlier, data: Reached) -> Numbers:
-    return tuple((str(e), tuple(row[e] for row in data.rows)) for e in earlier.read)
+    return Counterexample(claim, at, outcomes, tuple(earlier.shown(data) for data in found.data))
