@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from tvm_cascade.algebra.facts.extent import Extents
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Range
 from tvm_cascade.algebra.reducer import PROD, SUM
@@ -210,13 +211,11 @@ def _size_of(fold: Fold, factor: sp.Expr) -> str:
 
 def _away_from_zero(fold: Fold, term: sp.Expr) -> bool:
     """Whether a term is at least some positive number: one, a maximum with one, or a sum in which exp(0) stands."""
-    if term.is_number or isinstance(term, sp.Max):
-        return any(bound.is_number and bool(bound.is_positive) for bound in (term, *term.args))
-    return any(reference.range in (Range.BOUNDED, Range.LARGEST) for reference in _references(fold, term))
+    stays = {Range.BOUNDED, Range.LARGEST}
+    return Extents().of(term).low > 0 or any(reference.range in stays for reference in _references(fold, term))
 
 
 def _never_negative(fold: Fold, term: sp.Expr) -> bool:
     """Whether a term of results is at least 0, as a number, and as a sum of what is."""
     element = next((r.element for r in fold.cascade.reductions if r.result == term and r.reducer is SUM), term)
-    plain = strip_rounding(element)
-    return bool(plain.is_nonnegative or all(isinstance(f, (sp.exp, sp.Abs)) for f in sp.Mul.make_args(plain)))
+    return Extents().of(element).low >= 0
