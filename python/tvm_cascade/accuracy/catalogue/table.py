@@ -36,6 +36,8 @@ _ROWS = 67
 """Of each: the largest error of a few rows is luck, and says little of twice that of the unfused program."""
 
 CATALOGUE: dict[str, Definition] = {
-    name: Definition(name, text, _STORED.get(name, "float32"), _ROWS) for group in _GROUPS for name, text in group.items()
+    name: Definition(name, text, _STORED.get(name, "float32"), _ROWS)
+    for group in _GROUPS
+    for name, text in group.items()
 }
 """Text-book cascades by name."""
