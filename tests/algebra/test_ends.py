@@ -98,7 +98,16 @@ def test_what_a_guard_cannot_tell_is_said() -> None:
 
 
 def test_tuples_are_told_as_unchecked() -> None:
-    assert str(at_infinities(fold_of("softmax_of_argmax"))) == "not checked: tuples"
+    found = at_infinities(fold_of("softmax_of_argmax"))
+    assert found.unchecked and not found.faults
+    assert str(found).endswith(f"not checked, of tuples: {', '.join(map(str, found.unchecked))}")
+
+
+def test_what_needs_no_tuple_is_checked_beside_one() -> None:
+    found = at_infinities(fold_of("farthest_from_the_mean"))
+    assert found.points > 0
+    assert len(found.unchecked) == 2
+    assert str(found).startswith(f"classes agree at {found.points} points; not checked, of tuples: ")
 
 
 def test_numbers_are_as_programs_compute_them() -> None:

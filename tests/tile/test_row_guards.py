@@ -242,3 +242,16 @@ def test_what_is_guarded_is_a_row_kernel_and_explained(
     (report,) = tvm_cascade.explain(func(), target=TARGET, guards=guards).functions
     assert report.lowering.startswith("the memory-bound kernel `row`")
     assert told in report.lowering and ("guards" in report.lowering) == bool(told)
+
+
+@emulated
+def test_a_long_product_of_quotients_has_the_digits_that_its_divisor_leaves() -> None:
+    """Its state and the power of the divisor leave float32 on either side; the result is 1e-20."""
+    text = "total = sum w; out = prod N*w/total -> out, total"
+    kernel = row_kernel(
+        Definition("shares", text, rows=2, length=3000).build(), RowConfig(ThreadGroup.BLOCK, 128, 4, 1)
+    )
+    w = (1 + 0.3 * np.random.default_rng(0).uniform(-1, 1, (2, 3000))).astype("float32")
+    out, total = emulate(kernel.func, [w])
+    exact = np.prod(3000 * w.astype("float64") / total[:, None], axis=1)
+    np.testing.assert_allclose(out, exact, rtol=1e-6)

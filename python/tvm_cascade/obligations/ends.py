@@ -6,6 +6,7 @@ The classes are NaN, ∞, −∞ and finite; finite values must be alike too. A 
 |--------------------|-------------------------------------------------------------|
 | one element, or all| ∞ or −∞, as its sign allows, zero, or one large number      |
 | one, two, or all   | so large that squares are infinite                          |
+| what is left       | drawn; not negative too, where a logarithm or root is taken |
 | at                 | the first position, the last, either half of them, or all   |
 | conditions         | drawn, or hold nowhere (the empty state), or everywhere     |
 
@@ -97,18 +98,22 @@ class Ends:
 
     Attributes
     ----------
-    points : at which a fold was compared with its definition; none of a fold of tuples.
+    points : at which a fold was compared with its definition.
     faults : of the results that differ at some, in order.
+    unchecked : parts of tuples, and the results that need them.
     """
 
     points: int
     faults: Mapping[sp.Symbol, Fault]
+    unchecked: tuple[sp.Symbol, ...] = ()
 
     def __str__(self) -> str:
-        if not self.points:
-            return "not checked: tuples"
-        differs = "; ".join(f"{result}: {fault}" for result, fault in self.faults.items())
-        return differs or f"classes agree at {self.points} points"
+        differs = [f"{result}: {fault}" for result, fault in self.faults.items()]
+        if not differs and self.points:
+            differs = [f"classes agree at {self.points} points"]
+        if self.unchecked:
+            differs.append(f"not checked, of tuples: {', '.join(map(str, self.unchecked))}")
+        return "; ".join(differs)
 
 
 def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: int = 1) -> Ends:
@@ -119,8 +124,10 @@ def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: i
     meaning : definitions of elements in terms of data, as far as they have one.
     seed : of the finite data.
     """
-    if any(reduction.reducer.whole is not None for reduction in fold.cascade.reductions):
-        return Ends(0, {})
+    unchecked = _of_tuples(fold)
+    if len(unchecked) == len(fold.cascade.reductions):
+        return Ends(0, {}, unchecked)
+    fold = _without(fold, unchecked)
     source, made = random.Random(seed), _made_of_data(fold.cascade, meaning)
     cascade = _over_data(fold.cascade, made, meaning)
     points = list(_points(cascade, source))
@@ -131,7 +138,26 @@ def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: i
     for symbol, form in made.items():
         rows = Extended().extended(rows, symbol, form, known)
     trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, [name for name, _ in points])
-    return Ends(len(points), trial.faults())
+    return Ends(len(points), trial.faults(), unchecked)
+
+
+def _of_tuples(fold: Fold) -> tuple[sp.Symbol, ...]:
+    """The parts of tuples, the results that read them, and those that a tuple's state gives."""
+    found: list[sp.Symbol] = []
+    for reduction in fold.cascade.reductions:
+        state = fold.restricted_to([reduction.result]).components
+        if reduction.element.has(*found) or any(c.reducer.whole is not None for c in state):
+            found.append(reduction.result)
+    return tuple(found)
+
+
+def _without(fold: Fold, left_out: Sequence[sp.Symbol]) -> Fold:
+    """The fold of the other results of its cascade; itself where that is all."""
+    if not left_out:
+        return fold
+    kept = [reduction for reduction in fold.cascade.reductions if reduction.result not in left_out]
+    restricted = fold.restricted_to(reduction.result for reduction in kept)
+    return dataclasses.replace(restricted, cascade=Cascade(kept, fold.cascade.elements))
 
 
 def _made_of_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
@@ -161,6 +187,7 @@ def _points(cascade: Cascade, source: random.Random) -> Iterator[tuple[str, list
     floats = [e for e in elements if not is_truth(e) and not e.is_integer]
     alone = [[e] for e in floats]
     together = [floats] if len(floats) > 1 else []
+    has_domain = any(_has_domain(reduction.element, elements) for reduction in cascade.reductions)
     pairs = [list(pair) for pair in itertools.combinations(floats, 2)] if len(floats) > 2 else []
     for told, truth in masks.items():
         yield f"all is finite{told}", _row(cascade, source, truth)
@@ -178,6 +205,15 @@ def _points(cascade: Cascade, source: random.Random) -> Iterator[tuple[str, list
                     for position in positions:
                         row[position].update({e: abs(number) if e.is_nonnegative else number for e in special})
                     yield f"{name} is {extreme} at {place}{told}", row
+                    if has_domain:
+                        positive = [{e: abs(number) for e, number in one.items()} for one in row]
+                        yield f"{name} is {extreme} at {place}{told}, none negative", positive
+
+
+def _has_domain(element: sp.Expr, elements: Sequence[sp.Symbol]) -> bool:
+    """Whether data are under a logarithm or a root, which are NaN of what is negative, whatever else is read."""
+    roots = (power for power in element.atoms(sp.Pow) if power.exp.is_integer is False)
+    return any(part.has(*elements) for part in (*element.atoms(sp.log), *roots))
 
 
 def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float]:

@@ -4,8 +4,8 @@
 
 A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
 where a sum that it is finished from is so small that its terms may have vanished; and where the terms of its finish
-cancel all but a few of their digits, or are exponentials of large exponents. Of a result that is bounded, but of another class than the program's at infinities
-(`obligations.ends`), the first is all that decides.
+cancel all but a few of their digits, or are exponentials of large exponents. Of a result that is bounded, but of
+another class than the program's at infinities (`obligations.ends`), the first is all that decides.
 """
 
 from __future__ import annotations

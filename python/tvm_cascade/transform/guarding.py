@@ -79,16 +79,16 @@ def guarding(
 def _told_at_infinities(plan: Plan, tuples: bool) -> dict[sp.Symbol, bool]:
     """The results whose class at infinities may differ, and whether their own value tells where it does.
 
-    Where there are tuples nothing is checked: those of them that read results may meet NaN in another order.
+    What is not checked, tuples and what reads them, may meet NaN in another order where it reads results.
 
     Parameters
     ----------
-    tuples : whether these are among the results.
+    tuples : whether what is not checked is among the results.
     """
     members = plan.group.members
     ends = at_infinities(plan.group.fold, meaning_of(plan.group.atoms))
     found = {result: fault.told for result, fault in ends.faults.items()}
-    unlike = {m.result for m in members if tuples and m.stage.is_part and read_by(m, members)}
+    unlike = {m.result for m in members if tuples and m.result in ends.unchecked and read_by(m, members)}
     return found | dict.fromkeys(_whole_tuples(unlike, members), False)
 
 

@@ -328,8 +328,8 @@ class Printer:
 def _is_power_of_the_length(factor: sp.Expr) -> bool:
     """Whether a factor is u^N of more than a two.
 
-    It has N times the rounding of u, of which the program's N factors leave the root, and may leave the range of float32
-    where its product with the state, which is as far on the other side, does not.
+    It has N times the rounding of u, of which the program's N factors leave the root, and may leave the range of
+    float32 where its product with the state, which is as far on the other side, does not.
     """
     return isinstance(factor, sp.Pow) and factor.exp.has(LENGTH) and factor.base != 2
 
