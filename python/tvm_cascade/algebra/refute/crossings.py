@@ -28,20 +28,15 @@ from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import POSITION
 from tvm_cascade.algebra.reducer import MAX, Reducer
+from tvm_cascade.algebra.refute.beside import data_of_equals, moved, of_sign, without_index
 from tvm_cascade.algebra.refute.envelope import Envelope, is_clear, is_only_extremum
 from tvm_cascade.algebra.refute.rank import FullRank, full_rank_among
-from tvm_cascade.algebra.refute.reached import NO_VALUE, REST, Earlier, Point, Reached
+from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.work import charge
 
 BATCHES, DRAWS, PAIRS = 6, 48, 6
 """Batches, draws in each with the same whole numbers, and pairs on either side of an edge, between which it is met."""
-
-SIZES, FURTHER = (-2.0, 2.0), (-2.0, 1.5)
-"""Powers of ten between which the size of a symbol is drawn, and of its further numbers beside that."""
-
-ALIKE, NEAR = 0.4, (0.5, 1.2)
-"""Odds of further numbers to be near those of the first positions, and between which shares of these."""
 
 HALVINGS = 50
 APART = 1e-3
@@ -148,7 +143,7 @@ class _Edge:
 
     @property
     def further(self) -> list[Point]:
-        return [_without_index(row) for row in self.data.rows[self.size :]]
+        return [without_index(row) for row in self.data.rows[self.size :]]
 
 
 @dataclass(frozen=True)
@@ -171,10 +166,7 @@ class _Search:
 
     def edges(self, source: random.Random) -> Iterator[_Edge]:
         """Data whose first positions are on the edge, by bisection between draws on either side."""
-        *_, indexed = self.earlier.for_function(self.function)
-        fixed = self.earlier.parameters(self.function, source, indexed)
-        whole = [self._whole(source) for _ in range(1 + REST)]
-        drawn = [d for _ in range(DRAWS) if (d := self._reached(self._draw(source, whole), fixed)) is not None]
+        drawn = list(data_of_equals(self.earlier, self.function, self.size, DRAWS, source))
         sides = [[d for d in drawn if way * self._gap(d.rows[0], d) > 0] for way in (-1, 1)]
         for _ in range(PAIRS if all(sides) else 0):
             ends = [source.choice(side) for side in sides]
@@ -187,7 +179,7 @@ class _Search:
         for _ in range(WAYS):
             way = {s: APART * source.uniform(-1, 1) * (abs(edge.first[s]) or 1.0) for s in moving}
             steps = range(-(self.size // 2), self.size - self.size // 2)
-            rows = [_moved(edge.first, way, step) for step in steps]
+            rows = [moved(edge.first, way, step) for step in steps]
             gaps = [self._gap(row, edge.data) for row in rows]
             if gaps == sorted(gaps, reverse=True):
                 rows, gaps = rows[::-1], gaps[::-1]
@@ -197,7 +189,7 @@ class _Search:
     def between(self, rows: list[Point], edge: _Edge, source: random.Random) -> list[Reached]:
         """Data that start with the positions and have the edge below all, between each and the next, above all."""
         step = {s: rows[1][s] - v for s, v in rows[0].items() if s != POSITION}
-        marks = [_moved(rows[0], step, -0.5), *(_moved(row, step, 0.5) for row in rows)]
+        marks = [moved(rows[0], step, -0.5), *(moved(row, step, 0.5) for row in rows)]
         ends = self._beyond(rows, marks, edge, source)
         if ends is None:
             return []
@@ -221,7 +213,7 @@ class _Search:
                 {s: v if s.is_integer else v + share * source.uniform(-1, 1) * (abs(v) or 1.0) for s, v in row.items()}
                 for row in edge.further
             ]
-            further = [{s: abs(v) if s.is_nonnegative else v for s, v in row.items()} for row in further]
+            further = [{s: of_sign(s, v) for s, v in row.items()} for row in further]
             data = self._reached([*rows, *further], edge.data.parameters)
             if data is None:
                 continue
@@ -269,24 +261,6 @@ class _Search:
         points = tuple({s: d.results[s] for s in read} for d in found)
         return Envelope(found[0].rows[: self.size], points, tuple(found))
 
-    def _whole(self, source: random.Random) -> Point:
-        """The conditions and whole numbers of a position."""
-        odds = source.choice((0.0, 0.5, 1.0))
-        return {s: self.earlier.drawn(s, source, 1.0, odds) for s in self.earlier.varying if s.is_integer}
-
-    def _draw(self, source: random.Random, whole: Sequence[Point]) -> list[Point]:
-        """Equal positions, and further ones."""
-        first, *further = ({**row} for row in whole)
-        for s in self.earlier.varying:
-            if s.is_integer:
-                continue
-            first[s] = _of_sign(s, source.choice((-1, 1)) * 10 ** source.uniform(*SIZES))
-            near, scale = source.random() < ALIKE, 10 ** source.uniform(*FURTHER)
-            for row in further:
-                drawn = source.uniform(*NEAR) if near else scale * source.uniform(-1, 1)
-                row[s] = _of_sign(s, first[s] * drawn)
-        return [first] * self.size + further
-
     def _met(self, ends: Sequence[Reached], off: Callable[[Reached], float], kept: int, near: float) -> Reached | None:
         """Data between two, the first `kept` positions of which are the same, at which a function is near 0."""
         below, above = 0.0, 1.0
@@ -317,15 +291,3 @@ class _Search:
             return float(self.earlier.value(function, at))
         except NO_VALUE:
             return math.nan
-
-
-def _moved(row: Point, way: Point, share: float) -> Point:
-    return {s: _of_sign(s, v + share * way.get(s, 0.0)) if s in way else v for s, v in _without_index(row).items()}
-
-
-def _of_sign(symbol: sp.Symbol, value: float) -> float:
-    return abs(value) if symbol.is_nonnegative else value
-
-
-def _without_index(row: Point) -> Point:
-    return {s: v for s, v in row.items() if s != POSITION}

@@ -20,9 +20,8 @@ import sympy as sp
 from tvm_cascade.algebra.refute.draws import Draws
 from tvm_cascade.algebra.refute.reached import NO_VALUE, Earlier, Point, Reached
 
-DIGITS = 120
-PIVOT = mpmath.mpf(10) ** -60
-"""A pivot below this, of a matrix whose largest entry in each row and column is about 1, counts as zero."""
+DIGITS, MORE_DIGITS = 120, 1200
+"""Digits of the first attempts, and of the last: tanh(d − x) at d = 100 differs from 1 in its 87th digit."""
 
 FLOAT_PIVOT = 1e-9
 """The same for the search among functions with kinks, whose pivots are as large as their entries."""
@@ -42,7 +41,7 @@ class Effort:
     data: int
 
 
-KINKED, SMOOTH = Effort(40, 30, 60), Effort(12, 20, 30)
+KINKED, SMOOTH, SMOOTH_AT_MORE = Effort(40, 30, 60), Effort(12, 20, 30), Effort(6, 8, 10)
 """Non-smooth points need random search; smooth functions have full rank nearly everywhere, which many digits show."""
 
 ENOUGH = (3, 4, 5, 5)
@@ -76,10 +75,17 @@ def full_rank(function: sp.Expr, earlier: Earlier, size: int) -> FullRank | None
     varying, read, indexed = earlier.for_function(plain)
     if not read or not (varying or indexed):
         return None
-    search = _Search(earlier.behind(plain), plain, size, "math" if plain.has(*KINKS) else "mpmath")
-    with mpmath.workdps(DIGITS):
-        found = (search.attempt(number) for number in range(search.effort.attempts))
-        return next((points for points in found if points is not None), None)
+    if plain.has(*KINKS):
+        efforts = [("math", DIGITS, KINKED)]
+    else:
+        efforts = [("mpmath", DIGITS, SMOOTH), ("mpmath", MORE_DIGITS, SMOOTH_AT_MORE)]
+    for arithmetic, digits, effort in efforts:
+        search = _Search(earlier.behind(plain), plain, size, arithmetic, digits, effort)
+        with mpmath.workdps(digits):
+            for number in range(effort.attempts):
+                if (found := search.attempt(number)) is not None:
+                    return found
+    return None
 
 
 def full_rank_among(
@@ -88,7 +94,7 @@ def full_rank_among(
     """Points of an invertible matrix of those rows, with columns among data that start with them; None without one."""
     plain = earlier.plain(function)
     with mpmath.workdps(DIGITS):
-        return _Search(earlier.behind(plain), plain, len(rows), "math").among(list(rows), list(data))
+        return _Search(earlier.behind(plain), plain, len(rows), "math", DIGITS, KINKED).among(list(rows), list(data))
 
 
 @dataclass(frozen=True)
@@ -97,17 +103,20 @@ class _Search:
 
     Attributes
     ----------
-    arithmetic : that of the search; the proof's is mpmath's.
+    arithmetic, digits, effort : those of the search; the proof's arithmetic is mpmath's.
     """
 
     earlier: Earlier
     function: sp.Expr
     size: int
     arithmetic: str
+    digits: int
+    effort: Effort
 
     @property
-    def effort(self) -> Effort:
-        return KINKED if self.arithmetic == "math" else SMOOTH
+    def least(self) -> Any:
+        """A pivot below this, of a matrix whose largest entry in each row and column is about 1, counts as zero."""
+        return mpmath.mpf(10) ** (-self.digits // 2)
 
     def attempt(self, number: int) -> FullRank | None:
         """Alternates: rows for given data, data for given rows."""
@@ -149,17 +158,17 @@ class _Search:
 
     def _pivots(self, rows: list[Point], data: list[Reached]) -> list[tuple[int, int]]:
         values = [[self._at({**row, **found.results}, self.arithmetic) for found in data] for row in rows]
-        return pivots(values, self.size, PIVOT if self.arithmetic == "mpmath" else FLOAT_PIVOT)
+        return pivots(values, self.size, self.least if self.arithmetic == "mpmath" else FLOAT_PIVOT)
 
     def _proved(self, rows: list[Point], data: list[Reached]) -> FullRank | None:
         """The points where their matrix certainly is invertible."""
         found = []
-        for digits in (DIGITS, 2 * DIGITS):
+        for digits in (self.digits, 2 * self.digits):
             with mpmath.workdps(digits):
                 exact = [self.earlier.reached(d.rows, d.parameters, "mpmath") for d in data]
                 columns = [column for column in exact if column is not None]
                 values = [[self._at({**row, **c.results}, "mpmath") for c in columns] for row in rows]
-                if len(columns) < len(data) or len(pivots(values, self.size, PIVOT)) < self.size:
+                if len(columns) < len(data) or len(pivots(values, self.size, self.least)) < self.size:
                     return None
                 found.append((columns, determinant(mpmath.matrix(values))))
         (columns, first), (_, second) = found

@@ -26,6 +26,7 @@ from tvm_cascade.algebra.refute.envelope import envelope
 from tvm_cascade.algebra.refute.rank import full_rank
 from tvm_cascade.algebra.refute.roundings import leaves_range_in_part, rounds_elsewhere
 from tvm_cascade.algebra.refute.shown import deciding_positions, rank_of
+from tvm_cascade.algebra.refute.tangents import envelope_at_tangents
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
 _SIZE = RANK_LIMIT + 1
@@ -60,7 +61,7 @@ def _positions_decide(question: Asked) -> Counterexample | None:
     asked = (question.over_results, reducer, question.earlier, _SIZE)
     ties = selection is not None and selection.lower
     found = envelope_at_crossings(*asked, ties) if question.where == sp.true else None
-    found = found or envelope(*asked, question.where)
+    found = found or envelope(*asked, question.where) or envelope_at_tangents(*asked, question.where)
     return None if found is None else deciding_positions(found, question)
 
 
