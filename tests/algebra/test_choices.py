@@ -92,6 +92,7 @@ DECIDED: dict[str, Cascade] = {
     "a square above a total of its own": cascade(
         MEAN_SUM, (t, SUM, exp(x - s / N)), (o, MAX, where(x**2 >= t, exp(x - s) / t))
     ),
+    "no choice, but a total of its own": cascade((s, SUM, sp.Abs(y)), (o, MAX, (1 + w**2 / 4) * (y - s) ** 2)),
     "of two totals": cascade((s, SUM, x), (d, SUM, x * exp(w - s)), (o, MAX, where(x <= d / N, w))),
 }
 
@@ -125,6 +126,13 @@ def test_the_shown_data_make_a_sum_over_choices_a_matrix_of_more_rank_than_any_s
     assert derive(RANK[name]).reason.code == "infinite_rank"
     with mpmath.workdps(DIGITS):
         assert abs(mpmath.det(matrix(RANK[name], refused(RANK[name])))) > 1e-100
+
+
+def test_a_matrix_is_told_from_a_singular_one_where_its_entries_agree_in_the_first_eighty_digits() -> None:
+    source = cascade((s, SUM, r**2 + 1), (d, SUM, r - s), (t, SUM, sp.tanh(w - d)))
+    assert derive(source).reason.code == "infinite_rank"
+    with mpmath.workdps(1200):
+        assert abs(mpmath.det(matrix(source, refused(source)))) > mpmath.mpf(10) ** -1000
 
 
 def test_nothing_is_shown_against_a_fold() -> None:

@@ -126,8 +126,8 @@ def _search(function: sp.Expr, relation: sp.Basic, earlier: Earlier, size: int) 
     moving = [s for s in earlier.varying if s in gap.free_symbols and not s.is_integer]
     if not moving or not gap.has(*earlier.results):
         return None
-    branches = (function.xreplace({relation: truth}) for truth in (sp.true, sp.false))
-    return _Search(earlier, function, gap, *branches, size)
+    above, below = (function.xreplace({relation: truth}) for truth in (sp.true, sp.false))
+    return _Search(earlier, function, gap, above, below, size)
 
 
 @dataclass(frozen=True)

@@ -150,10 +150,11 @@ class _Search:
     ) -> Point | None:
         """The way to where F and its slope along the path are those wanted."""
         first, second = ({s: DIFFERENCE * (abs(row[s]) or 1.0)} for s in symbols)
-        jets = [self._jet(data, at) for at in (row, moved(row, first, 1), moved(row, second, 1))]
-        here, *beside = [jet for jet in jets if jet is not None] or [None]
-        if here is None or len(beside) < 2:
+        every = (self._jet(data, at) for at in (row, moved(row, first, 1), moved(row, second, 1)))
+        jets = [jet for jet in every if jet is not None]
+        if len(jets) < 3:
             return None
+        here, *beside = jets
         (a, c), (b, d) = ([side[k] - here[k] for k in (0, 1)] for side in beside)
         off, determinant = (wanted[0] - here[0], wanted[1] - here[1]), a * d - b * c
         if not determinant:
