@@ -457,7 +457,7 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
     "promoted": (
         Product(m=4096, n=1536, k=2560, dtypes=("float8_e4m3fn",) * 2),
         ProductConfig(columns=176, promoted=1),
-        {"QGMMA.64x176x32.F32.E4M3.E4M3", "FADD"},
+        {"QGMMA.64x176x32.F32.E4M3.E4M3", "FADD.FTZ"},
     ),
     "pieces": (Product(m=500, n=500, k=508), ProductConfig(columns=128, stages=5), {"LDGSTS.E.64"}),
 }
