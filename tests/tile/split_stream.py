@@ -167,9 +167,9 @@ class SplitStreamSkeleton(StreamSkeleton):
             raise Unfit("rows visit different numbers of tiles")
         return program
 
-    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
         """The one configuration that there is."""
-        return dataclasses.replace(SPLIT, blocks=setting.gpu.processors)
+        return [dataclasses.replace(SPLIT, blocks=setting.gpu.processors)]
 
     def emit(self, program: TileProgram, config: StreamConfig, name: str) -> tirx.PrimFunc:
         """See `SplitKernel`."""

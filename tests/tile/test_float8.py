@@ -23,7 +23,7 @@ from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs
 
 from .checked import assert_right, kernel_of
 from .emulator.run import Array, compiler, emulate
@@ -223,9 +223,9 @@ def test_shared_memory_is_counted_in_bytes() -> None:
     )
     tile = 128 * 128
     assert halves - scores == tile * (1 + 2) and scores - values == tile * 2
-    assert replace(choose_config(program_of(Attention(**shape)), H200), blocks=1) == WIDE
+    assert replace(ranked_configs(program_of(Attention(**shape)), H200)[0], blocks=1) == WIDE
     narrow = program_of(replace(NARROW, **shape))
-    chosen = choose_config(narrow, H200)
+    chosen = ranked_configs(narrow, H200)[0]
     assert chosen.stages == 4 and chosen.shared_bytes(narrow.stream) <= H200.block_shared_bytes
 
 

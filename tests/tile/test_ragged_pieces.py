@@ -10,7 +10,7 @@ from tvm_cascade.bench.programs.caches import RAGGED
 from tvm_cascade.bench.workload import Workload
 from tvm_cascade.devices.cards import H200
 from tvm_cascade.tile.ragged import MOST_SEQUENCES, origin_bytes
-from tvm_cascade.tile.skeletons.stream.pieces.choice import choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig, sequences_of
 
 from .checked import assert_right, kernel_of
@@ -83,7 +83,7 @@ def test_what_is_counted_fits_into_shared_memory(sequences: int) -> None:
     """Of more sequences than are counted, shares are of the longest length."""
     case = Paged(batch=sequences, heads=64, kv_heads=8, queries=1, keys=8000, depth=128, stored="float8_e5m2")
     program = tile_program(case.func())
-    config = choose_pieces(program, H200, rows=8)
+    config = ranked_pieces(program, H200, rows=8)[0]
     counted = sequences_of(program)[1]
     assert counted == (sequences if sequences <= MOST_SEQUENCES else None)
     assert config.shared_bytes(program.stream) + origin_bytes(counted or 0) <= H200.block_shared_bytes - 1024

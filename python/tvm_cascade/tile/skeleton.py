@@ -9,7 +9,7 @@ before any of it is written.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -101,14 +101,24 @@ class Skeleton(ABC, Generic[S, P, C]):
         """
 
     @abstractmethod
-    def configure(self, program: P, setting: Setting) -> C:
-        """The configuration (tile sizes, pipeline stages) of the least estimated time.
+    def alternatives(self, program: P, setting: Setting) -> list[C]:
+        """Configurations (tile sizes, pipeline stages) that fit, from the least estimated time on; at least one.
 
         Raises
         ------
         Unfit
             Where none fits the hardware.
         """
+
+    def configure(self, program: P, setting: Setting) -> C:
+        """The configuration of the least estimated time.
+
+        Raises
+        ------
+        Unfit
+            Where none fits the hardware.
+        """
+        return self.alternatives(program, setting)[0]
 
     @abstractmethod
     def check(self, program: P, config: C, setting: Setting) -> None:
@@ -235,3 +245,16 @@ def build_kernel(
     work = count_work(program)
     seconds = skeleton.seconds(plan, chosen, work, setting)
     return Kernel(skeleton, plan, chosen, name, work, seconds, setting.gpu.launch_seconds)
+
+
+def reconfigured(kernel: Kernel, config: Any, setting: Setting) -> Kernel:
+    """The kernel in another configuration of its skeleton.
+
+    Raises
+    ------
+    Unfit
+        Where it would not fit the hardware.
+    """
+    kernel.skeleton.check(kernel.program, config, setting)
+    seconds = kernel.skeleton.seconds(kernel.program, config, kernel.work, setting)
+    return replace(kernel, config=config, seconds=seconds)

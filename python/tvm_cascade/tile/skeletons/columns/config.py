@@ -140,8 +140,8 @@ class ColumnConfig:
         )
 
 
-def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
-    """Chooses the partition: enough bytes in flight per processor, and enough blocks for all processors.
+def ranked_column_configs(row: Row, gpu: Gpu) -> list[ColumnConfig]:
+    """The partition with enough bytes in flight per processor, and enough blocks for all; then with fewer and more.
 
     Parameters
     ----------
@@ -165,7 +165,9 @@ def choose_column_config(row: Row, gpu: Gpu) -> ColumnConfig:
     chosen = ColumnConfig(lanes, groups, vector, most, segments, kept)
     if not kept:
         chosen = dataclasses.replace(chosen, vectors=_enough(row, chosen, gpu))
-    return dataclasses.replace(chosen, why=_why(row, chosen))
+    flights = () if kept else (chosen.vectors // 2, chosen.vectors * 2)
+    others = [dataclasses.replace(chosen, vectors=each) for each in flights if each and each <= _MOST_VECTORS]
+    return [dataclasses.replace(one, why=_why(row, one)) for one in (chosen, *others)]
 
 
 def _vector(row: Row, gpu: Gpu) -> int:

@@ -9,7 +9,7 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.tile.skeletons.columns.config import ColumnConfig, check_column_config, choose_column_config
+from tvm_cascade.tile.skeletons.columns.config import ColumnConfig, check_column_config, ranked_column_configs
 from tvm_cascade.tile.skeletons.columns.kernel import ColumnKernel
 
 
@@ -24,9 +24,9 @@ class ColumnSkeleton(MemorySkeleton[ColumnConfig]):
             raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie beside each other in memory")
         return row
 
-    def configure(self, program: RowProgram, setting: Setting) -> ColumnConfig:
-        """See `choose_column_config`."""
-        return choose_column_config(program.row, setting.gpu)
+    def alternatives(self, program: RowProgram, setting: Setting) -> list[ColumnConfig]:
+        """See `ranked_column_configs`."""
+        return ranked_column_configs(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: ColumnConfig, setting: Setting) -> None:
         """See `check_column_config`."""

@@ -26,8 +26,8 @@ _COLUMNS = 16
 """What columns of a tile are multiples of: those that are stored together."""
 
 
-def choose_config(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> ProductConfig:
-    """The fitting configuration of the least estimated time.
+def ranked_configs(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> list[ProductConfig]:
+    """The fitting configurations, from the least estimated time on.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def choose_config(shape: MatrixProduct, gpu: Gpu, promoted: int = 0) -> ProductC
         Where none fits.
     """
     sizes = sizes_of(shape)
-    return min(
+    return sorted(
         fitting(shape, sizes, gpu, promoted),
         key=lambda config: (seconds(shape, sizes, config, gpu), _covered(sizes, config)),
     )

@@ -11,7 +11,7 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.choice import choose_config, promoted_steps
+from tvm_cascade.tile.skeletons.product.choice import promoted_steps, ranked_configs
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
 from tvm_cascade.tile.skeletons.product.cost import seconds, sizes_of
 from tvm_cascade.tile.skeletons.product.kernel import ProductKernel
@@ -35,12 +35,12 @@ class ProductSkeleton(Skeleton[MatrixProduct, MatrixProduct, ProductConfig | Var
         """The shape itself: a tile is loaded, and nothing is folded but its products."""
         return shape
 
-    def configure(self, program: MatrixProduct, setting: Setting) -> ProductConfig | Variants:
-        """See `choose_config`; of symbolic rows, see `choose_variants`."""
-        known = isinstance(program.left.line.extent, int)
+    def alternatives(self, program: MatrixProduct, setting: Setting) -> list[ProductConfig | Variants]:
+        """See `ranked_configs`; of symbolic rows, see `choose_variants`."""
         promoted = promoted_steps(program, setting.options)
-        choose = choose_config if known else choose_variants
-        return choose(program, setting.gpu, promoted)
+        if isinstance(program.left.line.extent, int):
+            return list[ProductConfig | Variants](ranked_configs(program, setting.gpu, promoted))
+        return [choose_variants(program, setting.gpu, promoted)]
 
     def check(self, program: MatrixProduct, config: ProductConfig | Variants, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""

@@ -1,14 +1,15 @@
-"""Chooses a row kernel's configuration from row length, dtypes and number of rows; a table by shape."""
+"""Ranks a row kernel's configurations by row length, dtypes and number of rows; a table by shape."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tvm_cascade.analysis.extent import Extent
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.device import Gpu
 from tvm_cascade.tile.merge.lanes import WARP
+from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.row.config import (
     IN_FLIGHT_BYTES,
     RowConfig,
@@ -19,6 +20,7 @@ from tvm_cascade.tile.row.config import (
 from tvm_cascade.tile.row.linear import itemsize
 from tvm_cascade.tile.row.peel import Peel, even_share
 from tvm_cascade.tile.row.shape import Row
+from tvm_cascade.tile.skeletons.row.fits import check_row_config
 from tvm_cascade.tile.skeletons.row.peeled_choice import SHIFTED_KEPT_BYTES, chosen_peel, filled, resident_of
 from tvm_cascade.tile.skeletons.row.staged_choice import (
     OTHER_REGISTERS,
@@ -78,6 +80,12 @@ _GRID_BYTES = 32 * 1024
 _LEAST_SEGMENTS = 4
 """Blocks below which to share a row gains less than their merge costs."""
 
+_MOST_THREADS = 1024
+"""Of a block."""
+
+_MOST_KEPT_BYTES = 256
+"""Of a row, in the registers of a thread, whatever the number of threads."""
+
 _FEW_ROWS = 2
 """For each processor: fewer rows than this leave processors idle."""
 
@@ -93,8 +101,10 @@ _NARROWED_REGISTERS = 24
 2560, 4096 and 7168 elements took 15.3, 18.4 and 31.8 µs then, and 17.6, 22.7 and 53.6 else (measured)."""
 
 
-def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
-    """Chooses the partition of a row, from its length, its dtypes and the number of rows.
+def ranked_row_configs(row: Row, gpu: Gpu) -> list[RowConfig]:
+    """Partitions of a row, from the most to the least preferred by its length, its dtypes and the number of rows.
+
+    The first is what the table of shapes says. Others are what it says next, and neighbours of all.
 
     Parameters
     ----------
@@ -103,15 +113,47 @@ def choose_row_config(row: Row, gpu: Gpu) -> RowConfig:
     length, vector = row.length, widest_vector(row)
     if not isinstance(length, int):
         chosen = RowConfig(ThreadGroup.BLOCK, 256, vector, _in_flight(row, vector, 256))
-        return dataclasses.replace(chosen, why="the length of a row is not known before the launch")
+        return [dataclasses.replace(chosen, why="the length of a row is not known before the launch")]
     peel = chosen_peel(row, length, vector)
     vector = vector if peel is None else peel.vector
-    chosen = _of_known_length(row, length, vector, gpu, peel)
+    first, *others = _of_known_length(row, length, vector, gpu, peel)
+    others += [near for config in (first, *others) for near in _neighbours(config)]
+    ranked = [_completed(config, row, length, gpu, peel) for config in (first, *others)]
+    return [ranked[0], *(config for config in dict.fromkeys(ranked[1:]) if _may_replace(ranked[0], config, row, gpu))]
+
+
+def _completed(chosen: RowConfig, row: Row, length: int, gpu: Gpu, peel: Peel | None) -> RowConfig:
+    """A partition with what follows from it."""
     chosen = dataclasses.replace(chosen, peeled=peel is not None, ahead=_is_ahead(row, chosen, gpu))
     if peel is not None:
-        chosen = filled(chosen, peel, _in_flight(row, vector, length))
+        chosen = filled(chosen, peel, _in_flight(row, peel.vector, length))
         chosen = dataclasses.replace(chosen, resident=resident_of(row, chosen, peel, gpu))
     return dataclasses.replace(chosen, why=_why(row, length, chosen, gpu))
+
+
+def _neighbours(config: RowConfig) -> Iterator[RowConfig]:
+    """Half and twice as many threads; where elements are not resident, half and twice as many in flight."""
+    if config.staged:
+        return
+    for threads in (config.threads // 2, config.threads * 2):
+        if WARP <= threads <= _MOST_THREADS:
+            shared = config.kept and config.thread_group is not ThreadGroup.WARP
+            vectors = -(-config.vectors * config.threads // threads) if shared else config.vectors
+            yield dataclasses.replace(config, threads=threads, vectors=vectors, resident=1)
+    for vectors in (config.vectors // 2, config.vectors * 2):
+        if vectors and not config.kept:
+            yield dataclasses.replace(config, vectors=vectors)
+
+
+def _may_replace(first: RowConfig, other: RowConfig, row: Row, gpu: Gpu) -> bool:
+    """Whether a partition differs from the first, fits the rows, and spills no resident elements."""
+    if other == first or (other.kept and other.vectors * other.vector * own_bytes(row) > _MOST_KEPT_BYTES):
+        return False
+    try:
+        check_row_config(row, other, gpu)
+    except Unfit:
+        return False
+    return True
 
 
 def _is_ahead(row: Row, config: RowConfig, gpu: Gpu) -> bool:
@@ -133,15 +175,16 @@ def _is_few(rows: Extent, gpu: Gpu) -> bool:
     return isinstance(rows, int) and rows < _FEW_ROWS * gpu.processors
 
 
-def _of_known_length(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | None) -> RowConfig:
+def _of_known_length(row: Row, length: int, vector: int, gpu: Gpu, peel: Peel | None) -> list[RowConfig]:
+    """The partitions that the table of shapes has for a row; the first that there is comes first."""
     vectors, rows = -(-(length if peel is None else peel.most) // vector), row.count
     few = _is_few(rows, gpu)
-    chosen = _of_a_warp(row, vector, vectors, few)
-    if chosen is None and isinstance(rows, int):
-        chosen = _of_several_blocks(row, length, rows, vector, gpu, peel)
-    if chosen is None and row.position_outputs:
-        chosen = _with_position_outputs(row, length, vector, few, gpu, peel)
-    return chosen or _of_a_block(row, vector, vectors, few)
+    found = [_of_a_warp(row, vector, vectors, few)]
+    if isinstance(rows, int):
+        found.append(_of_several_blocks(row, length, rows, vector, gpu, peel))
+    if row.position_outputs:
+        found.append(_with_position_outputs(row, length, vector, few, gpu, peel))
+    return [*filter(None, found), _of_a_block(row, vector, vectors, few)]
 
 
 def _with_position_outputs(

@@ -13,7 +13,7 @@ from tvm_cascade.tile.row.program import RowProgram
 from tvm_cascade.tile.row.shape import Row
 from tvm_cascade.tile.row.skeleton import MemorySkeleton
 from tvm_cascade.tile.skeleton import Setting
-from tvm_cascade.tile.skeletons.row.choice import choose_row_config
+from tvm_cascade.tile.skeletons.row.choice import ranked_row_configs
 from tvm_cascade.tile.skeletons.row.fits import check_row_config
 from tvm_cascade.tile.skeletons.row.kernel import RowKernel
 
@@ -33,9 +33,9 @@ class RowSkeleton(MemorySkeleton[RowConfig]):
             raise Unfit(f"neighbours along {row.axis.variables[-1].name} lie apart in memory")
         return row
 
-    def configure(self, program: RowProgram, setting: Setting) -> RowConfig:
-        """See `choose_row_config`."""
-        return choose_row_config(program.row, setting.gpu)
+    def alternatives(self, program: RowProgram, setting: Setting) -> list[RowConfig]:
+        """See `ranked_row_configs`."""
+        return ranked_row_configs(program.row, setting.gpu)
 
     def check(self, program: RowProgram, config: RowConfig, setting: Setting) -> None:
         """See `check_row_config`."""

@@ -1,4 +1,4 @@
-"""Chooses how a product is cut for CUDA cores: the least estimated time of some tiles."""
+"""Chooses how a product is cut for CUDA cores: some tiles by their estimated times."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _BYTES = 34
 """That a processor gets from the second-level cache at once (measured, `reference` of an H200)."""
 
 
-def choose_core_config(shape: CoreProduct, gpu: Gpu) -> CoreConfig:
-    """The fitting configuration of the least estimated time.
+def ranked_core_configs(shape: CoreProduct, gpu: Gpu) -> list[CoreConfig]:
+    """The fitting configurations, from the least estimated time on.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def choose_core_config(shape: CoreProduct, gpu: Gpu) -> CoreConfig:
     fitting = [config for config in _candidates() if not config.why_not(shape, gpu)]
     if not fitting:
         raise Unfit("no tile fits into registers and shared memory")
-    return min(fitting, key=lambda config: clocks(config, shape, gpu))
+    return sorted(fitting, key=lambda config: clocks(config, shape, gpu))
 
 
 def _candidates() -> Iterator[CoreConfig]:

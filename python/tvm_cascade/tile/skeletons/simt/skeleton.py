@@ -10,7 +10,7 @@ from tvm_cascade.devices.device import Instructions
 from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.simt.choice import LANES, choose_core_config, clocks
+from tvm_cascade.tile.skeletons.simt.choice import LANES, clocks, ranked_core_configs
 from tvm_cascade.tile.skeletons.simt.config import CoreConfig
 from tvm_cascade.tile.skeletons.simt.kernel import CoreKernel
 from tvm_cascade.tile.skeletons.simt.shape import CoreProduct, read_core_product
@@ -32,9 +32,9 @@ class CoreSkeleton(Skeleton[CoreProduct, CoreProduct, CoreConfig]):
         """The shape itself: nothing is folded but products."""
         return shape
 
-    def configure(self, program: CoreProduct, setting: Setting) -> CoreConfig:
-        """See `choose_core_config`."""
-        return choose_core_config(program, setting.gpu)
+    def alternatives(self, program: CoreProduct, setting: Setting) -> list[CoreConfig]:
+        """See `ranked_core_configs`."""
+        return ranked_core_configs(program, setting.gpu)
 
     def check(self, program: CoreProduct, config: CoreConfig, setting: Setting) -> None:
         """Whether tensor cores do not take the operands as they are, and a block has what it takes."""

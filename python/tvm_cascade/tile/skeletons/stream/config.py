@@ -183,8 +183,8 @@ class StreamConfig:
         return self.shared_bytes(stream) <= gpu.block_shared_bytes
 
 
-def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
-    """The fitting configuration of the least estimated time.
+def ranked_configs(program: TileProgram, gpu: Gpu) -> list[StreamConfig]:
+    """The fitting configurations, from the most to the least preferred: by their estimated times, usual tiles first.
 
     Raises
     ------
@@ -199,8 +199,8 @@ def choose_config(program: TileProgram, gpu: Gpu) -> StreamConfig:
     fitting = [c for c in _candidates(program, gpu) if c.fits(stream, gpu)]
     if not fitting:
         raise Unfit("no tile of 64 positions or more fits into registers and shared memory")
-    usual = [c for c in fitting if c.columns == _COLUMNS and not _is_starved(c, stream)]
-    return min(usual or fitting, key=lambda config: _cost(config, program))
+    unusual = {c: c.columns != _COLUMNS or _is_starved(c, stream) for c in fitting}
+    return sorted(fitting, key=lambda config: (unusual[config], _cost(config, program)))
 
 
 def check_widths(stream: Stream) -> None:

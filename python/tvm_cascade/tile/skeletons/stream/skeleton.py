@@ -12,9 +12,9 @@ from tvm_cascade.tile.operand import Unfit, check_allowed
 from tvm_cascade.tile.program import TileProgram, build_program
 from tvm_cascade.tile.shape import Stream, read_stream
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.stream.config import StreamConfig, choose_config, seconds
+from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.stream.kernel import StreamKernel
-from tvm_cascade.tile.skeletons.stream.pieces.choice import choose_pieces
+from tvm_cascade.tile.skeletons.stream.pieces.choice import ranked_pieces
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
@@ -38,12 +38,14 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
         """See `build_program`."""
         return build_program(shape)
 
-    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
-        """See `choose_config`, and `choose_pieces` for few rows."""
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
+        """See `ranked_configs`, and `ranked_pieces` for few rows."""
         rows = program.stream.few_rows
         if rows is None and program.stream.left.row is None and program.skip:
             rows = int(program.stream.extent(program.stream.row))  # what is alive is asked of all packed rows at once
-        return choose_config(program, setting.gpu) if rows is None else choose_pieces(program, setting.gpu, rows)
+        if rows is None:
+            return ranked_configs(program, setting.gpu)
+        return list[StreamConfig](ranked_pieces(program, setting.gpu, rows))
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""

@@ -44,8 +44,8 @@ _WIDEST_LOAD = 4
 """Sums that a thread reads at once."""
 
 
-def choose_config(program: FoldedProgram, gpu: Gpu) -> Config:
-    """The fitting configuration of the least estimated time.
+def ranked_configs(program: FoldedProgram, gpu: Gpu) -> list[Config]:
+    """The fitting configurations, from the least estimated time on.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def choose_config(program: FoldedProgram, gpu: Gpu) -> Config:
     candidates: list[Config] = [*_whole_rows(shape, gpu), *_stretches(shape, gpu)]
     if not candidates:
         raise Unfit(f"rows of {shape.columns} sums fit on no multiprocessor, and have outputs that need them whole")
-    return min(candidates, key=lambda config: seconds(program, config, gpu))
+    return sorted(candidates, key=lambda config: seconds(program, config, gpu))
 
 
 def _whole_rows(shape: FoldedProduct, gpu: Gpu) -> Iterator[Config]:

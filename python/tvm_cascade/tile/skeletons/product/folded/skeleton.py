@@ -11,7 +11,7 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.row.program import build_row_program
 from tvm_cascade.tile.skeleton import Setting, Skeleton
-from tvm_cascade.tile.skeletons.product.folded.choice import choose_config
+from tvm_cascade.tile.skeletons.product.folded.choice import ranked_configs
 from tvm_cascade.tile.skeletons.product.folded.config import Config, LongConfig
 from tvm_cascade.tile.skeletons.product.folded.cost import seconds
 from tvm_cascade.tile.skeletons.product.folded.kernel import LongKernel, RowsKernel
@@ -35,9 +35,9 @@ class FoldedSkeleton(Skeleton[FoldedProduct, FoldedProgram, Config]):
         """The program of a row, as the row skeletons have it."""
         return FoldedProgram(shape, build_row_program(shape.row))
 
-    def configure(self, program: FoldedProgram, setting: Setting) -> Config:
-        """See `choose_config`."""
-        return choose_config(program, setting.gpu)
+    def alternatives(self, program: FoldedProgram, setting: Setting) -> list[Config]:
+        """See `ranked_configs`."""
+        return ranked_configs(program, setting.gpu)
 
     def check(self, program: FoldedProgram, config: Config, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""

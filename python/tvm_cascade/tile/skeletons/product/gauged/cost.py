@@ -32,8 +32,8 @@ _COPIED = 0.85
 """The part of the memory's bandwidth that kernels of rows reach."""
 
 
-def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
-    """The fitting configuration of the least estimated time.
+def ranked_configs(shape: GaugedProduct, gpu: Gpu) -> list[ProductConfig]:
+    """The fitting configurations, from the least estimated time on.
 
     Raises
     ------
@@ -43,12 +43,12 @@ def choose_config(shape: GaugedProduct, gpu: Gpu) -> ProductConfig:
     found = [config for config in fitting(shape.product, sizes_of(shape.product), gpu) if not lacks(shape, config, gpu)]
     if not found:
         raise Unfit("no tile with the left operand in registers fits")
-    best = min(found, key=lambda config: seconds(shape, config, gpu))
-    longer, copy = beside(shape, best, gpu), copied(shape, gpu)
+    ranked = sorted(found, key=lambda config: seconds(shape, config, gpu))
+    longer, copy = beside(shape, ranked[0], gpu), copied(shape, gpu)
     if longer > copy:
         told = f"{longer * 1e6:.1f} us longer than a plain product; a copy takes {copy * 1e6:.1f} us"
         raise Unfit(f"lifting {shape.product.left.load} is estimated to take {told}")
-    return best
+    return ranked
 
 
 def lacks(shape: GaugedProduct, config: ProductConfig, gpu: Gpu) -> str:

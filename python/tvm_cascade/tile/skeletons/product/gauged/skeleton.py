@@ -12,7 +12,7 @@ from tvm_cascade.tile.estimate import Work
 from tvm_cascade.tile.operand import PACKED_DTYPES, Unfit, check_allowed
 from tvm_cascade.tile.skeleton import Setting, Skeleton
 from tvm_cascade.tile.skeletons.product.config import ProductConfig
-from tvm_cascade.tile.skeletons.product.gauged.cost import choose_config, lacks, seconds
+from tvm_cascade.tile.skeletons.product.gauged.cost import lacks, ranked_configs, seconds
 from tvm_cascade.tile.skeletons.product.gauged.kernel import GaugedKernel
 from tvm_cascade.tile.skeletons.product.gauged.shape import GaugedProduct, read_gauged
 
@@ -33,9 +33,9 @@ class GaugedSkeleton(Skeleton[GaugedProduct, GaugedProduct, ProductConfig]):
         """The shape itself: what is computed of an element is a formula of it."""
         return shape
 
-    def configure(self, program: GaugedProduct, setting: Setting) -> ProductConfig:
-        """See `choose_config`."""
-        return choose_config(program, setting.gpu)
+    def alternatives(self, program: GaugedProduct, setting: Setting) -> list[ProductConfig]:
+        """See `ranked_configs`."""
+        return ranked_configs(program, setting.gpu)
 
     def check(self, program: GaugedProduct, config: ProductConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes, and sums of products are as exact as the options ask."""

@@ -13,7 +13,7 @@ from tvm_cascade.tile.shape import Stream
 from tvm_cascade.tile.skeleton import Setting
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 from tvm_cascade.tile.skeletons.stream.halves.columns import check_shared
-from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, choose_config, halves_seconds
+from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig, halves_seconds, ranked_configs
 from tvm_cascade.tile.skeletons.stream.halves.kernel import HalvesKernel
 from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 
@@ -29,9 +29,9 @@ class HalvesSkeleton(StreamSkeleton):
         check_shared(stream)
         return stream
 
-    def configure(self, program: TileProgram, setting: Setting) -> StreamConfig:
-        """See `choose_config`."""
-        return choose_config(program, setting.gpu)
+    def alternatives(self, program: TileProgram, setting: Setting) -> list[StreamConfig]:
+        """See `ranked_configs`."""
+        return list[StreamConfig](ranked_configs(program, setting.gpu))
 
     def check(self, program: TileProgram, config: StreamConfig, setting: Setting) -> None:
         """Whether the hardware has what it takes."""

@@ -30,8 +30,8 @@ _LONG = 4
 half as many positions, of 32 rows of 32768 positions)."""
 
 
-def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
-    """The configuration for few rows.
+def ranked_pieces(program: TileProgram, gpu: Gpu, rows: int) -> list[PiecesConfig]:
+    """The configurations for few rows, from the most to the least preferred.
 
     Raises
     ------
@@ -54,11 +54,12 @@ def choose_pieces(program: TileProgram, gpu: Gpu, rows: int) -> PiecesConfig:
     if not found:
         raise Unfit("no tile of 32 positions or more fits into registers and shared memory")
     if is_spread(stream) and (shared := _neighbours(found, program, gpu)) is not None:
-        return shared
+        return [shared, *found]
     if visited(program, found[0].columns) is None or items_of(found[0], stream) is None or is_ragged(program):
-        return _usual(found, program)
+        usual = _usual(found, program)
+        return [usual, *(config for config in found if config != usual)]
     cuts = [cut for config in found for cut in (*_grids(config, program, gpu), *_clusters(config, program, gpu))]
-    return min(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
+    return sorted(cuts, key=lambda cut: (pieces_seconds(cut, program, gpu), cut.blocks))
 
 
 def _usual(found: list[PiecesConfig], program: TileProgram) -> PiecesConfig:
