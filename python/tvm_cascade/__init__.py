@@ -4,6 +4,7 @@
 |--------------------------|--------------------------------------------------------------------------------|
 | `explain`                | per group of reductions: the verdict, its reason, the fold as formulas         |
 | `compile`                | from an unfused program to one that runs                                       |
+| `tune`                   | measures designs of a program's kernels, and keeps the best in a database      |
 | `compile_unfused`        | the same without fusing: what fusing alone gains is measured against it        |
 | `Compiled`               | what both return: call it, or export it as a library                           |
 | `split`                  | a function's fold as one that leaves partial states and one that merges them   |
@@ -38,13 +39,15 @@ if TYPE_CHECKING:
     from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
     from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
     from tvm_cascade.chunks.split import Split, split
-    from tvm_cascade.driver.compilation import compile, compile_unfused
+    from tvm_cascade.driver.compilation import compile_unfused
     from tvm_cascade.driver.compiled import Compiled
     from tvm_cascade.driver.explain import explain
     from tvm_cascade.obligations.derive import derive
     from tvm_cascade.options import FuseOptions
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
+    from tvm_cascade.tuning.compilation import compile
+    from tvm_cascade.tuning.tune import tune
 
 __version__ = "0.1.0"
 
@@ -71,6 +74,7 @@ __all__ = [
     "result",
     "split",
     "te",
+    "tune",
 ]
 
 # Loaded at first use: every process that imports TVM imports this module, and most of them fuse nothing.
@@ -81,7 +85,7 @@ _HOMES = {
     "FuseCascadedReductions": "tvm_cascade.transform.fuse_cascaded_reductions",
     "FuseOptions": "tvm_cascade.options",
     "Split": "tvm_cascade.chunks.split",
-    "compile": "tvm_cascade.driver.compilation",
+    "compile": "tvm_cascade.tuning.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.obligations.derive",
     "explain": "tvm_cascade.driver.explain",
@@ -89,6 +93,7 @@ _HOMES = {
     "numerics": "tvm_cascade.accuracy.numerics",
     "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
+    "tune": "tvm_cascade.tuning.tune",
 }
 
 

@@ -18,8 +18,8 @@ from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import Problem
 from tvm_cascade.bench.gpu.problems import problem_class
 from tvm_cascade.bench.peers import Absent
-from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.tuning.compilation import compile
 
 torch = pytest.importorskip("torch")
 

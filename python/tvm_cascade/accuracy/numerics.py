@@ -25,7 +25,7 @@ from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backends import backend_of
-from tvm_cascade.driver.compilation import compile, compile_unfused
+from tvm_cascade.driver.compilation import compile_fused, compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.driver.functions import functions_of
 from tvm_cascade.driver.targets import resolve_target
@@ -161,7 +161,7 @@ class Subject:
         self.groups: list[Group] = [group for group in fused if group is not None]
         chosen = {name: getattr(options, name) for name in options.__dataclass_fields__}
         self.unfused: Compiled = compile_unfused(self.func, target, **chosen)
-        self.fused: Compiled | None = compile(self.func, target, **chosen) if self.groups else None
+        self.fused: Compiled | None = compile_fused(self.func, target, options) if self.groups else None
 
     def drawn(self, names: Sequence[str], seed: int) -> dict[str, list[Array]]:
         """Inputs by name."""

@@ -24,9 +24,10 @@ from tvm_cascade.bench.record import (
     TVM_DLIGHT,
 )
 from tvm_cascade.bench.temporaries import temporary_bytes
-from tvm_cascade.driver.compilation import compile, compile_unfused
+from tvm_cascade.driver.compilation import compile_unfused
 from tvm_cascade.driver.compiled import Compiled
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.tuning.compilation import compile
 
 Array = NDArray[Any]
 

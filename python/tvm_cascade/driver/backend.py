@@ -12,11 +12,12 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.device import Device
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.tile.skeleton import Kernel
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, read_function
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,6 @@ class Goal:
     target, device : the whole target, and the machine that it describes.
     options : as the backend has completed them.
     fuse : whether fusing is asked for; kernels of skeletons fuse by themselves.
-    tuned : the function under the best schedule that a tuner finds, or None where it has none; None without a tuner.
     taken : names that functions beside those of the module must not have.
     """
 
@@ -36,7 +36,6 @@ class Goal:
     device: Device
     options: FuseOptions
     fuse: bool = True
-    tuned: Callable[[tirx.PrimFunc], tirx.PrimFunc | None] | None = None
     taken: frozenset[str] = frozenset()
 
 
@@ -67,7 +66,6 @@ class Backend:
     kind : TVM's name of the kind of target.
     example : a target of it, as users write one.
     runtime : TVM's name of the device that the code runs on.
-    tunable : whether MetaSchedule can measure candidates.
     resolve : (target, what of it the user stated) -> the whole target; InputError where something is missing.
     options : the options of the pass for this backend.
     lower : (what the pass made of a function, its name, goal) -> the function, scheduled.
@@ -79,7 +77,6 @@ class Backend:
     kind: str
     example: str
     runtime: str
-    tunable: bool
     resolve: Callable[[Target, Mapping[str, Any]], Target]
     options: Callable[[FuseOptions], FuseOptions]
     lower: Callable[[Outcome, str, Goal], Lowered]
@@ -91,6 +88,12 @@ class Backend:
     def first_device(self) -> tvm.runtime.Device:
         """The device of this machine that runs the code; it may not exist."""
         return tvm.device(self.runtime, 0)
+
+
+def as_it_is(func: tirx.PrimFunc) -> Outcome:
+    """The outcome of a function that is not fused."""
+    program = read_function(func)
+    return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
 
 
 def is_scheduled(func: tirx.PrimFunc) -> bool:

@@ -66,7 +66,6 @@ CUDA = Backend(
     kind="cuda",
     example=_EXAMPLE,
     runtime="cuda",
-    tunable=False,
     resolve=cuda_target,
     options=gpu_options,
     lower=lower_gpu,

@@ -11,7 +11,7 @@ from tvm_cascade.driver.backend import Goal, Lowered, is_scheduled
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.host import as_step, host_function
-from tvm_cascade.plan.plan import Step
+from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.search import find_plan, read_in_part
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
@@ -33,15 +33,29 @@ def gpu_options(options: FuseOptions) -> FuseOptions:
 
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     """Lowers a function for a GPU: the function, and its kernel, its plan, or the reason why it has none."""
-    func, options = outcome.func, goal.options
-    if not options.schedule or is_scheduled(outcome.readable) or not _is_readable(outcome):
-        alone = launch_serial(func) if options.schedule and not is_scheduled(func) else func
+    plan = plan_of(outcome, name, goal)
+    if plan is None:
+        func = outcome.func
+        alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
+    return lower_plan(plan, name, goal)
+
+
+def plan_of(outcome: Outcome, name: str, goal: Goal) -> Plan | None:
+    """The plan of least estimated time for a function; None for one that is scheduled, or cannot be read."""
+    options, gpu = goal.options, goal.device
+    if not options.schedule or is_scheduled(outcome.readable) or not _is_readable(outcome):
+        return None
     if not goal.fuse:
-        goal = dataclasses.replace(goal, options=dataclasses.replace(options, tensor_cores=False, row_kernels=False))
+        options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
+    assert isinstance(gpu, Gpu)
+    return find_plan(outcome, name, Setting(gpu, options))
+
+
+def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:
+    """The functions of a plan, and how each was lowered."""
     gpu = goal.device
     assert isinstance(gpu, Gpu)
-    plan = find_plan(outcome, name, Setting(gpu, goal.options))
     if len(plan.steps) == 1:
         func, step = _lowered(plan.steps[0], name, gpu)
         return Lowered(func.with_attr(SCHEDULED, True), step.chosen)

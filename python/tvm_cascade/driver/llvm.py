@@ -1,4 +1,4 @@
-"""The LLVM backend for CPUs: S-TIR schedules, ours or tuned, with arithmetic that vectorises."""
+"""The LLVM backend for CPUs: our S-TIR schedules, with arithmetic that vectorises."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import vectorise_math
@@ -28,27 +29,32 @@ from tvm_cascade.transform.fuse_function import AsItIs, Outcome, Unfused
 from tvm_cascade.transform.handoff import carried_folds, is_fused
 
 
-def lower_cpu(outcome: Outcome, _name: str, goal: Goal) -> Lowered:
-    """A function under a schedule for a CPU, tuned where there is a tuner."""
+def lower_cpu(outcome: Outcome, _name: str, goal: Goal, most_rows: int = CONTRACTED_ROWS) -> Lowered:
+    """A function under a schedule for a CPU.
+
+    Parameters
+    ----------
+    most_rows : rows that one task works on, at most.
+    """
     func = outcome.readable
     fused = is_fused(func)
     plain = outcome.program is not None and not outcome.program.opaque
     if not goal.options.schedule or not (plain or (fused and not is_scheduled(func))):
         return Lowered(func)
-    func, cpu, why, lowered = round_float8(func), goal.device, None, None
+    func, cpu = round_float8(func), goal.device
     assert isinstance(cpu, Cpu)
-    if fused and goal.tuned is not None:
-        lowered = goal.tuned(whole_tiles(func, cpu))
-    if lowered is None:
-        lowered, why = _scheduled(func, outcome.program.func if fused and plain and outcome.program else None, cpu)
+    unfused = outcome.program.func if fused and plain and outcome.program else None
+    lowered, why = _scheduled(func, unfused, cpu, most_rows)
     lowered = skip_dead_tiles(hoist_guards(lowered))
     lowered = lower_bfloat16(lowered) or lowered
-    # Last: neither schedule primitives nor the tuner's features know the let expressions of this arithmetic.
+    # Last: schedule primitives do not know the let expressions of this arithmetic.
     lowered, replaced = vectorise_math(lowered) if goal.options.vector_math else (lowered, ())
     return Lowered(lowered, why, replaced)
 
 
-def _scheduled(func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu) -> tuple[tirx.PrimFunc, AsItIs | None]:
+def _scheduled(
+    func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu, most_rows: int
+) -> tuple[tirx.PrimFunc, AsItIs | None]:
     """A function under our schedule; else its unfused form under one; else as written.
 
     Parameters
@@ -56,7 +62,9 @@ def _scheduled(func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu) -> 
     unfused : of a function that was fused, as it was read; None where there is none, or it is `func` itself.
     """
     try:
-        return (_under_schedule_of_fused if is_fused(func) else _under_schedule_of_unfused)(func, cpu), None
+        if is_fused(func):
+            return _under_schedule_of_fused(func, cpu, most_rows), None
+        return _under_schedule_of_unfused(func, cpu), None
     except Exception as error:  # such as: a nest that was not read writes over what others read
         failed = error
     if unfused is not None:
@@ -66,10 +74,10 @@ def _scheduled(func: tirx.PrimFunc, unfused: tirx.PrimFunc | None, cpu: Cpu) -> 
     return func, AsItIs.after("our schedule does not apply", failed)
 
 
-def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
+def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> tirx.PrimFunc:
     carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
     schedule = s_tir.Schedule(private_copy(whole_tiles(func, cpu)))
-    schedule_cpu(schedule, cpu)
+    schedule_cpu(schedule, cpu, most_rows)
     return schedule.mod["main"]
 
 
@@ -103,7 +111,6 @@ LLVM = Backend(
     kind="llvm",
     example='{"kind": "llvm", "mcpu": "znver4", "num-cores": 8}',
     runtime="cpu",
-    tunable=True,
     resolve=_as_stated,
     options=_same_options,
     lower=lower_cpu,

@@ -3,42 +3,66 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.analysis.program import Program
 from tvm_cascade.devices.read import device_of
-from tvm_cascade.driver.backend import Goal, Lowered
+from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+
+Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Mapping[str, str] | None]
+Designed: TypeAlias = tuple[Outcome, Lowered]
 
 
 def goal_of(
     target: Target,
     options: FuseOptions,
     fuse: bool = True,
-    tuned: Callable[[tirx.PrimFunc], tirx.PrimFunc | None] | None = None,
 ) -> Goal:
     """The goal of a whole target, with the options that its backend asks for."""
-    return Goal(target, device_of(target), backend_of(target).options(options), fuse, tuned)
+    return Goal(target, device_of(target), backend_of(target).options(options), fuse)
 
 
 def fused(functions: Mapping[str, tirx.PrimFunc], goal: Goal) -> dict[str, Outcome]:
     """The outcome of the pass for each function; where fusing is off, the function unchanged."""
     if not goal.fuse:
-        return {name: _as_it_is(func) for name, func in functions.items()}
+        return {name: as_it_is(func) for name, func in functions.items()}
     return {name: fuse_function(func, goal.options, goal.device) for name, func in functions.items()}
 
 
-def lowered(outcomes: Mapping[str, Outcome], goal: Goal) -> dict[str, Lowered]:
-    """Each function, ready for code generation."""
-    backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset(outcomes))
+def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] = ()) -> dict[str, Lowered]:
+    """Each function, ready for code generation.
+
+    Parameters
+    ----------
+    module : names of all functions beside them.
+    """
+    backend, goal = backend_of(goal.target), dataclasses.replace(goal, taken=frozenset((*module, *outcomes)))
     return {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
 
 
-def _as_it_is(func: tirx.PrimFunc) -> Outcome:
-    program = read_function(func)
-    return Outcome(func, (), program if isinstance(program, Program) and not program.opaque else None)
+def designed(functions: Mapping[str, tirx.PrimFunc], goal: Goal, designs: Designs) -> dict[str, Designed]:
+    """Each function in the design that is known for it, in words by knob; the others are left out.
+
+    Parameters
+    ----------
+    designs : of a function and a goal, what is known; None where nothing is.
+    """
+    goal, found = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed]()
+    for name, func in functions.items():
+        if (words := designs(func, goal)) is None:
+            continue
+        space = space_of(func, name, goal)
+        if (design := space.find(words)) is None:
+            told = ", ".join(f"{knob}: {value}" for knob, value in words.items())
+            warnings.warn(f"`{name}`: no design of this release is the one on record, {told}", stacklevel=4)
+        else:
+            found[name] = space.lower(design)
+    return found

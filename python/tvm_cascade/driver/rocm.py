@@ -55,7 +55,17 @@ def lower_rocm(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     InputError
         When it calls an elementary function that the GPU does not compute.
     """
-    lowered = lower_gpu(outcome, name, goal)
+    return finish_rocm(lower_gpu(outcome, name, goal), name)
+
+
+def finish_rocm(lowered: Lowered, name: str) -> Lowered:
+    """A lowered function in arithmetic that the GPU supports.
+
+    Raises
+    ------
+    InputError
+        As `lower_rocm`.
+    """
     func, replaced = _without_libraries(lowered.func, name)
     return dataclasses.replace(lowered, func=func, replaced=replaced)
 
@@ -77,7 +87,6 @@ ROCM = Backend(
     kind="rocm",
     example=_EXAMPLE,
     runtime="rocm",
-    tunable=False,
     resolve=rocm_target,
     options=gpu_options,
     lower=lower_rocm,

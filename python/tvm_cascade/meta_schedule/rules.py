@@ -14,9 +14,7 @@ from tvm_cascade.devices.host import host_target
 from tvm_cascade.devices.read import cpu_of, given_target
 from tvm_cascade.schedule.cpu import schedule_cpu as apply_schedule
 from tvm_cascade.schedule.private_copy import private_copy
-
-MOST_ROWS = (64, 16, 32, 128)
-"""Rows that one task works on, at most; the first is what the schedule takes by itself."""
+from tvm_cascade.schedule.row_plan import MOST_ROWS
 
 
 def schedule_cpu(sch: s_tir.Schedule, _anchor: s_tir.schedule.SBlockRV) -> list[s_tir.Schedule]:

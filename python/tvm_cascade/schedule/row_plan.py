@@ -20,6 +20,9 @@ from tvm_cascade.transform.nest import TILE_ROLES
 CONTRACTED_ROWS = 64
 """Rows per block where a contraction reuses its other operand for all of them; a tile of both stays in a cache."""
 
+MOST_ROWS = (CONTRACTED_ROWS, 16, 32, 128)
+"""Rows of a block, at most, that a tuner may choose from; the first is what the schedule takes by itself."""
+
 COPYING_ROWS = {False: 2, True: 5}
 """Rows whose time a block takes beyond that of its own: for loops and stores, and for copies of operands."""
 

@@ -23,13 +23,13 @@ from tvm_cascade.bench.gpu.problem import as_array, as_tensor
 from tvm_cascade.bench.gpu.timing import Clock, GpuPlan, measure
 from tvm_cascade.bench.one_core import on_one_core
 from tvm_cascade.bench.record import told
-from tvm_cascade.driver.compilation import compile
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.testing.products.case import Extents, ProductCase
 from tvm_cascade.testing.products.composition import compose
 from tvm_cascade.testing.products.grammar import draw
 from tvm_cascade.testing.products.program import data, program
 from tvm_cascade.testing.products.tensor_cores import left_out
+from tvm_cascade.tuning.compilation import compile
 
 SMALL, LARGE = "small", "large"
 OURS, EAGER = "ours", "eager"

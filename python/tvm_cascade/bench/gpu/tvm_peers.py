@@ -15,11 +15,11 @@ from tvm_cascade.bench.gpu.prepared import Prepared
 from tvm_cascade.bench.gpu.problem import unwritten
 from tvm_cascade.bench.gpu.problems import AnyProblem
 from tvm_cascade.bench.peers import Absent
-from tvm_cascade.driver.compilation import compile
 from tvm_cascade.driver.cuda_compiler import cuda_compiler
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.report.group import FunctionReport
 from tvm_cascade.schedule.private_copy import private_copy
+from tvm_cascade.tuning.compilation import compile
 
 _SCHEDULED = "S-TIR schedule on CUDA cores"
 _ONLY_SMALL = "hundreds of times slower: only measured at the smallest size of a suite"

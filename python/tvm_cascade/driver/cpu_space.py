@@ -1,0 +1,75 @@
+"""The knobs of a CPU's lowering: whether to fuse, and the tile, rows, lanes and segments of a fused loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
+from tvm_cascade.driver.llvm import lower_cpu
+from tvm_cascade.driver.space import Design, Knob, Space
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.schedule.row_plan import MOST_ROWS
+from tvm_cascade.transform.cost import estimate
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function
+
+FUSED, UNFUSED, CHOSEN = "fused", "unfused", "by shape"
+
+_OPTIONS: dict[str, tuple[int, ...]] = {
+    "tile": (32, 64, 128, 256, 512, 1024),
+    "lanes": (1, 16, 32),
+    "segments": (2, 4),
+}
+"""Options of the pass that are knobs where the caller leaves them open, and their values beside the default."""
+
+
+def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
+    """The designs of a function: unfused, or fused with tiles, lanes, segments and rows of a task."""
+    outcome = fuse_function(func, goal.options, goal.device)
+    groups = [one.candidate.group for one in outcome.decisions if one.reason.verdict in _FUSABLE]
+    found = [group for group in groups if group is not None]
+    if outcome.program is None or not found or any(not isinstance(g.frame.length, int) for g in found):
+        return Space((), lambda _design: 0.0, lambda _design: (outcome, lower_cpu(outcome, name, goal)))
+    forms = (FUSED, UNFUSED) if outcome.fused else (UNFUSED, FUSED)
+    knobs = (Knob("form", forms), *_knobs(goal.options, found), Knob("rows", tuple(map(str, MOST_ROWS))))
+
+    @cache
+    def seconds(options: FuseOptions, form: str) -> float:
+        assert outcome.program is not None
+        numbers = [estimate(outcome.program, group, options, goal.device) for group in found]
+        return sum(one.ns_after if form == FUSED else one.ns_before for one in numbers) * 1e-9
+
+    def lower(design: Design) -> tuple[Outcome, Lowered]:
+        form, options, rows = _read(knobs, design, goal.options)
+        if not any(design):
+            made = outcome
+        else:
+            made = fuse_function(func, options, goal.device) if form == FUSED else as_it_is(func)
+        return made, lower_cpu(made, name, dataclasses.replace(goal, options=options), rows)
+
+    return Space(knobs, lambda design: seconds(*reversed(_read(knobs, design, goal.options)[:2])), lower)
+
+
+_FUSABLE = (Verdict.FUSED, Verdict.DECLINED)
+
+
+def _knobs(options: FuseOptions, groups: list[Group]) -> list[Knob]:
+    """Those of the options that are not given, of values that are shorter than the axis."""
+    longest, default = max(int(group.frame.length) for group in groups), FuseOptions()
+    found = []
+    for name, values in _OPTIONS.items():
+        if getattr(options, name) == getattr(default, name):
+            found.append(Knob(name, (CHOSEN, *(str(value) for value in values if value < longest))))
+    return [knob for knob in found if len(knob.values) > 1]
+
+
+def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int]:
+    """The form, the options and the rows of a design."""
+    words = {knob.name: knob.values[place] for knob, place in zip(knobs, design, strict=True)}
+    given = {name: int(word) for name, word in words.items() if name in _OPTIONS and word != CHOSEN}
+    force = options.force or (words["form"] == FUSED and any(design))
+    return words["form"], dataclasses.replace(options, **given, force=force), int(words["rows"])

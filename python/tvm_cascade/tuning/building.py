@@ -1,0 +1,100 @@
+"""Builds designs to libraries, several at a time, each in a worker with a time limit."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import tvm
+import tvm_ffi
+
+from tvm_cascade.devices.host import core_count
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.generation import generate
+from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning.task import Task, space_for
+from tvm_cascade.tuning.worker import TrialError, Worker
+
+_MOST_WORKERS = 6
+
+
+class Built:
+    """A design's library; designs with the same mark are the same program."""
+
+    def __init__(self, library: Path, mark: int) -> None:
+        self.library, self.mark = library, mark
+
+
+class Builder(Protocol):
+    """What builds designs."""
+
+    batch: int
+    """How many it builds at a time."""
+
+    def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
+        """Each design's library, or why there is none.
+
+        Parameters
+        ----------
+        known : marks of programs that need no library: they have one, or failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends what it started."""
+        ...
+
+
+class LocalBuilder:
+    """Builds in processes of this machine.
+
+    Parameters
+    ----------
+    seconds : that one design may take.
+    """
+
+    def __init__(self, seconds: float = 120.0, batch: int | None = None) -> None:
+        self.batch = batch or max(1, min(_MOST_WORKERS, core_count() // 2))
+        self.seconds = seconds
+        self._workers = [Worker("build") for _ in range(self.batch)]
+        self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._free.put(worker)
+
+    def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
+        """See `Builder`."""
+        with ThreadPoolExecutor(self.batch) as pool:
+            return list(pool.map(lambda design: self._one(task, design, frozenset(known)), designs))
+
+    def _one(self, task: Task, design: Design, known: frozenset[int]) -> Built | TrialError:
+        worker = self._free.get()
+        path = task.folder / f"design_{'_'.join(map(str, design)) or 'only'}.so"
+        try:
+            return Built(path, worker.call(f"{__name__}:build", task, design, path, known, seconds=self.seconds))
+        except TrialError as error:
+            return error
+        finally:
+            self._free.put(worker)
+
+    def close(self) -> None:
+        """Ends its workers."""
+        for worker in self._workers:
+            worker.stop()
+
+
+def build(task: Task, design: Design, path: Path, known: frozenset[int]) -> int:
+    """Writes a design's library, in a worker, unless its program is known; returns the mark of its program."""
+    mod = lowered_module(task, design)
+    target, mark = task.goal.target, int(tvm_ffi.structural_hash(mod))
+    if mark not in known:
+        backend_of(target).export(generate(mod, target), mod, target, path)
+    return mark
+
+
+def lowered_module(task: Task, design: Design) -> tvm.IRModule:
+    """The module that code of a design is generated from."""
+    _, lowered = space_for(task).lower(design)
+    return tvm.IRModule({task.name: lowered.func, **lowered.steps})

@@ -1,0 +1,77 @@
+"""`tvm_cascade.compile`: from an unfused program to a runnable one, by the best designs that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.target import Target
+
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.compilation import compile_fused
+from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.errors import OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning.records import Database, Records, best, check_database, workload_of
+from tvm_cascade.tuning.tune import tune
+
+
+def compile(
+    mod_or_func: tvm.IRModule | tirx.PrimFunc,
+    target: str | dict[str, Any] | Target = "auto",
+    tune_trials: int = 0,
+    database: str | Path | Database | None = None,
+    **options: object,
+) -> Compiled:
+    """Fuse, schedule and build a program. The caller's program is not changed.
+
+    Parameters
+    ----------
+    mod_or_func : S-TIR functions, not scheduled yet. Functions that are scheduled, or cannot be read, are built as
+        they are.
+    target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA or ROCm target,
+        such as {"kind": "cuda", "arch": "sm_90a"} or {"kind": "rocm", "mcpu": "gfx942"}, which need no GPU to compile
+        for; code for AMD GPUs is linked by LLD.
+    tune_trials : designs that `tune` measures of each function before; 0 takes what the database knows, or the model's
+        own choice.
+    database : of `tune`: MetaSchedule's records, or the folder where they are kept; read first, and written when
+        tuning.
+    **options
+        Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
+
+    Returns
+    -------
+    Compiled
+
+    Raises
+    ------
+    InputError
+        When the program is no module of PrimFuncs or is empty, the target is not one that we schedule for, a
+        buffer has 2^31 elements or more and indices of 32 bits, or it shall be tuned and this machine has no device
+        of the target.
+    OptionError
+        When an option is unknown or outside its domain.
+    CompilerError
+        When a ROCm target has no LLD to link by, or it fails.
+    """
+    chosen, resolved = FuseOptions.from_environment(**options), resolve_target(target)
+    if not isinstance(tune_trials, int) or isinstance(tune_trials, bool) or tune_trials < 0:
+        raise OptionError("a number of trials, 0 or more", repr(tune_trials), "tune_trials")
+    check_database(database)
+    if tune_trials and database is None:
+        database = tvm.s_tir.meta_schedule.database.MemoryDatabase()
+    if tune_trials:
+        tune(mod_or_func, resolved, tune_trials, work_dir=database, **{n: getattr(chosen, n) for n in vars(chosen)})
+    if database is None:
+        return compile_fused(mod_or_func, resolved, chosen)
+    records = Records(database)
+
+    def known(func: tirx.PrimFunc, goal: Goal) -> Mapping[str, str] | None:
+        found = best(records.trials(workload_of(func, goal)))
+        return None if found is None else found.words
+
+    return compile_fused(mod_or_func, resolved, chosen, known)

@@ -1,0 +1,220 @@
+"""Trials in MetaSchedule's JSON database: the unfused function as workload, a design as a trace of sampled decisions.
+
+A trace samples a place in each knob's ranked values and annotates the root block with it, and with the values in words,
+by which it is replayed: places may move from release to release. The workload carries what it was tuned for, since the
+database looks at no target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import s_tir, tirx
+from tvm_ffi import structural_equal
+
+from tvm_cascade.devices.device import Cpu
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.space import Design, Space
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+
+Database: TypeAlias = s_tir.meta_schedule.database.Database
+
+_WORKLOADS, _RECORDS = "database_workload.json", "database_tuning_record.json"
+_PREFIX = "tvm_cascade."
+_TRIAL, _TUNED_FOR = f"{_PREFIX}trial", f"{_PREFIX}tuned_for"
+
+_NOISE = 1.01
+"""What the default may take of the best time and still be chosen: repeated runs of one kernel differ by as much."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One design that was tried.
+
+    Attributes
+    ----------
+    words : the values of its knobs.
+    seconds : measured; None where it failed.
+    estimate : of the model; 0 where it knows none.
+    failed : the stage that it failed in (build, limit, crash, run, check); empty where it did not.
+    reason : why it failed.
+    in_turns : it was measured once more, in turns with the best.
+    same : it gives the program of a trial before it, whose outcome it has; it counts for no trial.
+    """
+
+    words: dict[str, str]
+    seconds: float | None = None
+    estimate: float = 0.0
+    failed: str = ""
+    reason: str = ""
+    in_turns: bool = False
+    same: bool = False
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The design, for lookups."""
+        return tuple(sorted(self.words.items()))
+
+
+class Records:
+    """The trials of a database: of a folder, of MetaSchedule's own object, or of nothing that lasts."""
+
+    def __init__(self, database: str | Path | Database | None, *, write: bool = False) -> None:
+        self._writes: Database | None = None
+        self._found: list[Any] = []
+        if isinstance(database, (str, Path)):
+            folder = Path(database)
+            self._found, damaged = _read(folder)
+            if damaged:
+                kept = f"; the files as they were end in {_set_aside(folder, self._found)}" if write else ""
+                told = f"{folder}: {len(damaged)} lines are damaged and left out ({damaged[0]}){kept}"
+                warnings.warn(told, stacklevel=3)
+            if write:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._writes = s_tir.meta_schedule.database.JSONDatabase(work_dir=str(folder))
+        elif database is not None:
+            self._found, self._writes = list(database.get_all_tuning_records()), database
+
+    def trials(self, workload: tvm.IRModule) -> list[Trial]:
+        """What was tried of a workload, in order."""
+        trials = []
+        for record in self._found:
+            if structural_equal(record.workload.mod, workload) and (trial := _trial(record)) is not None:
+                trials.append(trial)
+        return trials
+
+    def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
+        """Writes a trial at once."""
+        if self._writes is None:
+            return
+        kept = self._writes.commit_workload(workload)
+        seconds = None if trial.seconds is None else [trial.seconds]
+        shapes = s_tir.meta_schedule.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
+        trace = _trace(workload, space, design, trial)
+        made = s_tir.meta_schedule.database.TuningRecord(trace, kept, seconds, goal.target, shapes)
+        self._writes.commit_tuning_record(made)
+
+
+def workload_of(func: tirx.PrimFunc, goal: Goal) -> tvm.IRModule:
+    """The unfused function as the database knows it: with the device and the options that it is tuned for."""
+    device = goal.device
+    machine = f"{device.cores} cores, {device.vector_bytes} bytes" if isinstance(device, Cpu) else device.arch
+    default = FuseOptions()
+    options = {
+        name: value
+        for name in FuseOptions.__dataclass_fields__
+        if (value := getattr(goal.options, name)) != getattr(default, name)
+    }
+    told = f"{goal.target.kind.name} {device.name} {machine} {options}"
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_TUNED_FOR, told)})
+
+
+def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Trial | None:
+    """The design of the least time, by the last measurement of each; the default where it takes hardly more.
+
+    Parameters
+    ----------
+    default : its words, where it is known; by default the first that was tried.
+    """
+    last = {trial.key: trial for trial in trials}
+    right = [trial for trial in last.values() if trial.seconds is not None and math.isfinite(trial.seconds)]
+    if not right:
+        return None
+    in_turns = [trial for trial in right if trial.in_turns]
+    least = min(in_turns or right, key=lambda trial: trial.seconds or 0.0)
+    first = trials[0].key if default is None else tuple(sorted(default.items()))
+    same = next((trial for trial in in_turns or right if trial.key == first), None)
+    if same is not None and (same.seconds or 0.0) <= _NOISE * (least.seconds or 0.0):
+        return same
+    return least
+
+
+def _trace(workload: tvm.IRModule, space: Space, design: Design, trial: Trial) -> Any:
+    schedule = s_tir.Schedule(workload, debug_mask="none")
+    root = schedule.get_sblock("root")
+    for knob, place in zip(space.knobs, design, strict=True):
+        count = len(knob.values)
+        chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count, decision=place)
+        schedule.annotate(root, f"{_PREFIX}{knob.name}", chosen)
+    told = {"words": trial.words, "estimate": trial.estimate, "in_turns": trial.in_turns, "same": trial.same}
+    if trial.failed:
+        told |= {"failed": trial.failed, "reason": trial.reason}
+    # As hexadecimal digits: a trace is written without escapes.
+    schedule.annotate(root, _TRIAL, json.dumps(told).encode().hex())
+    return schedule.trace
+
+
+def _trial(record: Any) -> Trial | None:
+    """The trial of a record; None for those of plain MetaSchedule, which are schedules."""
+    for instruction in record.trace.insts:
+        if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == _TRIAL:
+            told = json.loads(bytes.fromhex(str(instruction.inputs[1])))
+            seconds = [float(one) for one in record.run_secs or ()]
+            return Trial(seconds=seconds[0] if seconds else None, **told)
+    return None
+
+
+def _read(folder: Path) -> tuple[list[Any], list[str]]:
+    """The sound records of a folder, and what is wrong with other lines."""
+    database, damaged = s_tir.meta_schedule.database, list[str]()
+    workloads: dict[int, Any] = {}
+    for number, line in _lines(folder / _WORKLOADS):
+        try:
+            workloads[number] = database.Workload.from_json(json.loads(line))
+        except Exception as error:  # whatever is in a file
+            damaged.append(f"{_WORKLOADS}:{number + 1}: {_first(error)}")
+    records = []
+    for number, line in _lines(folder / _RECORDS):
+        try:
+            place, told = json.loads(line)
+            records.append(database.TuningRecord.from_json(told, workloads[place]))
+        except Exception as error:
+            damaged.append(f"{_RECORDS}:{number + 1}: {_first(error)}")
+    return records, damaged
+
+
+def _first(error: Exception) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:120]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+        yield from ((number, line) for number, line in enumerate(file) if line.strip())
+
+
+def _set_aside(folder: Path, records: Sequence[Any]) -> str:
+    """Moves a folder's files aside and writes the sound records anew; returns what the moved ones end in."""
+    suffix = next(one for k in range(1, 1000) if not (folder / f"{_RECORDS}{(one := f'.damaged-{k}')}").exists())
+    for name in (_WORKLOADS, _RECORDS):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(folder / name, folder / f"{name}{suffix}")
+    database = s_tir.meta_schedule.database.JSONDatabase(work_dir=str(folder))
+    for record in records:
+        kept = database.commit_workload(record.workload.mod)
+        made = s_tir.meta_schedule.database.TuningRecord(
+            record.trace, kept, record.run_secs or None, record.target, record.args_info
+        )
+        database.commit_tuning_record(made)
+    return suffix
+
+
+def check_database(database: object) -> None:
+    """Refuse what is no database.
+
+    Raises
+    ------
+    InputError
+        When it is neither a folder nor MetaSchedule's database.
+    """
+    if database is not None and not isinstance(database, (str, Path, Database)):
+        raise InputError("a MetaSchedule database or a folder", type(database).__name__, "database")

@@ -1,0 +1,150 @@
+"""What a tuning session found, as data and as a table."""
+
+from __future__ import annotations
+
+import io
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tvm_cascade.tuning.records import Trial, best
+
+_ROWS = 12
+_WIDTH = 150
+
+
+@dataclass(frozen=True)
+class FunctionTuning:
+    """The trials of one function.
+
+    Attributes
+    ----------
+    name : of the function.
+    trials : in order, those of earlier sessions first.
+    words : the default design.
+    known : how many trials were on record before.
+    stopped : why the session ended, in words.
+    seconds : that it took.
+    """
+
+    name: str
+    trials: tuple[Trial, ...]
+    words: dict[str, str]
+    known: int
+    stopped: str
+    seconds: float
+
+    @property
+    def default(self) -> Trial | None:
+        """The last measurement of the default; None where it was not tried or failed."""
+        same = [trial for trial in self.trials if trial.words == self.words and trial.seconds is not None]
+        return same[-1] if same else None
+
+    @property
+    def best(self) -> Trial | None:
+        """What is compiled from now on; None where nothing was measured."""
+        return best(self.trials, self.words)
+
+    @property
+    def gain(self) -> float:
+        """Seconds of the default over those of the best; 1 where one of them is not known."""
+        default, chosen = self.default, self.best
+        if default is None or chosen is None or not default.seconds or not chosen.seconds:
+            return 1.0
+        return default.seconds / chosen.seconds
+
+    @property
+    def tried(self) -> int:
+        """Designs of different programs."""
+        return len({trial.key for trial in self.trials if not trial.same})
+
+    @property
+    def failures(self) -> tuple[Trial, ...]:
+        """What failed."""
+        return tuple(trial for trial in self.trials if trial.failed)
+
+    @property
+    def rank_correlation(self) -> float | None:
+        """Spearman's, of estimates and times; None of fewer than three, or where all estimates are the same."""
+        last = {trial.key: trial for trial in self.trials if trial.seconds is not None and trial.estimate > 0}
+        pairs = [(trial.estimate, trial.seconds or 0.0) for trial in last.values()]
+        if len(pairs) < 3 or len({estimate for estimate, _ in pairs}) < 2 or len({s for _, s in pairs}) < 2:
+            return None
+        return statistics.correlation([e for e, _ in pairs], [s for _, s in pairs], method="ranked")
+
+    def changes(self, trial: Trial) -> str:
+        """The values of a trial that are not the default's."""
+        changed = {name: value for name, value in trial.words.items() if self.words.get(name) != value}
+        return "; ".join(f"{name}: {value}" for name, value in changed.items()) or "the default"
+
+    def to_json(self) -> dict[str, Any]:
+        """As data for JSON."""
+        chosen, default = self.best, self.default
+        return {
+            "function": self.name,
+            "default_us": default.seconds * 1e6 if default and default.seconds else None,
+            "best_us": chosen.seconds * 1e6 if chosen and chosen.seconds else None,
+            "gain": self.gain,
+            "best": chosen.words if chosen else None,
+            "tried": self.tried,
+            "failed": len(self.failures),
+            "stopped": self.stopped,
+            "seconds": self.seconds,
+            "rank_correlation": self.rank_correlation,
+            "trials": [vars(trial) for trial in self.trials],
+        }
+
+
+@dataclass(frozen=True)
+class TuningReport:
+    """What a session found of all functions.
+
+    Attributes
+    ----------
+    functions : in the order of the module.
+    """
+
+    functions: tuple[FunctionTuning, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As data for JSON."""
+        return {"functions": [one.to_json() for one in self.functions]}
+
+    def __str__(self) -> str:
+        out = io.StringIO()
+        console = Console(file=out, width=_WIDTH, highlight=False)
+        for one in self.functions:
+            console.print(_table(one), markup=False)
+            console.print(_summary(one), markup=False)
+        return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _table(one: FunctionTuning) -> Table:
+    table = Table("trial", "µs", "of default", "estimate", "design", title=one.name, title_justify="left", box=None)
+    last = {trial.key: trial for trial in one.trials if not trial.same}
+    ordered = sorted(last.values(), key=lambda trial: (trial.seconds is None, trial.seconds or 0.0))
+    places = {trial.key: number for number, trial in reversed(list(enumerate(one.trials)))}
+    for trial in ordered[:_ROWS]:
+        estimate = f"{trial.estimate * 1e6:.1f}" if trial.estimate else ""
+        told = one.changes(trial)
+        if trial.seconds is None:
+            table.add_row(str(places[trial.key]), trial.failed, "", estimate, f"{told}: {trial.reason}")
+            continue
+        share = trial.seconds / one.default.seconds if one.default and one.default.seconds else 0.0
+        chosen = " (chosen)" if trial == one.best else ""
+        row = f"{trial.seconds * 1e6:.1f}", f"{share:.3f}" if share else "", estimate, told + chosen
+        table.add_row(str(places[trial.key]), *row)
+    return table
+
+
+def _summary(one: FunctionTuning) -> str:
+    tried, failed = one.tried, len({trial.key for trial in one.failures})
+    told = f"{one.name}: {tried} designs tried, {failed} failed, in {one.seconds:.0f} s; ended by: {one.stopped}"
+    if one.best is not None and one.default is not None:
+        told += f"; the best takes 1/{one.gain:.3f} of the default"
+    if one.rank_correlation is not None:
+        told += f"; rank correlation with the estimates {one.rank_correlation:.2f}"
+    return told

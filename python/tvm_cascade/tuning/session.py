@@ -1,0 +1,173 @@
+"""A tuning session of one function: the default first, then what may take less, until the budget ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning.building import Builder, Built
+from tvm_cascade.tuning.proposals import Proposals
+from tvm_cascade.tuning.records import Records, Trial, workload_of
+from tvm_cascade.tuning.report import FunctionTuning
+from tvm_cascade.tuning.running import Runner
+from tvm_cascade.tuning.task import Task, space_for
+from tvm_cascade.tuning.worker import TrialError
+
+_FINALISTS = 3
+"""That are measured once more, in turns with the default."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a session ends.
+
+    Attributes
+    ----------
+    trials : designs that are tried in all, also by sessions before this one with the same database.
+    seconds : after which no further design is tried; None for no such limit.
+    """
+
+    trials: int
+    seconds: float | None = None
+
+
+Watch = Callable[["Session"], None]
+
+
+class Session:
+    """The search for the best design of a task.
+
+    Attributes
+    ----------
+    trials : what was tried, in order, also before this session.
+    stopped : why it ended, in words.
+    """
+
+    def __init__(self, task: Task, budget: Budget, records: Records, builder: Builder, runner: Runner) -> None:
+        self.task, self.budget = task, budget
+        self._records, self._builder, self._runner = records, builder, runner
+        self._space, self._goal = space_for(task), task.goal
+        self._workload = workload_of(task.function, self._goal)
+        self.trials = records.trials(self._workload)
+        self.known = len(self.trials)
+        self.stopped = "interrupted"
+        self._start, self._marks = time.monotonic(), dict[int, Trial]()
+        self._built: dict[Design, Built] = {}
+
+    @property
+    def report(self) -> FunctionTuning:
+        """What is known by now."""
+        default = self._space.words(self._space.default)
+        seconds = time.monotonic() - self._start
+        return FunctionTuning(self.task.name, tuple(self.trials), default, self.known, self.stopped, seconds)
+
+    @property
+    def tried(self) -> int:
+        """Designs that were tried, of different programs."""
+        return len({trial.key for trial in self.trials if not trial.same})
+
+    def run(self, watch: Watch = lambda _session: None) -> None:
+        """Tries designs; every trial is on record when the next one starts.
+
+        Parameters
+        ----------
+        watch : is called after each trial.
+        """
+        proposals, spare = Proposals(self._space), self.budget.trials - self.tried
+        new = False
+        while True:
+            times, done = self._times(), self._done()
+            batch = proposals.next(times, done, min(self._builder.batch, self.budget.trials - self.tried))
+            if why := self._over(proposals, times, done, batch):
+                break
+            new = True
+            for design, built in zip(batch, self._builder.build(self.task, batch, self._marks), strict=True):
+                self._try(design, built)
+                watch(self)
+        if new and spare > 0 and (self.budget.seconds is None or self._left() > 0):
+            self._measure_in_turns()
+            watch(self)
+        self.stopped = why
+
+    def _over(self, proposals: Proposals, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
+        """Why the session is over, in words; empty where it is not."""
+        if not batch:
+            return "all trials" if self.tried >= self.budget.trials else "no design is left"
+        if self._left() <= 0:
+            return f"{self.budget.seconds:.0f} s"
+        if self._space.default in done and self._space.default not in times:
+            return "the default design failed, so that nothing can be compared"
+        if not proposals.may_win(times, done):
+            return "no estimate that is left is near the best"
+        return ""
+
+    def _left(self) -> float:
+        if self.budget.seconds is None:
+            return float("inf")
+        return self.budget.seconds - (time.monotonic() - self._start)
+
+    def _times(self) -> dict[Design, float]:
+        """The last measured seconds of designs of this space."""
+        found = {self._space.find(trial.words): trial.seconds for trial in self.trials}
+        return {design: seconds for design, seconds in found.items() if design is not None and seconds is not None}
+
+    def _done(self) -> list[Design]:
+        found = (self._space.find(trial.words) for trial in self.trials)
+        return [design for design in found if design is not None]
+
+    def _try(self, design: Design, built: Built | TrialError) -> None:
+        words, estimate = self._space.words(design), self._space.seconds(design)
+        if isinstance(built, TrialError):
+            self._keep(design, Trial(words, None, estimate, built.stage, built.reason))
+            return
+        if (same := self._marks.get(built.mark)) is not None:
+            self._keep(design, Trial(words, same.seconds, estimate, same.failed, same.reason, same=True))
+            return
+        self._built[design] = built
+        try:
+            default = self._default(built)
+            trial = Trial(words, self._runner.run(self.task, design, built, default), estimate)
+        except TrialError as error:
+            trial = Trial(words, None, estimate, error.stage, error.reason)
+        self._marks[built.mark] = trial
+        self._keep(design, trial)
+
+    def _default(self, built: Built) -> Built:
+        """The default's library, which a session that goes on builds again."""
+        default = self._space.default
+        if default not in self._built:
+            (again,) = self._builder.build(self.task, [default])
+            if isinstance(again, TrialError):
+                raise again
+            self._built[default] = again
+        return self._built[default]
+
+    def _measure_in_turns(self) -> None:
+        """Measures the best few and the default again; those are compared at the end."""
+        times, default = self._times(), self._space.default
+        best = sorted(times, key=lambda design: times[design])[:_FINALISTS]
+        chosen = list(dict.fromkeys([default, *best]))
+        marks = {self._built[design].mark: design for design in reversed(chosen) if design in self._built}
+        last = [design for design in chosen if design in marks.values()]
+        if default not in last or len(last) < 2:
+            return
+        try:
+            seconds = self._runner.compare(self.task, [(design, self._built[design]) for design in last])
+        except TrialError:
+            return
+        for design, measured in zip(last, seconds, strict=True):
+            estimate = self._space.seconds(design)
+            self._keep(design, Trial(self._space.words(design), measured, estimate, in_turns=True))
+
+    def _keep(self, design: Design, trial: Trial) -> None:
+        self.trials.append(trial)
+        self._records.add(self._workload, self._space, design, trial, self._goal)
+
+
+def remove_libraries(folder: Path) -> None:
+    """Removes the libraries of a task."""
+    for path in folder.glob("*.so"):
+        path.unlink()

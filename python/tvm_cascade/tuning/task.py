@@ -1,0 +1,152 @@
+"""What is tuned: one function for one target, with the data that its designs run on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.ir import prim
+
+from tvm_cascade.accuracy.draws import drawn
+from tvm_cascade.analysis.program import Program
+from tvm_cascade.driver.arguments import Parameter, parameters_of
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.driver.lowering import goal_of
+from tvm_cascade.driver.space import Space
+from tvm_cascade.driver.spaces import space_of
+from tvm_cascade.errors import InputError, OracleError
+from tvm_cascade.evaluate import oracle
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tile.estimate import count_work
+from tvm_cascade.transform.fuse_function import read_function
+
+Array = NDArray[Any]
+
+_ORACLE_FLOPS, _ORACLE_ELEMENTS = 4e9, 1 << 26
+"""Of products, and of elements of all tensors, up to which float64 in NumPy takes seconds."""
+
+_WHOLE = 3
+"""Whole numbers below this, of either sign, are drawn where results are integers: sums of products are then exact in
+any order, so that what is chosen by comparing them is the same."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function to tune, as workers get it.
+
+    Attributes
+    ----------
+    name : of the function.
+    func, target : as `tvm.ir.save_json` writes them.
+    options : as the caller gave them.
+    folder : with the data, and for libraries.
+    """
+
+    name: str
+    func: str
+    target: str
+    options: FuseOptions
+    folder: Path
+
+    @property
+    def function(self) -> tirx.PrimFunc:
+        """The unfused function, named as it is in its module."""
+        return tvm.ir.load_json(self.func)
+
+    @property
+    def goal(self) -> Goal:
+        """What it is lowered for."""
+        return goal_of(tvm.ir.load_json(self.target), self.options)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Of the function, in order."""
+        return parameters_of(self.function)
+
+
+@lru_cache(maxsize=4)
+def space_for(task: Task) -> Space:
+    """The space of a task; found once in each process."""
+    return space_of(task.function, task.name, task.goal)
+
+
+def check_static(func: tirx.PrimFunc, name: str) -> None:
+    """Refuse functions that no data can be made up for.
+
+    Raises
+    ------
+    InputError
+        Where a parameter is a number, or an extent is symbolic.
+    """
+    for param in func.params:
+        if not tirx.is_buffer_var(param):
+            hint = "give it its value in the program"
+            raise InputError("parameters that are buffers", f"the number {param.name}", f"tune of `{name}`", hint)
+        if not all(isinstance(extent, prim.IntImm) for extent in param.ty.shape):
+            hint = "specialise the function to a shape; the design then serves that shape"
+            raise InputError(
+                "extents that are numbers", f"`{param.name}` of {param.ty.shape}", f"tune of `{name}`", hint
+            )
+
+
+def prepare(task: Task, inputs: list[Array] | None, seed: int = 0) -> None:
+    """Writes the data of a task: its inputs and, where float64 in NumPy takes seconds, the exact results."""
+    func = task.function
+    program = read_function(func)
+    if inputs is None:
+        rng = np.random.default_rng(seed)
+        inputs = drawn(program, [], "normal", rng) if isinstance(program, Program) else _plain(func, rng)
+        if any("int" in one.dtype for one in task.parameters if one.written):
+            inputs = [_whole(array, rng) for array in inputs]
+    _save(task.folder / "inputs", inputs)
+    if isinstance(program, Program) and _is_small(func, program):
+        try:
+            exact = list(oracle.evaluate(func, inputs).values())
+            rounded = list(oracle.evaluate(func, inputs, rounding=True).values())
+        except OracleError:
+            return
+        _save(task.folder / "exact", exact)
+        _save(task.folder / "rounded", rounded)
+
+
+def _is_small(func: tirx.PrimFunc, program: Program) -> bool:
+    buffers = [*program.params, *(stage.buffer for stage in program.stages)]
+    elements = sum(math.prod(map(int, one.ty.shape)) for one in buffers if tirx.is_buffer_var(one))
+    return count_work(program).flops <= _ORACLE_FLOPS and elements <= _ORACLE_ELEMENTS
+
+
+def _plain(func: tirx.PrimFunc, rng: np.random.Generator) -> list[Array]:
+    inputs = oracle.signature(func).inputs
+    return [rng.standard_normal([int(e) for e in one.ty.shape]).astype(str(one.ty.dtype)) for one in inputs]
+
+
+def _whole(array: Array, rng: np.random.Generator) -> Array:
+    if np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_:
+        return array
+    return rng.integers(1 - _WHOLE, _WHOLE, array.shape).astype(array.dtype)
+
+
+def _save(path: Path, arrays: list[Array]) -> None:
+    """Arrays in order; NumPy's files do not know the dtypes of ml_dtypes, so that bytes are written."""
+    path.mkdir(parents=True, exist_ok=True)
+    for number, array in enumerate(arrays):
+        flat = np.ascontiguousarray(array)
+        np.save(path / f"{number}.npy", flat.view(np.uint8) if flat.ndim else flat.reshape(1).view(np.uint8))
+        (path / f"{number}.txt").write_text(f"{flat.dtype.name} {' '.join(map(str, array.shape))}")
+
+
+def load(path: Path) -> list[Array]:
+    """The arrays that were saved in a folder; none where there is no folder."""
+    found = []
+    for number in range(len(list(path.glob("*.npy")))):
+        dtype, *shape = (path / f"{number}.txt").read_text().split()
+        flat = np.load(path / f"{number}.npy").reshape(-1).view(np.dtype(dtype))
+        found.append(flat.reshape([int(extent) for extent in shape]))
+    return found

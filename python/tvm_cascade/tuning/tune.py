@@ -1,0 +1,124 @@
+"""`tvm_cascade.tune`: measures designs of a program's functions, and keeps them in a database."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tvm import tirx
+from tvm.target import Target
+
+from tvm_cascade.driver.functions import functions_of
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning.building import Builder, LocalBuilder
+from tvm_cascade.tuning.records import Database, Records, check_database
+from tvm_cascade.tuning.report import FunctionTuning, TuningReport
+from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
+from tvm_cascade.tuning.session import Budget, Session
+from tvm_cascade.tuning.task import Task, check_static, prepare, space_for
+
+Array = NDArray[Any]
+
+
+def tune(
+    mod: tvm.IRModule | tirx.PrimFunc,
+    target: str | dict[str, Any] | Target = "auto",
+    trials: int = 32,
+    seconds: float | None = None,
+    work_dir: str | Path | Database | None = None,
+    *,
+    inputs: Sequence[Array] | None = None,
+    builder: Builder | None = None,
+    runner: Runner | None = None,
+    progress: bool = True,
+    **options: object,
+) -> TuningReport:
+    """Measures designs of each function, the model's choice first, and keeps all in a database.
+
+    `compile(…, database=work_dir)` then builds the best without a search. What a session finds is on record at once:
+    an interrupt loses nothing, and the same call goes on.
+
+    Parameters
+    ----------
+    mod, target : as `compile` takes them; extents are numbers.
+    trials : designs tried of each function, with those of earlier sessions.
+    seconds : for each function, after which no further design is tried.
+    work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
+    inputs : data of the one function, in the order of its inputs; normal numbers by default.
+    builder, runner : what builds, and what checks and times; processes of this machine by default.
+    progress : show a bar, where standard error is a terminal.
+    **options : fields of `FuseOptions`.
+
+    Raises
+    ------
+    InputError
+        When the program is none, an extent is symbolic, or this machine has no device of the target and no runner is
+        given.
+    OptionError
+        When an option or a budget is outside its domain.
+    """
+    resolved, chosen = resolve_target(target), FuseOptions.from_environment(**options)
+    _check_budget(trials, seconds)
+    check_database(work_dir)
+    functions = {name: func for name, func in functions_of(mod, "tune").items() if isinstance(func, tirx.PrimFunc)}
+    if not functions or (inputs is not None and len(functions) > 1):
+        raise InputError("a function" if not functions else "one function, for inputs", str(len(functions)), "tune")
+    if runner is None:
+        check_device(resolved)
+    with contextlib.ExitStack() as stack:
+        makes, runs = builder or LocalBuilder(), runner or LocalRunner()
+        stack.callback(makes.close)
+        stack.callback(runs.close)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tvm_cascade_tune_")))
+        records = Records(work_dir, write=True)
+        found = []
+        for number, (name, func) in enumerate(functions.items()):
+            check_static(func, name)
+            named = func.with_attr("global_symbol", name)
+            task = Task(name, tvm.ir.save_json(named), tvm.ir.save_json(resolved), chosen, folder / str(number))
+            session = Session(task, Budget(trials, seconds), records, makes, runs)
+            found.append(_run(session, None if inputs is None else list(inputs), shown=progress))
+        return TuningReport(tuple(found))
+
+
+def _run(session: Session, inputs: list[Array] | None, *, shown: bool) -> FunctionTuning:
+    if session.tried < min(session.budget.trials, len(space_for(session.task).designs())):
+        prepare(session.task, inputs)
+    with _bar(session, shown) as watch:
+        session.run(watch)
+    return session.report
+
+
+@contextlib.contextmanager
+def _bar(session: Session, shown: bool) -> Iterator[Any]:
+    """A progress bar on standard error: trials, the best so far, the time left."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
+        line = bar.add_task(session.task.name, total=session.budget.trials, completed=session.tried)
+
+        def watch(session: Session) -> None:
+            report = session.report
+            best = report.best
+            told = f"best {best.seconds * 1e6:.1f} µs ({report.gain:.2f}×)" if best and best.seconds else "no time yet"
+            bar.update(line, completed=session.tried, description=f"{session.task.name}: {told}")
+
+        yield watch
+
+
+def _check_budget(trials: object, seconds: object) -> None:
+    if not isinstance(trials, int) or isinstance(trials, bool) or trials < 1:
+        raise OptionError("a number of trials, 1 or more", repr(trials), "trials")
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise OptionError("a number of seconds above 0", repr(seconds), "seconds")
