@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ class FunctionTuning:
         pairs = [(trial.estimate, trial.seconds or 0.0) for trial in last.values()]
         if len(pairs) < 3 or len({estimate for estimate, _ in pairs}) < 2 or len({s for _, s in pairs}) < 2:
             return None
-        return statistics.correlation([e for e, _ in pairs], [s for _, s in pairs], method="ranked")
+        return statistics.correlation(*(_ranks(values) for values in zip(*pairs, strict=True)))
 
     def changes(self, trial: Trial) -> str:
         """The values of a trial that are not the default's."""
@@ -120,6 +121,12 @@ class TuningReport:
             console.print(_table(one), markup=False)
             console.print(_summary(one), markup=False)
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """The place of each value among all; equal ones share the mean of theirs."""
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def _table(one: FunctionTuning) -> Table:
