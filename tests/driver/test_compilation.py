@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy as np
@@ -159,14 +158,6 @@ def test_every_function_of_a_module_is_built() -> None:
         compiled["other"]
 
 
-def test_tuning_for_a_gpu_is_refused_before_packages_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(InputError, match=r"(?s)of kind llvm, for tuning.*cuda"):
-        tvm_cascade.compile(plain(), {"kind": "cuda", "arch": "sm_90a"}, tune_trials=4)
-    with pytest.raises(OptionError, match="extra `tune`"):
-        tvm_cascade.compile(plain(), tune_trials=4)
-
-
 @pytest.mark.parametrize("build", [tvm_cascade.compile, compile_unfused])
 def test_more_elements_than_indices_count_are_told_with_the_way_out(build: Any) -> None:
     rows, columns = 1 << 20, 1 << 30
@@ -313,21 +304,6 @@ def test_an_unknown_option_is_an_option_error() -> None:
 def test_a_number_of_trials_is_a_count(trials: Any) -> None:
     with pytest.raises(OptionError, match="tune_trials"):
         tvm_cascade.compile(plain(), tune_trials=trials)
-
-
-def test_tuning_without_its_packages_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "psutil" else find(name, *rest)
-    )
-    with pytest.raises(OptionError, match="psutil") as raised:
-        tvm_cascade.compile(plain(), tune_trials=4)
-    assert "tvm-cascade[tune]" in raised.value.hint
-
-
-def test_tuning_needs_to_know_the_cores() -> None:
-    with pytest.raises(InputError, match="num-cores"):
-        tvm_cascade.compile(plain(), "llvm", tune_trials=4)
 
 
 def test_a_database_is_a_folder_or_a_database() -> None:

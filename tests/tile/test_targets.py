@@ -41,11 +41,6 @@ def test_without_a_gpu_the_architecture_has_to_be_named() -> None:
         tvm_cascade.compile(attention_of("full"), target="cuda")
 
 
-def test_tuning_is_for_cpus() -> None:
-    with pytest.raises(InputError, match="leave out tune_trials"):
-        tvm_cascade.compile(attention_of("full"), target={"kind": "cuda", "arch": "sm_90a"}, tune_trials=2)
-
-
 def test_a_gpu_splits_rows_by_its_threads() -> None:
     options = gpu_options(FuseOptions(segments=3, lanes=4))
     assert options.segments == 1 and options.lanes == 1

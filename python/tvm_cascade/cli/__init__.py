@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tvm_cascade import __version__
-from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run
+from tvm_cascade.cli import bench, check, env, explain, fuzz, lists, native, numerics, run, tune
 from tvm_cascade.errors import CascadeError, InputError
 
 _COMMANDS = (
@@ -22,6 +22,7 @@ _COMMANDS = (
     ("explain", "per group of reductions: verdict, reason, fold as formulas; with --target, its GPU kernel", explain),
     ("numerics", "error of a program against float64, fused and unfused, by named input", numerics),
     ("check", "workloads and files: fused and right, or refused with numbers that show why", check),
+    ("tune", "measure designs of a program's kernels, and keep the best in a database; resumes", tune),
     ("bench", "a suite, or programs of your own, against its peers", bench),
     ("fuzz", "random cascades through the algebra and the pass; resumes, and uses all cores", fuzz),
     ("workloads", "the workloads that the commands know by name", lists.Workloads),

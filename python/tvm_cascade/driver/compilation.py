@@ -84,7 +84,8 @@ def _build(
     called = {name: tuple(one.steps) for name, one in ready.items()}
     built, failed = _generated(mod, plain, called, target)
     kernels |= failed
-    explained = partial(explain_outcomes, named, outcomes, kernels) if fuse else Explanation
+    origins = {name: one.origin for name, one in ready.items() if one.origin and name not in failed}
+    explained = partial(explain_outcomes, named, outcomes, kernels, origins) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
     exported = partial(backend.export, built, mod, target)
     parameters = {name: parameters_of(func) for name, func in named.items()}

@@ -51,7 +51,12 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
             made = fuse_function(func, options, goal.device) if form == FUSED else as_it_is(func)
         return made, lower_cpu(made, name, dataclasses.replace(goal, options=options), rows)
 
-    return Space(knobs, lambda design: seconds(*reversed(_read(knobs, design, goal.options)[:2])), lower)
+    return Space(
+        knobs,
+        lambda design: seconds(*reversed(_read(knobs, design, goal.options)[:2])),
+        lower,
+        lambda design: forms[design[0]] == FUSED or not any(design[1:]),
+    )
 
 
 _FUSABLE = (Verdict.FUSED, Verdict.DECLINED)

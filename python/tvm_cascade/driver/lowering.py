@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tvm import tirx
@@ -17,7 +18,22 @@ from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
-Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Mapping[str, str] | None]
+
+@dataclass(frozen=True)
+class Known:
+    """A design that is known to be the best of a function.
+
+    Attributes
+    ----------
+    words : the values of its knobs.
+    origin : where it comes from, for the report.
+    """
+
+    words: Mapping[str, str]
+    origin: str
+
+
+Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Known | None]
 Designed: TypeAlias = tuple[Outcome, Lowered]
 
 
@@ -57,12 +73,13 @@ def designed(functions: Mapping[str, tirx.PrimFunc], goal: Goal, designs: Design
     """
     goal, found = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed]()
     for name, func in functions.items():
-        if (words := designs(func, goal)) is None:
+        if (known := designs(func, goal)) is None:
             continue
         space = space_of(func, name, goal)
-        if (design := space.find(words)) is None:
-            told = ", ".join(f"{knob}: {value}" for knob, value in words.items())
+        if (design := space.find(known.words)) is None:
+            told = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
             warnings.warn(f"`{name}`: no design of this release is the one on record, {told}", stacklevel=4)
         else:
-            found[name] = space.lower(design)
+            outcome, lowered = space.lower(design)
+            found[name] = outcome, dataclasses.replace(lowered, origin=known.origin)
     return found

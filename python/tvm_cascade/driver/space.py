@@ -40,11 +40,13 @@ class Space:
     knobs : decisions that do not depend on each other; those with one value are left out.
     seconds : the estimated time of a design; 0 where the model knows none.
     lower : the function in a design: what the pass makes of it, and the lowered function.
+    sensible : whether a design's values are all in use; others give programs of designs with fewer changes.
     """
 
     knobs: tuple[Knob, ...]
     seconds: Callable[[Design], float]
     lower: Callable[[Design], tuple[Outcome, Lowered]]
+    sensible: Callable[[Design], bool] = lambda _design: True
 
     @property
     def default(self) -> Design:
@@ -64,11 +66,11 @@ class Space:
         return tuple(knob.values.index(words[knob.name]) for knob in self.knobs)
 
     def designs(self) -> list[Design]:
-        """Every design: the default, then the others by estimate, of equal ones those of fewer changes first."""
+        """Every sensible design: the default, then by estimate, of equal ones those of fewer changes first."""
         counts = [len(knob.values) for knob in self.knobs]
         while (most := max(counts, default=1)) > 1 and _product(counts) > _MOST_DESIGNS:
             counts[counts.index(most)] -= 1
-        designs = itertools.product(*map(range, counts))
+        designs = filter(self.sensible, itertools.product(*map(range, counts)))
         changes = {design: sum(place > 0 for place in design) for design in designs}
         return sorted(changes, key=lambda one: (changes[one] > 0, self.seconds(one), changes[one], sum(one)))
 

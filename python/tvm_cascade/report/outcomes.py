@@ -40,6 +40,7 @@ def explain_outcomes(
     functions: Mapping[str, ir.BaseFunc],
     outcomes: Mapping[str, Outcome],
     kernels: Mapping[str, Plan | Kernel | AsItIs | str | None] | None = None,
+    origins: Mapping[str, str] | None = None,
 ) -> Explanation:
     """The explanation of the outcomes of `fuse_function`, for the functions that are PrimFuncs.
 
@@ -47,6 +48,7 @@ def explain_outcomes(
     ----------
     kernels : on a GPU, the kernel generated for each function, or why it has none; on any target, why a function runs
         as it is.
+    origins : where designs of functions come from that are not the model's own choices.
     """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
@@ -55,7 +57,8 @@ def explain_outcomes(
             reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
             continue
         outcome = outcomes[name]
-        lowered = _lowering(outcome, (kernels or {}).get(name))
+        told, *rest = _lowering(outcome, (kernels or {}).get(name))
+        lowered = ("; ".join(filter(None, (told, (origins or {}).get(name)))), *rest)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:

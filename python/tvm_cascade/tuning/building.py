@@ -67,7 +67,11 @@ class LocalBuilder:
     def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
         """See `Builder`."""
         with ThreadPoolExecutor(self.batch) as pool:
-            return list(pool.map(lambda design: self._one(task, design, frozenset(known)), designs))
+            try:
+                return list(pool.map(lambda design: self._one(task, design, frozenset(known)), designs))
+            except BaseException:  # an interrupt: nobody waits for what is being built
+                self.close()
+                raise
 
     def _one(self, task: Task, design: Design, known: frozenset[int]) -> Built | TrialError:
         worker = self._free.get()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tvm.target import Target
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.compilation import compile_fused
 from tvm_cascade.driver.compiled import Compiled
+from tvm_cascade.driver.lowering import Known
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
@@ -70,8 +70,12 @@ def compile(
         return compile_fused(mod_or_func, resolved, chosen)
     records = Records(database)
 
-    def known(func: tirx.PrimFunc, goal: Goal) -> Mapping[str, str] | None:
+    def known(func: tirx.PrimFunc, goal: Goal) -> Known | None:
         found = best(records.trials(workload_of(func, goal)))
-        return None if found is None else found.words
+        return (
+            None
+            if found is None
+            else Known(found.words, f"the design of a tuning session, {(found.seconds or 0) * 1e6:.1f} us measured")
+        )
 
     return compile_fused(mod_or_func, resolved, chosen, known)

@@ -47,11 +47,10 @@ class Proposals:
         tried : those and the ones that failed.
         """
         done = set(tried)
-        if self._space.default not in done:
-            return [self._space.default]
         left = [design for design in self._designs if design not in done]
         predicted = self.predicted(left, measured)
-        order = sorted(range(len(left)), key=lambda k: (predicted[k], self._changes[left[k]]))
+        first = self._space.default
+        order = sorted(range(len(left)), key=lambda k: (left[k] != first, predicted[k], self._changes[left[k]]))
         return [left[k] for k in order[:count]]
 
     def predicted(self, designs: Sequence[Design], measured: Mapping[Design, float]) -> list[float]:
@@ -63,10 +62,15 @@ class Proposals:
         factors = [math.exp(offset + float(self._row(design) @ weights)) for design in designs]
         return [seconds * factor for seconds, factor in zip(base, factors, strict=True)]
 
-    def may_win(self, measured: Mapping[Design, float], tried: Sequence[Design]) -> bool:
-        """Whether a design that is left could, within the spread of residuals, take less than the best."""
+    def may_win(self, measured: Mapping[Design, float], tried: Sequence[Design], different: int) -> bool:
+        """Whether a design that is left could, within the spread of residuals, take less than the best.
+
+        Parameters
+        ----------
+        different : programs among those that were measured.
+        """
         following = self.next(measured, tried, 1)
-        if not following or not measured or not self.known or len(measured) < _LEAST_TRIALS:
+        if not following or not measured or not self.known or different < _LEAST_TRIALS:
             return bool(following)
         residuals = [math.log(seconds / self._estimates[design]) for design, seconds in measured.items()]
         spread = max(float(np.std(residuals)), _LEAST_SPREAD)

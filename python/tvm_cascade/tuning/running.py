@@ -18,7 +18,7 @@ from tvm_cascade.driver.space import Design
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import tolerance
 from tvm_cascade.tuning.building import Built
-from tvm_cascade.tuning.task import Task, load
+from tvm_cascade.tuning.task import Task, load, prepare
 from tvm_cascade.tuning.worker import TrialError, Worker
 
 Array = NDArray[Any]
@@ -29,12 +29,16 @@ _SAMPLES, _ROUNDS, _ROUND_SAMPLES = 21, 8, 5
 _SAMPLE_MS = 10
 """That a sample on a CPU lasts at least."""
 
-_COMPARED = 1 << 23
+_COMPARED = 1 << 22
 """Elements of a result up to which all are compared; of larger ones, rows from all over it."""
 
 
 class Runner(Protocol):
     """What checks and times designs."""
+
+    def prepare(self, task: Task, inputs: list[Array] | None) -> None:
+        """Makes what designs of a task run on, before the first of a session; of the caller's inputs, if any."""
+        ...
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
         """Seconds of a design whose result is right.
@@ -66,6 +70,10 @@ class LocalRunner:
     def __init__(self, seconds: float = 60.0) -> None:
         self.seconds = seconds
         self._worker = Worker("run")
+
+    def prepare(self, task: Task, inputs: list[Array] | None) -> None:
+        """See `Runner`."""
+        prepare(task, inputs)
 
     def run(self, task: Task, design: Design, built: Built, default: Built) -> float:
         """See `Runner`."""

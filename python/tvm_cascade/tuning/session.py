@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Builder, Built
@@ -15,6 +17,8 @@ from tvm_cascade.tuning.report import FunctionTuning
 from tvm_cascade.tuning.running import Runner
 from tvm_cascade.tuning.task import Task, space_for
 from tvm_cascade.tuning.worker import TrialError
+
+Array = NDArray[Any]
 
 _FINALISTS = 3
 """That are measured once more, in turns with the default."""
@@ -46,8 +50,10 @@ class Session:
     stopped : why it ended, in words.
     """
 
-    def __init__(self, task: Task, budget: Budget, records: Records, builder: Builder, runner: Runner) -> None:
-        self.task, self.budget = task, budget
+    def __init__(
+        self, task: Task, inputs: list[Array] | None, budget: Budget, records: Records, builder: Builder, runner: Runner
+    ) -> None:
+        self.task, self.budget, self._inputs = task, budget, inputs
         self._records, self._builder, self._runner = records, builder, runner
         self._space, self._goal = space_for(task), task.goal
         self._workload = workload_of(task.function, self._goal)
@@ -83,6 +89,8 @@ class Session:
             batch = proposals.next(times, done, min(self._builder.batch, self.budget.trials - self.tried))
             if why := self._over(proposals, times, done, batch):
                 break
+            if not new:
+                self._runner.prepare(self.task, self._inputs)
             new = True
             for design, built in zip(batch, self._builder.build(self.task, batch, self._marks), strict=True):
                 self._try(design, built)
@@ -100,7 +108,7 @@ class Session:
             return f"{self.budget.seconds:.0f} s"
         if self._space.default in done and self._space.default not in times:
             return "the default design failed, so that nothing can be compared"
-        if not proposals.may_win(times, done):
+        if not proposals.may_win(times, done, self.tried):
             return "no estimate that is left is near the best"
         return ""
 
@@ -165,9 +173,3 @@ class Session:
     def _keep(self, design: Design, trial: Trial) -> None:
         self.trials.append(trial)
         self._records.add(self._workload, self._space, design, trial, self._goal)
-
-
-def remove_libraries(folder: Path) -> None:
-    """Removes the libraries of a task."""
-    for path in folder.glob("*.so"):
-        path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from tvm_cascade.tuning.records import Database, Records, check_database
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
 from tvm_cascade.tuning.session import Budget, Session
-from tvm_cascade.tuning.task import Task, check_static, prepare, space_for
+from tvm_cascade.tuning.task import Task, check_static
 
 Array = NDArray[Any]
 
@@ -85,16 +86,19 @@ def tune(
             check_static(func, name)
             named = func.with_attr("global_symbol", name)
             task = Task(name, tvm.ir.save_json(named), tvm.ir.save_json(resolved), chosen, folder / str(number))
-            session = Session(task, Budget(trials, seconds), records, makes, runs)
-            found.append(_run(session, None if inputs is None else list(inputs), shown=progress))
+            data = None if inputs is None else list(inputs)
+            session = Session(task, data, Budget(trials, seconds), records, makes, runs)
+            found.append(_run(session, shown=progress))
         return TuningReport(tuple(found))
 
 
-def _run(session: Session, inputs: list[Array] | None, *, shown: bool) -> FunctionTuning:
-    if session.tried < min(session.budget.trials, len(space_for(session.task).designs())):
-        prepare(session.task, inputs)
-    with _bar(session, shown) as watch:
-        session.run(watch)
+def _run(session: Session, *, shown: bool) -> FunctionTuning:
+    try:
+        with _bar(session, shown) as watch:
+            session.run(watch)
+    except KeyboardInterrupt:
+        print(f"{TuningReport((session.report,))}\nall of it is on record", file=sys.stderr)
+        raise
     return session.report
 
 

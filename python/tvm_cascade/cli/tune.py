@@ -1,0 +1,62 @@
+"""`python -m tvm_cascade tune PROGRAM`: measures designs of a program, and keeps the best in a database."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import tvm
+
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.cli.arguments import (
+    add_only_argument,
+    add_option_arguments,
+    add_shape_arguments,
+    check_seed,
+    check_writable,
+    options_given,
+    target_of,
+)
+from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.tuning.tune import tune
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
+    add_only_argument(parser)
+    add_shape_arguments(parser)
+    parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine), cuda, or a target of TVM')
+    parser.add_argument("--trials", type=int, default=32, metavar="N", help="designs to try (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for each function (default: no limit)")
+    told = "folder of the database; the same command goes on where it stopped (default: %(default)s)"
+    parser.add_argument("--work-dir", type=Path, default=Path("tuned"), metavar="FOLDER", help=told)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    add_option_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune; returns the exit code, 1 where nothing could be measured."""
+    target = target_of(args.target)
+    check_seed(args)
+    check_writable(args.json, "--json")
+    reports = [_tuned(job, target, args) for job in chosen_jobs([args.program], args)]
+    if args.json is not None:
+        args.json.write_text(json.dumps(reports, indent=1))
+    return 0 if all(one["best_us"] is not None for report in reports for one in report["functions"]) else 1
+
+
+def _tuned(job: Job, target: tvm.target.Target, args: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
+    of_choice = any(dtype.kind in "iu" for _, dtype in job.outputs)  # `tune` draws what ties and rounding do not decide
+    known = isinstance(job, Workload) and not of_choice
+    inputs = job.inputs(np.random.default_rng(args.seed)) if known else None
+    name = "".join(letter if letter.isalnum() else "_" for letter in job.name)
+    mod = tvm.IRModule({name: job.build()})
+    options = options_given(args)
+    report = tune(mod, target, args.trials, args.seconds, args.work_dir, inputs=inputs, **options)
+    print(report)
+    print(f"`tvm_cascade.compile(…, database={str(args.work_dir)!r})` builds the best", flush=True)
+    return report.to_json()

@@ -1,0 +1,156 @@
+"""Sessions on this machine's CPU, end to end: built, checked, timed, replayed by another process."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+import tvm_cascade
+from tvm_cascade.bench import workloads
+from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning.building import Built, LocalBuilder
+from tvm_cascade.tuning.report import FunctionTuning
+from tvm_cascade.tuning.running import LocalRunner
+from tvm_cascade.tuning.task import Task
+from tvm_cascade.tuning.worker import TrialError, Worker
+
+SHAPES = {
+    "attention": {"heads": 1, "queries": 64, "keys": 128, "head_dim": 16},
+    "softmax": {"rows": 16, "length": 512},
+}
+
+
+class OneWorker(LocalBuilder):
+    """One worker, kept from test to test: a process takes seconds to start."""
+
+    def __init__(self) -> None:
+        super().__init__(batch=1)
+
+    def close(self) -> None:
+        pass
+
+
+class Kept(LocalRunner):
+    """The same."""
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[OneWorker]:
+    kept = OneWorker()
+    yield kept
+    LocalBuilder.close(kept)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Kept]:
+    kept = Kept()
+    yield kept
+    LocalRunner.close(kept)
+
+
+def func_of(name: str) -> tvm.tirx.PrimFunc:
+    return workloads.get(name).with_shape(**SHAPES[name]).build()
+
+
+def tuned(name: str, folder: Path, builder: LocalBuilder, runner: LocalRunner, trials: int = 3) -> FunctionTuning:
+    report = tvm_cascade.tune(func_of(name), "auto", trials, work_dir=folder, builder=builder, runner=runner)
+    return report.functions[0]
+
+
+def without_addresses(code: str) -> str:
+    """LLVM's text without the addresses by which TVM names what may alias."""
+    return re.sub(r"0x[0-9a-f]+", "", code)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_another_process_builds_the_same_kernel_from_the_database(
+    name: str, tmp_path: Path, builder: OneWorker, runner: Kept
+) -> None:
+    found = tuned(name, tmp_path, builder, runner)
+    assert found.tried == 3 and found.default is not None and found.best is not None
+    assert not found.failures and found.gain >= 1.0
+    here = tvm_cascade.compile(func_of(name), database=tmp_path)
+    code = (
+        "import sys, tvm_cascade; from tvm_cascade.bench import workloads;"
+        f"func = workloads.get({name!r}).with_shape(**{SHAPES[name]}).build();"
+        f"compiled = tvm_cascade.compile(func, database={str(tmp_path)!r});"
+        "sys.stdout.write(compiled.runtime_module.mod.inspect_source('ll'))"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert without_addresses(there.stdout) == without_addresses(here.runtime_module.mod.inspect_source("ll"))
+    assert "the design of a tuning session" in str(here.report)
+
+
+class Wrong(OneWorker):
+    """Designs that are not the default become programs that double their input, which takes less time."""
+
+    def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
+        x = te.placeholder(tuple(SHAPES["softmax"].values()), "float32", name="x")
+        doubled = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x[i, j] * 2, name="out")])
+        other = dataclasses.replace(task, func=tvm.ir.save_json(doubled.with_attr("global_symbol", task.name)))
+        return [
+            super(Wrong, self).build(other if any(design) else task, [() if any(design) else design])[0]
+            for design in designs
+        ]
+
+
+def test_a_design_with_wrong_results_is_never_chosen(tmp_path: Path, runner: Kept) -> None:
+    wrong = Wrong()
+    try:
+        found = tuned("softmax", tmp_path, wrong, runner, trials=2)
+    finally:
+        LocalBuilder.close(wrong)
+    (failure,) = found.failures
+    assert failure.failed == "check" and "against float64" in failure.reason
+    assert found.best is not None and found.best.words == found.words
+
+
+def test_data_of_programs_that_choose_are_whole_numbers() -> None:
+    router = workloads.get("R1").cpu
+    report = tvm_cascade.tune(router.build(), trials=2)
+    assert not report.functions[0].failures
+
+
+def test_what_hangs_is_cut_off_and_what_crashes_is_told_of() -> None:
+    with Worker("run") as worker:
+        with pytest.raises(TrialError, match="limit: the run took more than 1 s"):
+            worker.call("time:sleep", 60, seconds=1.0)
+        with pytest.raises(TrialError, match="crash: the run ended its process with SIGABRT"):
+            worker.call("os:abort", seconds=30.0)
+        with pytest.raises(TrialError, match="run: ValueError: math domain error"):
+            worker.call("math:sqrt", -1.0, seconds=30.0)
+        assert worker.call("math:sqrt", 4.0, seconds=30.0) == 2.0
+
+
+def test_compile_tunes_first_and_gives_right_results() -> None:
+    func = func_of("softmax")
+    compiled = tvm_cascade.compile(func, tune_trials=2)
+    x = np.random.default_rng(0).standard_normal((16, 512)).astype("float32")
+    out = np.zeros_like(x)
+    compiled(x, out)
+    from tvm_cascade.evaluate import oracle
+    from tvm_cascade.evaluate.tolerance import assert_close
+
+    assert_close(out, oracle.evaluate(func, [x])["out"], length=512, dtype="float32")
+
+
+def test_the_command_line_tunes_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tvm_cascade.cli import main
+
+    command = ["tune", "softmax", "--shape", "rows=16", "length=512", "--trials", "2", "--work-dir", str(tmp_path)]
+    assert main(command) == 0
+    assert "(chosen)" in (first := capsys.readouterr().out)
+    assert main([*command, "--json", str(tmp_path / "trials.json")]) == 0
+    assert "2 designs tried" in first and '"gain"' in (tmp_path / "trials.json").read_text()
