@@ -98,6 +98,17 @@ def test_a_session_that_was_interrupted_goes_on(softmax: tvm.tirx.PrimFunc, tmp_
     assert tuned(softmax, tmp_path, third).tried == 4 and third.asked == []
 
 
+def test_a_default_that_failed_is_tried_again_by_the_next_session(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
+    class Crashing(FakeRunner):
+        def run(self, task, design, built, default):  # type: ignore[no-untyped-def]
+            raise TrialError("crash", "the run ended its process with SIGSEGV")
+
+    first = tuned(softmax, tmp_path, Crashing())
+    assert first.best is None and first.stopped.startswith("the default design failed") and first.tried == 1
+    again = tuned(softmax, tmp_path, FakeRunner())
+    assert again.tried == 4 and again.best is not None and again.default is not None
+
+
 def test_what_is_damaged_of_a_database_is_left_out(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     tuned(softmax, tmp_path, FakeRunner())
     path = tmp_path / "database_tuning_record.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 from tvm import tirx
 
@@ -75,6 +76,6 @@ def _knobs(options: FuseOptions, groups: list[Group]) -> list[Knob]:
 def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int]:
     """The form, the options and the rows of a design."""
     words = {knob.name: knob.values[place] for knob, place in zip(knobs, design, strict=True)}
-    given = {name: int(word) for name, word in words.items() if name in _OPTIONS and word != CHOSEN}
+    given: dict[str, Any] = {name: int(word) for name, word in words.items() if name in _OPTIONS and word != CHOSEN}
     force = options.force or (words["form"] == FUSED and any(design))
     return words["form"], dataclasses.replace(options, **given, force=force), int(words["rows"])

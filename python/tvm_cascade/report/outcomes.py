@@ -57,8 +57,7 @@ def explain_outcomes(
             reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
             continue
         outcome = outcomes[name]
-        told, *rest = _lowering(outcome, (kernels or {}).get(name))
-        lowered = ("; ".join(filter(None, (told, (origins or {}).get(name)))), *rest)
+        lowered = _lowering(outcome, (kernels or {}).get(name), (origins or {}).get(name, ""))
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
@@ -77,8 +76,18 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
-    """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
+def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None, origin: str) -> _Lowering:
+    """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel).
+
+    Parameters
+    ----------
+    origin : where its design comes from; empty for the model's own choice.
+    """
+    told, program, steps, whole = _as_lowered(outcome, kernel)
+    return "; ".join(filter(None, (told, origin))), program, steps, whole
+
+
+def _as_lowered(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
     if kernel is None:
         return "", "", (), ""
     if isinstance(kernel, Plan):

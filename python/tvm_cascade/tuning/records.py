@@ -216,5 +216,6 @@ def check_database(database: object) -> None:
     InputError
         When it is neither a folder nor MetaSchedule's database.
     """
-    if database is not None and not isinstance(database, (str, Path, Database)):
+    kinds = (str, Path, s_tir.meta_schedule.database.Database)
+    if database is not None and not isinstance(database, kinds):
         raise InputError("a MetaSchedule database or a folder", type(database).__name__, "database")

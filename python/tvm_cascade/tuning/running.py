@@ -36,7 +36,7 @@ _COMPARED = 1 << 22
 class Runner(Protocol):
     """What checks and times designs."""
 
-    def prepare(self, task: Task, inputs: list[Array] | None) -> None:
+    def prepare(self, task: Task, inputs: Sequence[Array] | None) -> None:
         """Makes what designs of a task run on, before the first of a session; of the caller's inputs, if any."""
         ...
 
@@ -71,7 +71,7 @@ class LocalRunner:
         self.seconds = seconds
         self._worker = Worker("run")
 
-    def prepare(self, task: Task, inputs: list[Array] | None) -> None:
+    def prepare(self, task: Task, inputs: Sequence[Array] | None) -> None:
         """See `Runner`."""
         prepare(task, inputs)
 
@@ -122,7 +122,7 @@ class _Data:
         self.exact, self.rounded = load(task.folder / "exact"), load(task.folder / "rounded")
         self.dtypes = [one.dtype for one in task.parameters if one.written]
         self.narrowest = _narrowest([one.dtype for one in task.parameters])
-        self.length = max(max(one.shape, default=1) for one in task.parameters)
+        self.length = max(int(extent) for one in task.parameters for extent in (1, *(one.shape or ())))
 
     def results(self, call: Any) -> list[Array]:
         """What a call writes into outputs that hold NaN before it, or the lowest number."""

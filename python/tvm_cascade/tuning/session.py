@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,13 @@ class Session:
     """
 
     def __init__(
-        self, task: Task, inputs: list[Array] | None, budget: Budget, records: Records, builder: Builder, runner: Runner
+        self,
+        task: Task,
+        inputs: Sequence[Array] | None,
+        budget: Budget,
+        records: Records,
+        builder: Builder,
+        runner: Runner,
     ) -> None:
         self.task, self.budget, self._inputs = task, budget, inputs
         self._records, self._builder, self._runner = records, builder, runner
@@ -123,7 +129,10 @@ class Session:
         return {design: seconds for design, seconds in found.items() if design is not None and seconds is not None}
 
     def _done(self) -> list[Design]:
-        found = (self._space.find(trial.words) for trial in self.trials)
+        """Designs that are not tried again: a default that failed in an earlier session is, without it nothing goes."""
+        default = self._space.words(self._space.default)
+        again = [one for one in self.trials[: self.known] if one.failed and one.words == default]
+        found = (self._space.find(trial.words) for trial in self.trials if trial not in again)
         return [design for design in found if design is not None]
 
     def _try(self, design: Design, built: Built | TrialError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -96,7 +97,7 @@ def check_static(func: tirx.PrimFunc, name: str) -> None:
             )
 
 
-def prepare(task: Task, inputs: list[Array] | None, seed: int = 0) -> None:
+def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
     """Writes the data of a task: its inputs and, where float64 in NumPy takes seconds, the exact results."""
     func = task.function
     program = read_function(func)
@@ -133,7 +134,7 @@ def _whole(array: Array, rng: np.random.Generator) -> Array:
     return rng.integers(1 - _WHOLE, _WHOLE, array.shape).astype(array.dtype)
 
 
-def _save(path: Path, arrays: list[Array]) -> None:
+def _save(path: Path, arrays: Sequence[Array]) -> None:
     """Arrays in order; NumPy's files do not know the dtypes of ml_dtypes, so that bytes are written."""
     path.mkdir(parents=True, exist_ok=True)
     for number, array in enumerate(arrays):

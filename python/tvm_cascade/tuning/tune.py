@@ -86,8 +86,8 @@ def tune(
             check_static(func, name)
             named = func.with_attr("global_symbol", name)
             task = Task(name, tvm.ir.save_json(named), tvm.ir.save_json(resolved), chosen, folder / str(number))
-            data = None if inputs is None else list(inputs)
-            session = Session(task, data, Budget(trials, seconds), records, makes, runs)
+            task.folder.mkdir()
+            session = Session(task, inputs, Budget(trials, seconds), records, makes, runs)
             found.append(_run(session, shown=progress))
         return TuningReport(tuple(found))
 
