@@ -403,7 +403,10 @@ CATALOGUE: dict[str, Refused] = {
         selection(lambda x, s: te.abs(x - s), topi.argmin), "not_order_preserving", "keys", counterexample=True
     ),
     "argmin of what is cut off": Refused(
-        selection(lambda x, s: te.max(x - s, number(0)), topi.argmin), "not_order_preserving", "keys"
+        selection(lambda x, s: te.max(x - s, number(0)), topi.argmin),
+        "not_order_preserving",
+        "keys",
+        counterexample=True,
     ),
     "argmax of a gaussian": Refused(
         selection(lambda x, s: te.exp(number(0) - (x - s) * (x - s))),
