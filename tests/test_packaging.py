@@ -261,9 +261,10 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(tvm_cascade)
 
 
-def test_compile_stays_a_function_when_its_module_is_imported() -> None:
-    compilation = importlib.import_module("tvm_cascade.driver.compilation")
-    assert tvm_cascade.compile is compilation.compile
+@pytest.mark.parametrize(("name", "module"), [("compile", "compilation"), ("tune", "tune")])
+def test_functions_stay_functions_when_their_modules_are_imported(name: str, module: str) -> None:
+    imported = importlib.import_module(f"tvm_cascade.tuning.{module}")
+    assert getattr(tvm_cascade, name) is getattr(imported, name)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
