@@ -70,7 +70,7 @@ def test_a_fused_kernel_is_declined_where_its_parts_take_less(monkeypatch: pytes
     func = functions.attention(4096)
     usual = plan_of(func)
     assert skeletons(usual) == ["stream"] and not usual.declined
-    monkeypatch.setattr(StreamSkeleton, "compute_share", 0.01)
+    monkeypatch.setattr(StreamSkeleton, "memory_share", 0.001)
     apart = plan_of(func)
     assert "stream" not in skeletons(apart)
     (declined,) = apart.declined

@@ -71,6 +71,14 @@ def visited_tiles(program: TileProgram, rows: int, columns: int) -> NDArray[np.i
     return np.array(found)
 
 
+def live_share(program: TileProgram, rows: int, columns: int) -> float:
+    """The greatest share of the axis that a tile of rows visits; 1 where extents are symbolic."""
+    visited, length = visited_tiles(program, rows, columns), program.stream.extent(program.stream.position)
+    return (
+        1.0 if visited is None or not isinstance(length, int) else float(visited.max()) / max(-(-length // columns), 1)
+    )
+
+
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:
     """The better of the order by formula and a list, longest first.
 
