@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def test_the_default_comes_first_then_designs_by_their_estimates(decode: tvm.tir
     runner = FakeRunner()
     found = tuned(decode, None, runner, trials=40)
     estimates = [trial.estimate for trial in found.trials if not trial.in_turns]
-    assert runner.asked[0] == (0,) and estimates == sorted(estimates)
+    assert not any(runner.asked[0])
+    assert all(one <= 1.01 * other for one, other in pairwise(estimates))
     assert found.best is not None and found.best.words == found.words and found.gain == 1.0
 
 
@@ -56,10 +58,9 @@ def test_a_session_ends_where_no_estimate_that_is_left_is_near_the_best(decode: 
 def test_the_best_measured_design_is_compiled_from_the_database(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     if find_nvcc() is None:
         pytest.skip("no nvcc to compile for Hopper")
-    found = tuned(softmax, tmp_path, FakeRunner(lambda design: 0.5 if design == (2,) else 1.0))
+    found = tuned(softmax, tmp_path, FakeRunner(lambda design: 0.5 if design[:2] == (0, 2) else 1.0))
     assert found.best is not None and found.gain == 2.0
-    (value,) = found.best.words.values()
-    assert "threads=512" in value
+    assert found.best.words["plan"] == "out" and "threads=512" in found.best.words["kernel of out"]
     compiled = tvm_cascade.compile(softmax, HOPPER, database=tmp_path)
     (told,) = compiled.report.functions
     assert "of 512 threads" in told.lowering and "the design of a tuning session" in told.lowering
@@ -68,9 +69,9 @@ def test_the_best_measured_design_is_compiled_from_the_database(softmax: tvm.tir
 def test_failures_are_on_record_with_their_reason_and_never_chosen(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     class Failing(FakeRunner):
         def run(self, task, design, built, default):  # type: ignore[no-untyped-def]
-            if design == (1,):
+            if design[:2] == (0, 1):
                 raise TrialError("check", "output 0 is wrong")
-            if design == (2,):
+            if design[:2] == (0, 2):
                 raise TrialError("limit", "the run took more than 1 s")
             return super().run(task, design, built, default)
 
@@ -159,8 +160,8 @@ def test_a_design_of_another_release_is_told_of_and_left(softmax: tvm.tirx.PrimF
 
 
 def test_kernels_of_a_plan_have_knobs_of_their_own() -> None:
-    runner = FakeRunner(lambda design: 0.9 if design[0] == 1 else 1.0)
+    runner = FakeRunner(lambda design: 0.9 if design[1] == 1 else 1.0)
     found = tuned(workloads.get("normed_rms").build(), None, runner, trials=6)
-    assert len(found.words) == 2 and all(len(design) == 2 for design in runner.asked)
+    assert list(found.words) == ["plan", "kernel of normalised", "kernel of out"]
     best: Design = tuple(int(found.best.words[knob] != found.words[knob]) for knob in found.words)  # type: ignore[union-attr]
-    assert best == (1, 0)
+    assert best == (0, 1, 0)

@@ -36,7 +36,7 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
     if outcome.program is None or not found or any(not isinstance(g.frame.length, int) for g in found):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, lower_cpu(outcome, name, goal)))
     forms = (FUSED, UNFUSED) if outcome.fused else (UNFUSED, FUSED)
-    knobs = (Knob("form", forms), *_knobs(goal.options, found), Knob("rows", tuple(map(str, MOST_ROWS))))
+    knobs = (Knob("form", forms), *_knobs(goal.options, found, (0, forms.index(FUSED))))
 
     @cache
     def seconds(options: FuseOptions, form: str) -> float:
@@ -56,21 +56,20 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
         knobs,
         lambda design: seconds(*reversed(_read(knobs, design, goal.options)[:2])),
         lower,
-        lambda design: forms[design[0]] == FUSED or not any(design[1:]),
     )
 
 
 _FUSABLE = (Verdict.FUSED, Verdict.DECLINED)
 
 
-def _knobs(options: FuseOptions, groups: list[Group]) -> list[Knob]:
-    """Those of the options that are not given, of values that are shorter than the axis."""
+def _knobs(options: FuseOptions, groups: list[Group], under: tuple[int, int]) -> list[Knob]:
+    """Of a fused function: the options that are not given, of values that are shorter than the axis, and rows."""
     longest, default = max(int(group.frame.length) for group in groups), FuseOptions()
     found = []
     for name, values in _OPTIONS.items():
         if getattr(options, name) == getattr(default, name):
-            found.append(Knob(name, (CHOSEN, *(str(value) for value in values if value < longest))))
-    return [knob for knob in found if len(knob.values) > 1]
+            found.append(Knob(name, (CHOSEN, *(str(value) for value in values if value < longest)), under))
+    return [*(knob for knob in found if len(knob.values) > 1), Knob("rows", tuple(map(str, MOST_ROWS)), under)]
 
 
 def _read(knobs: tuple[Knob, ...], design: Design, options: FuseOptions) -> tuple[str, FuseOptions, int]:

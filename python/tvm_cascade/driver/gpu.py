@@ -33,23 +33,25 @@ def gpu_options(options: FuseOptions) -> FuseOptions:
 
 def lower_gpu(outcome: Outcome, name: str, goal: Goal) -> Lowered:
     """Lowers a function for a GPU: the function, and its kernel, its plan, or the reason why it has none."""
-    plan = plan_of(outcome, name, goal)
-    if plan is None:
+    if not is_planned(outcome, goal):
         func = outcome.func
         alone = launch_serial(func) if goal.options.schedule and not is_scheduled(func) else func
         return Lowered(alone, "the function is scheduled already, or cannot be read")
-    return lower_plan(plan, name, goal)
+    return lower_plan(find_plan(outcome, name, setting_of(goal)), name, goal)
 
 
-def plan_of(outcome: Outcome, name: str, goal: Goal) -> Plan | None:
-    """The plan of least estimated time for a function; None for one that is scheduled, or cannot be read."""
+def is_planned(outcome: Outcome, goal: Goal) -> bool:
+    """Whether a function has a plan: it is not scheduled yet, and can be read."""
+    return goal.options.schedule and not is_scheduled(outcome.readable) and _is_readable(outcome)
+
+
+def setting_of(goal: Goal) -> Setting:
+    """What plans are found for: without kernels of skeletons, which fuse by themselves, where fusing is off."""
     options, gpu = goal.options, goal.device
-    if not options.schedule or is_scheduled(outcome.readable) or not _is_readable(outcome):
-        return None
+    assert isinstance(gpu, Gpu)
     if not goal.fuse:
         options = dataclasses.replace(options, tensor_cores=False, row_kernels=False)
-    assert isinstance(gpu, Gpu)
-    return find_plan(outcome, name, Setting(gpu, options))
+    return Setting(gpu, options)
 
 
 def lower_plan(plan: Plan, name: str, goal: Goal) -> Lowered:

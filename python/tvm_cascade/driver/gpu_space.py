@@ -1,72 +1,131 @@
-"""The knobs of a GPU's lowering: of each kernel of a plan, the configurations that its skeleton ranks."""
+"""The knobs of a GPU's lowering: the plan, and for each of its kernels what skeletons and S-TIR schedules offer."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 
-from tvm_cascade.devices.device import Gpu
 from tvm_cascade.driver.backend import Goal, Lowered
-from tvm_cascade.driver.gpu import lower_gpu, lower_plan, plan_of
+from tvm_cascade.driver.gpu import is_planned, lower_gpu, lower_plan, setting_of
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.plan.plan import Plan, Step
+from tvm_cascade.plan.search import MOST_TIMES, find_plans, scheduled
 from tvm_cascade.tile.operand import Unfit
+from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured
-from tvm_cascade.transform.fuse_function import fuse_function
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Finish = Callable[[Lowered, str], Lowered]
 
+SCHEDULED = "S-TIR schedule"
+"""The value of a knob of a step that no skeleton's kernel computes."""
+
 
 def gpu_space(func: tirx.PrimFunc, name: str, goal: Goal, finish: Finish = lambda lowered, _name: lowered) -> Space:
-    """The designs of a function: a configuration for each kernel of its plan.
+    """The designs of a function: a plan, and a kernel for each of its steps.
 
     Parameters
     ----------
     finish : what the backend does with a lowered function of that name.
     """
     outcome = fuse_function(func, goal.options, goal.device)
-    plan = plan_of(outcome, name, goal)
-    if plan is None:
+    if not is_planned(outcome, goal):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
-    assert isinstance(goal.device, Gpu)
-    choices = [_alternatives(step, Setting(goal.device, goal.options)) for step in plan.steps]
-    tuned = [position for position, kernels in enumerate(choices) if len(kernels) > 1]
-
-    def planned(design: Design) -> Plan:
-        steps = list(plan.steps)
-        for position, place in zip(tuned, design, strict=True):
-            kernel = choices[position][place]
-            longer = kernel.seconds - choices[position][0].seconds
-            steps[position] = dataclasses.replace(
-                steps[position], chosen=kernel, seconds=steps[position].seconds + longer
-            )
-        return dataclasses.replace(plan, steps=tuple(steps))
-
-    knobs = [Knob(_knob(plan, k), tuple(_told(kernel.config) for kernel in choices[k])) for k in tuned]
+    choice = _Choice(outcome, name, setting_of(goal))
     return Space(
-        tuple(knobs),
-        lambda design: planned(design).seconds,
-        lambda design: (outcome, finish(lower_plan(planned(design), name, goal), name)),
+        choice.knobs,
+        lambda design: choice.plan(design).seconds,
+        lambda design: (outcome, finish(lower_plan(choice.plan(design), name, goal), name)),
     )
 
 
-def _alternatives(step: Step, setting: Setting) -> list[Kernel]:
-    """The kernels of a step in every configuration that its plan allows; its own comes first."""
-    kernel = step.chosen
-    if not isinstance(kernel, Kernel):
-        return []
-    found = {_told(kernel.config): kernel}
-    for config in [] if step.early else kernel.skeleton.alternatives(kernel.program, setting):
-        if _told(config) in found or not _keeps_what_overlaps(kernel, config):
-            continue
-        try:
-            found[_told(config)] = reconfigured(kernel, config, setting)
-        except Unfit:
-            continue
-    return list(found.values())
+@dataclass(frozen=True)
+class _Tuned:
+    """A step of a plan that may be computed in several ways: by knob value, from the least estimated time on."""
+
+    plan: int
+    step: int
+    ways: dict[str, Step]
+
+
+class _Choice:
+    """The plans of a function, and the ways of each of their steps."""
+
+    def __init__(self, outcome: Outcome, name: str, setting: Setting) -> None:
+        self.plans = find_plans(outcome, name, setting)
+        found = [
+            _Tuned(number, position, _ways(plan, position, name, setting))
+            for number, plan in enumerate(self.plans)
+            for position in range(len(plan.steps))
+        ]
+        self.tuned = [one for one in found if len(one.ways) > 1]
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The plan's, also where there is one, as lengths beside may have more; then those of steps."""
+        kernels = [Knob(self._name(one), tuple(one.ways), (0, one.plan)) for one in self.tuned]
+        return (Knob("plan", tuple(plan.words for plan in self.plans)), *kernels)
+
+    def _name(self, one: _Tuned) -> str:
+        """By the results of its step, which plans of other releases may have too."""
+        return f"kernel of {', '.join(self.plans[one.plan].steps[one.step].results)}"
+
+    def plan(self, design: Design) -> Plan:
+        """The plan of a design."""
+        plan = self.plans[design[0]]
+        steps = list(plan.steps)
+        for one, place in zip(self.tuned, design[1:], strict=True):
+            if one.plan == design[0]:
+                steps[one.step] = list(one.ways.values())[place]
+        return dataclasses.replace(plan, steps=tuple(steps))
+
+
+def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, Step]:
+    """A step in every configuration that its plan allows, its own first, and as other skeletons and schedules have it.
+
+    The latter where their estimates are near. Kernels that are started with the one before them, or have the one after
+    started with them, stay as they are.
+    """
+    step = plan.steps[position]
+    if not isinstance(step.chosen, Kernel):
+        return {}
+    found = {_told(step.chosen): step}
+    if step.early:
+        return found
+    beside = position > 0 and plan.steps[position - 1].early
+    others = () if beside else _others(step, name, setting)
+    for kernel in (*_reconfigured(step.chosen, setting), *others):
+        longer = kernel.seconds - step.chosen.seconds
+        found.setdefault(_told(kernel), dataclasses.replace(step, chosen=kernel, seconds=step.seconds + longer))
+    asked = scheduled(step.outcome, "a tuning session chose it", setting, alone=len(plan.steps) == 1)
+    if not beside and asked.seconds <= MOST_TIMES * step.seconds:
+        found[SCHEDULED] = asked
+    first, *rest = found.items()
+    return dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
+
+
+def _reconfigured(kernel: Kernel, setting: Setting) -> Iterator[Kernel]:
+    """The kernel in the other configurations of its skeleton."""
+    for config in kernel.skeleton.alternatives(kernel.program, setting):
+        if _keeps_what_overlaps(kernel, config):
+            try:
+                yield reconfigured(kernel, config, setting)
+            except Unfit:
+                continue
+
+
+def _others(step: Step, name: str, setting: Setting) -> Iterator[Kernel]:
+    """The kernels of other skeletons that take a step, where they are estimated to take about as long."""
+    assert isinstance(step.chosen, Kernel)
+    kernels = ranked_kernels(step.outcome, name, setting.gpu, setting.options)
+    for kernel in () if isinstance(kernels, str) else kernels:
+        if kernel.skeleton is not step.chosen.skeleton and kernel.seconds <= MOST_TIMES * step.seconds:
+            yield kernel
+            yield from _reconfigured(kernel, setting)
 
 
 def _keeps_what_overlaps(kernel: Kernel, config: Any) -> bool:
@@ -76,12 +135,8 @@ def _keeps_what_overlaps(kernel: Kernel, config: Any) -> bool:
     return fetches and (not getattr(program, "late", ()) or skeleton.may_wait_late(program, config))
 
 
-def _knob(plan: Plan, position: int) -> str:
-    """By the results of its step, which plans of other releases may have too."""
-    return f"kernel of {', '.join(plan.steps[position].results)}"
-
-
-def _told(config: Any) -> str:
-    """A configuration in all that tells it apart."""
-    fields = [one for one in dataclasses.fields(config) if one.compare]
-    return f"{type(config).__name__}({', '.join(f'{one.name}={getattr(config, one.name)}' for one in fields)})"
+def _told(kernel: Kernel) -> str:
+    """A kernel in all that tells it from others of its function."""
+    fields = [one for one in dataclasses.fields(kernel.config) if one.compare]
+    told = ", ".join(f"{one.name}={getattr(kernel.config, one.name)}" for one in fields)
+    return f"{kernel.skeleton.name} {type(kernel.config).__name__}({told})"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,12 +23,18 @@ class Knob:
 
     Attributes
     ----------
-    name : within its function.
+    name : among those that are in use together.
     values : in words that tell them apart, from the most to the least preferred by the model.
+    under : the place of an earlier knob and that of its value, with which alone this one is in use; None for always.
     """
 
     name: str
     values: tuple[str, ...]
+    under: tuple[int, int] | None = None
+
+    def is_used(self, places: Sequence[int]) -> bool:
+        """Whether the knob means anything beside those places of the knobs before it."""
+        return self.under is None or places[self.under[0]] == self.under[1]
 
 
 @dataclass(frozen=True)
@@ -37,46 +43,71 @@ class Space:
 
     Attributes
     ----------
-    knobs : decisions that do not depend on each other; those with one value are left out.
+    knobs : decisions.
     seconds : the estimated time of a design; 0 where the model knows none.
     lower : the function in a design: what the pass makes of it, and the lowered function.
-    sensible : whether a design's values are all in use; others give programs of designs with fewer changes.
     """
 
     knobs: tuple[Knob, ...]
     seconds: Callable[[Design], float]
     lower: Callable[[Design], tuple[Outcome, Lowered]]
-    sensible: Callable[[Design], bool] = lambda _design: True
 
     @property
     def default(self) -> Design:
         """The model's own choice: what is compiled without tuning."""
         return (0,) * len(self.knobs)
 
+    def sensible(self, design: Design) -> bool:
+        """Whether the knobs that are not in use are at their first value."""
+        return all(place == 0 or knob.is_used(design) for knob, place in zip(self.knobs, design, strict=True))
+
     def words(self, design: Design) -> dict[str, str]:
-        """The values of a design, by knob."""
-        return {knob.name: knob.values[place] for knob, place in zip(self.knobs, design, strict=True)}
+        """The values of a design, by knob in use."""
+        pairs = zip(self.knobs, design, strict=True)
+        return {knob.name: knob.values[place] for knob, place in pairs if knob.is_used(design)}
 
     def find(self, words: Mapping[str, str]) -> Design | None:
         """The design of those values; None where knobs or values are others, such as those of another release."""
-        if words.keys() != {knob.name for knob in self.knobs}:
-            return None
-        if not all(words[knob.name] in knob.values for knob in self.knobs):
-            return None
-        return tuple(knob.values.index(words[knob.name]) for knob in self.knobs)
+        places: list[int] = []
+        for knob in self.knobs:
+            if not knob.is_used(places):
+                places.append(0)
+            elif (word := words.get(knob.name)) in knob.values:
+                places.append(knob.values.index(word))
+            else:
+                return None
+        design = tuple(places)
+        return design if words.keys() == self.words(design).keys() else None
 
     def designs(self) -> list[Design]:
-        """Every sensible design: the default, then by estimate, of equal ones those of fewer changes first."""
+        """Every sensible design: the default, then by estimate.
+
+        Estimates that differ in their fourth digit are equal: the values of their knobs then go by their own order, in
+        which a knob's first ones need less or cut larger, and fewer changes come before more.
+        """
+
+        def order(design: Design) -> tuple[object, ...]:
+            return any(design), float(f"{self.seconds(design):.2e}"), sum(design), sum(map(bool, design)), design
+
+        return sorted(self._combined(self._counts()), key=order)
+
+    def _counts(self) -> list[int]:
+        """Values of each knob, so few that a space holds no more designs than are looked at."""
         counts = [len(knob.values) for knob in self.knobs]
-        while (most := max(counts, default=1)) > 1 and _product(counts) > _MOST_DESIGNS:
-            counts[counts.index(most)] -= 1
-        designs = filter(self.sensible, itertools.product(*map(range, counts)))
-        changes = {design: sum(place > 0 for place in design) for design in designs}
-        return sorted(changes, key=lambda one: (changes[one] > 0, self.seconds(one), changes[one], sum(one)))
+        while max(counts, default=1) > 1 and self._count(counts) > _MOST_DESIGNS:
+            counts[counts.index(max(counts))] -= 1
+        return counts
 
+    def _count(self, counts: Sequence[int], under: tuple[int, int] | None = None) -> int:
+        """Designs of the knobs that are in use under a value."""
+        below = [k for k, knob in enumerate(self.knobs) if knob.under == under]
+        return math.prod(sum(self._count(counts, (k, place)) for place in range(counts[k])) for k in below)
 
-def _product(counts: list[int]) -> int:
-    result = 1
-    for count in counts:
-        result *= count
-    return result
+    def _combined(self, counts: Sequence[int], places: Design = ()) -> Iterator[Design]:
+        """The designs that begin with those places."""
+        if len(places) == len(counts):
+            yield places
+            return
+        used = self.knobs[len(places)].is_used(places)
+        for place in range(counts[len(places)] if used else 1):
+            yield from self._combined(counts, (*places, place))

@@ -130,6 +130,11 @@ class Plan:
         return self.launch + sum(step.seconds for step in self.steps)
 
     @property
+    def words(self) -> str:
+        """What tells a plan from others of its function: the results of its steps."""
+        return "; ".join(", ".join(step.results) for step in self.steps)
+
+    @property
     def temporaries(self) -> tuple[tirx.Var, ...]:
         """What passes between steps, in the order in which it is computed."""
         return temporaries(self.params, [step.func for step in self.steps])

@@ -7,8 +7,9 @@ be cut no more is scheduled by itself, neighbours together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tvm import tirx
 from tvm_ffi import structural_equal, structural_hash
@@ -27,13 +28,16 @@ from tvm_cascade.tile.estimate import Work, count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, select_kernel
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
+from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function, read_function
 
 _FASTEST = 1.2
 """Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
 
 SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
 """Parts of a device's rates that S-TIR schedules reach, about."""
+
+MOST_PLANS, MOST_TIMES = 4, 2.0
+"""Plans that a tuner may choose from, and times of the least estimate that they take at most: estimates err by less."""
 
 
 def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
@@ -45,13 +49,38 @@ def find_plan(outcome: Outcome, name: str, setting: Setting) -> Plan:
     name : the function's own.
     setting : the device, and options as they stand for it.
     """
-    plan = _Search(outcome, name, setting).run()
-    program = read_in_part(outcome)
-    plans = [plan]
+    return _least(_searches(outcome, name, setting))
+
+
+def find_plans(outcome: Outcome, name: str, setting: Setting) -> list[Plan]:
+    """The plan of a function, and others of estimated times near it: no two with the same words.
+
+    Parameters
+    ----------
+    outcome, name, setting : as of `find_plan`.
+    """
+    searches = _searches(outcome, name, setting)
+    chosen = _least(searches)
+    others = [overlapping(plan, setting) for search in searches for plan in search.alternatives()]
+    found: dict[str, Plan] = {}
+    for plan in (chosen, *sorted(others, key=lambda one: one.seconds)):
+        if plan.seconds <= MOST_TIMES * chosen.seconds:
+            found.setdefault(plan.words, plan)
+    return list(found.values())[:MOST_PLANS]
+
+
+def _least(searches: Sequence[_Search]) -> Plan:
+    return min((overlapping(one.chosen, one.setting) for one in searches), key=lambda one: one.seconds)
+
+
+def _searches(outcome: Outcome, name: str, setting: Setting) -> list[_Search]:
+    """The searches of a function, and of it with axes in parts where it is no one kernel."""
+    found = [_Search(outcome, name, setting)]
+    plan, program = found[0].chosen, read_in_part(outcome)
     if program is not None and not (len(plan.steps) == 1 and isinstance(plan.steps[0].chosen, Kernel)):
         for apart in _in_parts(program, setting):
-            plans.append(_Search(fuse_function(apart, setting.options, setting.gpu), name, setting).run())
-    return min((overlapping(one, setting) for one in plans), key=lambda one: one.seconds)
+            found.append(_Search(fuse_function(apart, setting.options, setting.gpu), name, setting))
+    return found
 
 
 def _in_parts(program: Program, setting: Setting) -> list[tirx.PrimFunc]:
@@ -80,16 +109,40 @@ class _Search:
         self.launch = setting.gpu.launch_seconds - setting.gpu.dependent_launch_seconds
         self.declined: dict[tuple[str, ...], Declined] = {}
         self.above: list[int] = []
+        self.known: dict[tuple[int, tuple[tirx.Var, ...]], Step] = {}
 
-    def run(self) -> Plan:
-        """The plan, with neighbours that no skeleton takes as one function."""
-        whole = self.step(self.outcome, alone=True)
-        steps = self.joined(self.best(whole, RULES)) if available(self.setting) else [whole]
+    @cached_property
+    def whole(self) -> Step:
+        """The function as one step."""
+        return self.step(self.outcome, alone=True)
+
+    @cached_property
+    def chosen(self) -> Plan:
+        """The plan of least estimated time, with neighbours that no skeleton takes as one function."""
+        steps = self.joined(self.best(self.whole, RULES)) if available(self.setting) else [self.whole]
         if not any(isinstance(step.chosen, Kernel) for step in steps):
-            return Plan(tuple(self.params), (whole,), self.launch)
-        why = whole.chosen if isinstance(whole.chosen, str) and len(steps) > 1 else ""
+            return Plan(tuple(self.params), (self.whole,), self.launch)
         found = [self.declined[names] for names in _cascades(self.outcome) if names in self.declined]
-        return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(found))
+        return self.plan(steps, found)
+
+    def alternatives(self) -> list[Plan]:
+        """The function as one step, and as each of its cuts, whose parts are planned for the least time."""
+        ways: dict[tuple[int, ...], _Cut] = {}
+        for place in range(len(RULES) if available(self.setting) else 0):
+            for way in self.cuts(self.whole, self.allowed(self.whole, RULES[place:])):
+                ways.setdefault(tuple(map(structural_hash, way.parts)), way)
+        found = [[self.whole], *(self.joined(self.steps(way)) for way in ways.values())]
+        plans = []
+        for steps in found:
+            if len(steps) == 1 or any(isinstance(step.chosen, Kernel) for step in steps):
+                declined = dict(self.declined_by(self.whole, steps))
+                plans.append(self.plan(steps, list(declined.values())))
+        return plans
+
+    def plan(self, steps: Sequence[Step], declined: Sequence[Declined]) -> Plan:
+        """The plan of some steps."""
+        why = self.whole.chosen if isinstance(self.whole.chosen, str) and len(steps) > 1 else ""
+        return Plan(tuple(self.params), tuple(steps), self.launch, why, tuple(declined))
 
     def step(self, outcome: Outcome, alone: bool = False) -> Step:
         """A function as one step.
@@ -100,19 +153,10 @@ class _Search:
         """
         chosen = select_kernel(outcome, self.name, self.setting.gpu, self.setting.options)
         program = read_in_part(outcome)
-        gpu = self.setting.gpu
-        if program is None:
-            return Step(outcome.func, outcome, chosen, Work(), gpu.dependent_launch_seconds)
-        work = count_work(program)
-        if isinstance(chosen, Kernel):
-            return Step(program.func, outcome, chosen, work, chosen.seconds + gpu.dependent_launch_seconds)
-        moved = work if outcome.fused else count_work(program, temporaries=True)
-        rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
-        kernels = len(statements_of(outcome.readable.body.block))
-        seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
-        if alone or work.flops:  # threads that walk k by themselves take about a launch as well
-            seconds += kernels * self.launch
-        return Step(program.func, outcome, chosen, work, seconds)
+        if program is None or not isinstance(chosen, Kernel):
+            return scheduled(outcome, chosen, self.setting, alone)
+        seconds = chosen.seconds + self.setting.gpu.dependent_launch_seconds
+        return Step(program.func, outcome, chosen, count_work(program), seconds)
 
     def best(self, whole: Step, rules: Sequence[Rule]) -> list[Step]:
         """The steps of least estimated time; a part that is a function it was cut from is cut no more."""
@@ -130,24 +174,42 @@ class _Search:
         kernel = isinstance(whole.chosen, Kernel)
         if kernel and (bound := self.bound(whole)) is not None and whole.seconds <= bound:
             return [whole]
-        if self.setting.options.force and whole.outcome.fused:
-            rules = [] if kernel else [rule for rule in rules if rule in KEEP_CASCADES]
         steps: list[Step] = []
-        for way in self.cuts(whole, rules):
+        for way in self.cuts(whole, self.allowed(whole, rules)):
             if not steps or self.least(way, _FASTEST) < _seconds(steps):
-                found = [step for part in way.parts for step in self.best(self.step(self.fuse(part)), way.rules)]
-                steps = min(filter(None, (steps, found)), key=_seconds)
+                steps = min(filter(None, (steps, self.steps(way))), key=_seconds)
         if not steps:
             return [whole]
-        apart = _seconds(steps)
-        if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= apart:
+        if not any(isinstance(step.chosen, Kernel) for step in steps) or whole.seconds <= _seconds(steps):
             return [whole]
-        told = str(whole.chosen) if kernel else "an S-TIR schedule"
-        times = self.launch + whole.seconds, self.launch + apart
+        for names, declined in self.declined_by(whole, steps):
+            self.declined.setdefault(names, declined)
+        return steps
+
+    def allowed(self, whole: Step, rules: Sequence[Rule]) -> Sequence[Rule]:
+        """The rules by which a function may be cut under the options."""
+        if not (self.setting.options.force and whole.outcome.fused):
+            return rules
+        return [] if isinstance(whole.chosen, Kernel) else [rule for rule in rules if rule in KEEP_CASCADES]
+
+    def steps(self, way: _Cut) -> list[Step]:
+        """The parts of a cut, each planned for the least time."""
+        return [step for part in way.parts for step in self.best(self.part(part), way.rules)]
+
+    def part(self, func: tirx.PrimFunc) -> Step:
+        """A part as one step; cuts have parts in common."""
+        mark = structural_hash(func), tuple(func.params)
+        if mark not in self.known:
+            self.known[mark] = self.step(self.fuse(func))
+        return self.known[mark]
+
+    def declined_by(self, whole: Step, steps: Sequence[Step]) -> Iterator[tuple[tuple[str, ...], Declined]]:
+        """The cascades that no step computes by itself, by the names of their results."""
+        told = str(whole.chosen) if isinstance(whole.chosen, Kernel) else "an S-TIR schedule"
+        times = self.launch + whole.seconds, self.launch + _seconds(steps)
         for names, written in _cascades(whole.outcome).items():
             if not any(all(among(buffer, _computed(step)) for buffer in written) for step in steps):
-                self.declined.setdefault(names, Declined(names, told, *times, len(steps)))
-        return steps
+                yield names, Declined(names, told, *times, len(steps))
 
     def fuse(self, func: tirx.PrimFunc) -> Outcome:
         """What the pass makes of a part."""
@@ -242,6 +304,27 @@ class _Search:
         nests = [nest for root in roots for nest in statements_of(root)]
         buffers = distinct([*own, *(buffer for root in roots for buffer in root.alloc_buffers)])
         return with_nests(one, [p for p in params if not among(p, own)], nests, buffers)
+
+
+def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, alone: bool = False) -> Step:
+    """A function as one step of an S-TIR schedule.
+
+    Parameters
+    ----------
+    why : it has no kernel of a skeleton.
+    alone : as of `_Search.step`.
+    """
+    gpu, program = setting.gpu, read_in_part(outcome)
+    if program is None:
+        return Step(outcome.func, outcome, why, Work(), gpu.dependent_launch_seconds)
+    work = count_work(program)
+    moved = work if outcome.fused else count_work(program, temporaries=True)
+    rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
+    kernels = len(statements_of(outcome.readable.body.block))
+    seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
+    if alone or work.flops:  # threads that walk k by themselves take about a launch as well
+        seconds += kernels * (gpu.launch_seconds - gpu.dependent_launch_seconds)
+    return Step(program.func, outcome, why, work, seconds)
 
 
 def _seconds(steps: Sequence[Step]) -> float:

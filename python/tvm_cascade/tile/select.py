@@ -33,17 +33,23 @@ def select_kernel(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -
     gpu : that its kernel is cut for.
     options : see `FuseOptions`.
     """
+    found = ranked_kernels(outcome, name, gpu, options)
+    return found if isinstance(found, str) else found[0]
+
+
+def ranked_kernels(outcome: Outcome, name: str, gpu: Gpu, options: FuseOptions) -> list[Kernel] | str:
+    """The kernel of each skeleton that takes a function, by estimated time, or why none does; see `select_kernel`."""
     if outcome.program is None or outcome.program.opaque:
         return "the function could not be read whole"
     groups = _groups(outcome, outcome.program, options)
     if not groups:
         return "it holds no reduction"
     search = _Search(outcome.program, name, Setting(gpu, options))
-    kernel = search.best(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
+    kernels = search.ranked(table.SKELETONS, [(", ".join(group.names), group) for group in groups])
     joint = [skeleton for skeleton in available(search.setting) if skeleton.joint]
-    if kernel is None and joint and (whole := _joint(outcome, outcome.program, options)) is not None:
-        kernel = search.best(joint, [(_JOINT, whole)])
-    return search.reasons() if kernel is None else kernel
+    if not kernels and joint and (whole := _joint(outcome, outcome.program, options)) is not None:
+        kernels = search.ranked(joint, [(_JOINT, whole)])
+    return kernels or search.reasons()
 
 
 def available(setting: Setting) -> list[Skeleton[Any, Any, Any]]:
@@ -103,10 +109,10 @@ class _Search:
         self.refusals: list[Refusal] = []
         self.doubts: dict[str, str] = {}
 
-    def best(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
-        """The kernel of least estimated time; each skeleton has that of the first group that fits it."""
+    def ranked(self, skeletons: Iterable[Skeleton[Any, Any, Any]], groups: Sequence[tuple[str, Group]]) -> list[Kernel]:
+        """Kernels by estimated time; each skeleton has that of the first group that fits it."""
         found = [kernel for skeleton in skeletons if (kernel := self.first(skeleton, groups)) is not None]
-        return min(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds), default=None)
+        return sorted(found, key=lambda kernel: (kernel.skeleton.last, kernel.seconds))
 
     def first(self, skeleton: Skeleton[Any, Any, Any], groups: Sequence[tuple[str, Group]]) -> Kernel | None:
         """The kernel of the first group that fits a skeleton, tried in order."""

@@ -143,6 +143,8 @@ def _trace(workload: tvm.IRModule, space: Space, design: Design, trial: Trial) -
     schedule = s_tir.Schedule(workload, debug_mask="none")
     root = schedule.get_sblock("root")
     for knob, place in zip(space.knobs, design, strict=True):
+        if not knob.is_used(design):
+            continue
         count = len(knob.values)
         chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count, decision=place)
         schedule.annotate(root, f"{_PREFIX}{knob.name}", chosen)
