@@ -20,7 +20,8 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
-from tvm_cascade.tuning.tune import tune
+from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.tune import EVERY, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +30,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_only_argument(parser)
     add_shape_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine), cuda, or a target of TVM')
-    parser.add_argument("--trials", type=int, default=32, metavar="N", help="designs to try (default: %(default)s)")
+    told = f'designs to try, or "{EVERY}": without leaving out those of long estimates (default: %(default)s)'
+    parser.add_argument("--trials", type=_trials, default=DEFAULT_TRIALS, metavar="N", help=told)
     parser.add_argument("--seconds", type=float, metavar="S", help="for each function (default: no limit)")
     told = "folder of the database; the same command goes on where it stopped (default: %(default)s)"
     parser.add_argument("--work-dir", type=Path, default=Path("tuned"), metavar="FOLDER", help=told)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
     add_option_arguments(parser)
+
+
+def _trials(text: str) -> int | str:
+    return text if text == EVERY else int(text)
 
 
 def run(args: argparse.Namespace) -> int:

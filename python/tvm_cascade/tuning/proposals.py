@@ -29,13 +29,18 @@ _WIDTH = 2.0
 
 
 class Proposals:
-    """The designs of a space that are left, in the order in which to try them."""
+    """The designs of a space that are left, in the order in which to try them.
+
+    Attributes
+    ----------
+    designs : all of them, as the model ranks them.
+    known : whether the model knows all their times.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._designs = space.designs()
-        self._estimates = {design: space.seconds(design) for design in self._designs}
-        self._changes = {design: sum(place > 0 for place in design) for design in self._designs}
+        self.designs = space.designs()
+        self._estimates = {design: space.seconds(design) for design in self.designs}
         self.known = all(seconds > 0 for seconds in self._estimates.values())
 
     def next(self, measured: Mapping[Design, float], tried: Sequence[Design], count: int) -> list[Design]:
@@ -47,11 +52,10 @@ class Proposals:
         tried : those and the ones that failed.
         """
         done = set(tried)
-        left = [design for design in self._designs if design not in done]
-        predicted = self.predicted(left, measured)
-        first = self._space.default
-        order = sorted(range(len(left)), key=lambda k: (left[k] != first, predicted[k], self._changes[left[k]]))
-        return [left[k] for k in order[:count]]
+        left = [design for design in self.designs if design not in done]
+        predicted = dict(zip(left, self.predicted(left, measured), strict=True))
+        # In the model's own order where predictions are the same: sorting is stable.
+        return sorted(left, key=lambda one: (any(one), float(f"{predicted[one]:.2e}")))[:count]
 
     def predicted(self, designs: Sequence[Design], measured: Mapping[Design, float]) -> list[float]:
         """Seconds of designs: estimates, and what was learned from those that were measured."""
@@ -86,10 +90,10 @@ class Proposals:
         return offset, np.linalg.solve(normal, rows.T @ (residuals - offset))
 
     def _row(self, design: Design) -> np.ndarray:
-        """1 for each value that a design has."""
+        """1 for each value that a design has, of knobs in use."""
         row = np.zeros(sum(len(knob.values) for knob in self._space.knobs) or 1)
         start = 0
         for knob, place in zip(self._space.knobs, design, strict=True):
-            row[start + place] = 1.0
+            row[start + place] = float(knob.is_used(design))
             start += len(knob.values)
         return row

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Trial, best
 
 _ROWS = 12
@@ -29,6 +30,7 @@ class FunctionTuning:
     known : how many trials were on record before.
     stopped : why the session ended, in words.
     seconds : that it took.
+    within : of a session that tried every design: what one of few trials would have found, over the best of all.
     """
 
     name: str
@@ -37,6 +39,7 @@ class FunctionTuning:
     known: int
     stopped: str
     seconds: float
+    within: float | None = None
 
     @property
     def default(self) -> Trial | None:
@@ -95,6 +98,7 @@ class FunctionTuning:
             "stopped": self.stopped,
             "seconds": self.seconds,
             "rank_correlation": self.rank_correlation,
+            "within": self.within,
             "trials": [vars(trial) for trial in self.trials],
         }
 
@@ -154,4 +158,6 @@ def _summary(one: FunctionTuning) -> str:
         told += f"; the best takes 1/{one.gain:.3f} of the default"
     if one.rank_correlation is not None:
         told += f"; rank correlation with the estimates {one.rank_correlation:.2f}"
+    if one.within is not None:
+        told += f"; the best of {DEFAULT_TRIALS} trials takes {one.within:.3f} of the best of all"
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Builder, Built
+from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS, within
 from tvm_cascade.tuning.proposals import Proposals
 from tvm_cascade.tuning.records import Records, Trial, workload_of
 from tvm_cascade.tuning.report import FunctionTuning
@@ -30,12 +32,17 @@ class Budget:
 
     Attributes
     ----------
-    trials : designs that are tried in all, also by sessions before this one with the same database.
+    trials : designs that are tried in all, also by sessions before this one with the same database; None for every
+        design, also those whose estimates are far from the best.
     seconds : after which no further design is tried; None for no such limit.
     """
 
-    trials: int
+    trials: int | None
     seconds: float | None = None
+
+    def left(self, tried: int) -> int:
+        """How many designs may be tried after so many."""
+        return sys.maxsize if self.trials is None else self.trials - tried
 
 
 Watch = Callable[["Session"], None]
@@ -62,19 +69,27 @@ class Session:
         self.task, self.budget, self._inputs = task, budget, inputs
         self._records, self._builder, self._runner = records, builder, runner
         self._space, self._goal = space_for(task), task.goal
+        self._proposals = Proposals(self._space)
         self._workload = workload_of(task.function, self._goal)
         self.trials = records.trials(self._workload)
         self.known = len(self.trials)
         self.stopped = "interrupted"
         self._start, self._marks = time.monotonic(), dict[int, Trial]()
         self._built: dict[Design, Built] = {}
+        self._within: float | None = None
 
     @property
     def report(self) -> FunctionTuning:
         """What is known by now."""
         default = self._space.words(self._space.default)
         seconds = time.monotonic() - self._start
-        return FunctionTuning(self.task.name, tuple(self.trials), default, self.known, self.stopped, seconds)
+        shown = tuple(self.trials), default, self.known, self.stopped, seconds, self._within
+        return FunctionTuning(self.task.name, *shown)
+
+    @property
+    def count(self) -> int:
+        """Designs that it tries at most."""
+        return len(self._proposals.designs) if self.budget.trials is None else self.budget.trials
 
     @property
     def tried(self) -> int:
@@ -88,11 +103,11 @@ class Session:
         ----------
         watch : is called after each trial.
         """
-        proposals, spare = Proposals(self._space), self.budget.trials - self.tried
+        proposals, spare = self._proposals, self.budget.left(self.tried)
         new = False
         while True:
             times, done = self._times(), self._done()
-            batch = proposals.next(times, done, min(self._builder.batch, self.budget.trials - self.tried))
+            batch = proposals.next(times, done, min(self._builder.batch, self.budget.left(self.tried)))
             if why := self._over(proposals, times, done, batch):
                 break
             if not new:
@@ -105,16 +120,18 @@ class Session:
             self._measure_in_turns()
             watch(self)
         self.stopped = why
+        if self.budget.trials is None:
+            self._within = within(self._proposals, self._outcomes(), DEFAULT_TRIALS)
 
     def _over(self, proposals: Proposals, times: dict[Design, float], done: list[Design], batch: list[Design]) -> str:
         """Why the session is over, in words; empty where it is not."""
         if not batch:
-            return "all trials" if self.tried >= self.budget.trials else "no design is left"
+            return "all trials" if self.budget.left(self.tried) <= 0 else "no design is left"
         if self._left() <= 0:
             return f"{self.budget.seconds:.0f} s"
         if self._space.default in done and self._space.default not in times:
             return "the default design failed, so that nothing can be compared"
-        if not proposals.may_win(times, done, self.tried):
+        if self.budget.trials is not None and not proposals.may_win(times, done, self.tried):
             return "no estimate that is left is near the best"
         return ""
 
@@ -127,6 +144,11 @@ class Session:
         """The last measured seconds of designs of this space."""
         found = {self._space.find(trial.words): trial.seconds for trial in self.trials}
         return {design: seconds for design, seconds in found.items() if design is not None and seconds is not None}
+
+    def _outcomes(self) -> dict[Design, Trial]:
+        """The first trial of each design of this space."""
+        found = [(self._space.find(trial.words), trial) for trial in reversed(self.trials) if not trial.in_turns]
+        return {design: trial for design, trial in found if design is not None}
 
     def _done(self) -> list[Design]:
         """Designs that are not tried again: a default that failed in an earlier session is, without it nothing goes."""

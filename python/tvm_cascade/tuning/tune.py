@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tvm
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError, OptionError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Builder, LocalBuilder
+from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Database, Records, check_database
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
@@ -29,11 +30,14 @@ from tvm_cascade.tuning.task import Task, check_static
 
 Array = NDArray[Any]
 
+EVERY: Literal["all"] = "all"
+"""The number of trials that leaves no design out."""
+
 
 def tune(
     mod: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target = "auto",
-    trials: int = 32,
+    trials: int | Literal["all"] = DEFAULT_TRIALS,
     seconds: float | None = None,
     work_dir: str | Path | Database | None = None,
     *,
@@ -51,7 +55,7 @@ def tune(
     Parameters
     ----------
     mod, target : as `compile` takes them; extents are numbers.
-    trials : designs tried of each function, with those of earlier sessions.
+    trials : designs tried of each function, with those of earlier sessions; "all" for those of long estimates as well.
     seconds : for each function, after which no further design is tried.
     work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
     inputs : data of the one function, in the order of its inputs; normal numbers by default.
@@ -87,7 +91,7 @@ def tune(
             named = func.with_attr("global_symbol", name)
             task = Task(name, tvm.ir.save_json(named), tvm.ir.save_json(resolved), chosen, folder / str(number))
             task.folder.mkdir()
-            session = Session(task, inputs, Budget(trials, seconds), records, makes, runs)
+            session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
             found.append(_run(session, shown=progress))
         return TuningReport(tuple(found))
 
@@ -110,7 +114,7 @@ def _bar(session: Session, shown: bool) -> Iterator[Any]:
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     )  # fmt: skip
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as bar:
-        line = bar.add_task(session.task.name, total=session.budget.trials, completed=session.tried)
+        line = bar.add_task(session.task.name, total=session.count, completed=session.tried)
 
         def watch(session: Session) -> None:
             report = session.report
@@ -122,7 +126,7 @@ def _bar(session: Session, shown: bool) -> Iterator[Any]:
 
 
 def _check_budget(trials: object, seconds: object) -> None:
-    if not isinstance(trials, int) or isinstance(trials, bool) or trials < 1:
-        raise OptionError("a number of trials, 1 or more", repr(trials), "trials")
+    if trials != EVERY and (not isinstance(trials, int) or isinstance(trials, bool) or trials < 1):
+        raise OptionError(f'a number of trials, 1 or more, or "{EVERY}"', repr(trials), "trials")
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         raise OptionError("a number of seconds above 0", repr(seconds), "seconds")
