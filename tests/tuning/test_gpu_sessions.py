@@ -45,7 +45,7 @@ def test_the_default_comes_first_then_designs_by_their_estimates(decode: tvm.tir
     found = tuned(decode, None, runner, trials=40)
     estimates = [trial.estimate for trial in found.trials if not trial.in_turns]
     assert not any(runner.asked[0])
-    assert all(one <= 1.01 * other for one, other in pairwise(estimates))
+    assert all(one <= 1.05 * other for one, other in pairwise(estimates))
     assert found.best is not None and found.best.words == found.words and found.gain == 1.0
 
 

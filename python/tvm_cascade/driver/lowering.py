@@ -14,6 +14,7 @@ from tvm.target import Target
 from tvm_cascade.devices.read import device_of
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
@@ -31,6 +32,10 @@ class Known:
 
     words: Mapping[str, str]
     origin: str
+
+    def design(self, space: Space) -> Design | None:
+        """The design in a space; None where it is not there."""
+        return space.find(self.words)
 
 
 Designs: TypeAlias = Callable[[tirx.PrimFunc, Goal], Known | None]
@@ -76,7 +81,7 @@ def designed(functions: Mapping[str, tirx.PrimFunc], goal: Goal, designs: Design
         if (known := designs(func, goal)) is None:
             continue
         space = space_of(func, name, goal)
-        if (design := space.find(known.words)) is None:
+        if (design := known.design(space)) is None:
             told = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
             warnings.warn(f"`{name}`: no design of this release is the one on record, {told}", stacklevel=4)
         else:

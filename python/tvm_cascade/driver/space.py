@@ -16,6 +16,14 @@ Design: TypeAlias = tuple[int, ...]
 _MOST_DESIGNS = 4096
 """Of which a space tells the estimates: knobs of more values lose their last ones."""
 
+_TOLD_APART = math.log(1.05)
+"""Of the ratio of two estimates, what tells that one design is better: models err by more."""
+
+
+def steps_over(seconds: float, least: float) -> int:
+    """A time over another, in steps that an estimate tells apart; 0 where nothing is known."""
+    return math.floor(math.log(seconds / least) / _TOLD_APART + 1e-9) if seconds > 0.0 and least > 0.0 else 0
+
 
 @dataclass(frozen=True)
 class Knob:
@@ -82,12 +90,14 @@ class Space:
     def designs(self) -> list[Design]:
         """Every sensible design: the default, then by estimate.
 
-        Estimates that differ in their fourth digit are equal: the values of their knobs then go by their own order, in
-        which a knob's first ones need less or cut larger, and fewer changes come before more.
+        Of estimates that the model hardly tells apart, fewer changes come before more, since they tell which value it
+        is; then values go by their own order, in which a knob's first ones need less or cut larger.
         """
+        default = self.seconds(self.default)
 
         def order(design: Design) -> tuple[object, ...]:
-            return any(design), float(f"{self.seconds(design):.2e}"), sum(design), sum(map(bool, design)), design
+            seconds, changes = self.seconds(design), sum(map(bool, design))
+            return any(design), steps_over(seconds, default), changes, sum(design), seconds, design
 
         return sorted(self._combined(self._counts()), key=order)
 

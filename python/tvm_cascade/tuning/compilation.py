@@ -16,6 +16,7 @@ from tvm_cascade.driver.lowering import Known
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning.nearby import nearby
 from tvm_cascade.tuning.records import Database, Records, best, check_database, workload_of
 from tvm_cascade.tuning.tune import tune
 
@@ -72,10 +73,8 @@ def compile(
 
     def known(func: tirx.PrimFunc, goal: Goal) -> Known | None:
         found = best(records.trials(workload_of(func, goal)))
-        return (
-            None
-            if found is None
-            else Known(found.words, f"the design of a tuning session, {(found.seconds or 0) * 1e6:.1f} us measured")
-        )
+        if found is None:
+            return nearby(records, func, goal)
+        return Known(found.words, f"the design of a tuning session, {(found.seconds or 0) * 1e6:.1f} us measured")
 
     return compile_fused(mod_or_func, resolved, chosen, known)

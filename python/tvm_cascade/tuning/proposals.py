@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tvm_cascade.driver.space import Design, Space
+from tvm_cascade.driver.space import Design, Space, steps_over
 
 _PENALTY = 0.5
 """Of a weight, against the square of one residual."""
@@ -51,11 +51,11 @@ class Proposals:
         measured : seconds of those that gave a time.
         tried : those and the ones that failed.
         """
-        done = set(tried)
-        left = [design for design in self.designs if design not in done]
+        left = self._left(tried)
         predicted = dict(zip(left, self.predicted(left, measured), strict=True))
-        # In the model's own order where predictions are the same: sorting is stable.
-        return sorted(left, key=lambda one: (any(one), float(f"{predicted[one]:.2e}")))[:count]
+        least = min(predicted.values(), default=0.0)
+        # In the order of the space where predictions are hardly told apart: sorting is stable.
+        return sorted(left, key=lambda one: (any(one), steps_over(predicted[one], least)))[:count]
 
     def predicted(self, designs: Sequence[Design], measured: Mapping[Design, float]) -> list[float]:
         """Seconds of designs: estimates, and what was learned from those that were measured."""
@@ -73,13 +73,18 @@ class Proposals:
         ----------
         different : programs among those that were measured.
         """
-        following = self.next(measured, tried, 1)
-        if not following or not measured or not self.known or different < _LEAST_TRIALS:
-            return bool(following)
+        left = self._left(tried)
+        if not left or not measured or not self.known or different < _LEAST_TRIALS:
+            return bool(left)
         residuals = [math.log(seconds / self._estimates[design]) for design, seconds in measured.items()]
         spread = max(float(np.std(residuals)), _LEAST_SPREAD)
-        (least,) = self.predicted(following, measured)
+        least = min(self.predicted(left, measured))
         return least * math.exp(-_WIDTH * spread) < min(measured.values())
+
+    def _left(self, tried: Sequence[Design]) -> list[Design]:
+        """The designs that were not tried."""
+        done = set(tried)
+        return [design for design in self.designs if design not in done]
 
     def _learned(self, measured: Mapping[Design, float]) -> tuple[float, np.ndarray]:
         rows = np.array([self._row(design) for design in measured])

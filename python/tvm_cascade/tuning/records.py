@@ -19,13 +19,12 @@ from typing import Any, TypeAlias
 
 import tvm
 from tvm import s_tir, tirx
-from tvm_ffi import structural_equal
+from tvm_ffi import structural_equal, structural_hash
 
-from tvm_cascade.devices.device import Cpu
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
-from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning.keys import tuned_for
 
 Database: TypeAlias = s_tir.meta_schedule.database.Database
 
@@ -33,7 +32,7 @@ _WORKLOADS, _RECORDS = "database_workload.json", "database_tuning_record.json"
 _PREFIX = "tvm_cascade."
 _TRIAL, _TUNED_FOR = f"{_PREFIX}trial", f"{_PREFIX}tuned_for"
 
-_NOISE = 1.01
+NOISE = 1.01
 """What the default may take of the best time and still be chosen: repeated runs of one kernel differ by as much."""
 
 
@@ -50,6 +49,7 @@ class Trial:
     reason : why it failed.
     in_turns : it was measured once more, in turns with the best.
     same : it gives the program of a trial before it, whose outcome it has; it counts for no trial.
+    kind : of the function, see `keys`; empty where functions of other lengths take nothing over.
     """
 
     words: dict[str, str]
@@ -59,6 +59,7 @@ class Trial:
     reason: str = ""
     in_turns: bool = False
     same: bool = False
+    kind: str = ""
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -93,6 +94,15 @@ class Records:
                 trials.append(trial)
         return trials
 
+    def alike(self, signature: str) -> list[tuple[tvm.IRModule, list[Trial]]]:
+        """Workloads of functions with a signature, and what was tried of each, in order."""
+        found: dict[int, tuple[tvm.IRModule, list[Trial]]] = {}
+        for record in self._found:
+            if (trial := _trial(record)) is not None and trial.kind.startswith(f"{signature}; "):
+                mod = record.workload.mod
+                found.setdefault(structural_hash(mod), (mod, []))[1].append(trial)
+        return list(found.values())
+
     def add(self, workload: tvm.IRModule, space: Space, design: Design, trial: Trial, goal: Goal) -> None:
         """Writes a trial at once."""
         if self._writes is None:
@@ -107,16 +117,7 @@ class Records:
 
 def workload_of(func: tirx.PrimFunc, goal: Goal) -> tvm.IRModule:
     """The unfused function as the database knows it: with the device and the options that it is tuned for."""
-    device = goal.device
-    machine = f"{device.cores} cores, {device.vector_bytes} bytes" if isinstance(device, Cpu) else device.arch
-    default = FuseOptions()
-    options = {
-        name: value
-        for name in FuseOptions.__dataclass_fields__
-        if (value := getattr(goal.options, name)) != getattr(default, name)
-    }
-    told = f"{goal.target.kind.name} {device.name} {machine} {options}"
-    return tvm.IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_TUNED_FOR, told)})
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_TUNED_FOR, tuned_for(goal))})
 
 
 def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Trial | None:
@@ -134,7 +135,7 @@ def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Tria
     least = min(in_turns or right, key=lambda trial: trial.seconds or 0.0)
     first = trials[0].key if default is None else tuple(sorted(default.items()))
     same = next((trial for trial in in_turns or right if trial.key == first), None)
-    if same is not None and (same.seconds or 0.0) <= _NOISE * (least.seconds or 0.0):
+    if same is not None and (same.seconds or 0.0) <= NOISE * (least.seconds or 0.0):
         return same
     return least
 
@@ -149,6 +150,7 @@ def _trace(workload: tvm.IRModule, space: Space, design: Design, trial: Trial) -
         chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count, decision=place)
         schedule.annotate(root, f"{_PREFIX}{knob.name}", chosen)
     told = {"words": trial.words, "estimate": trial.estimate, "in_turns": trial.in_turns, "same": trial.same}
+    told["kind"] = trial.kind
     if trial.failed:
         told |= {"failed": trial.failed, "reason": trial.reason}
     # As hexadecimal digits: a trace is written without escapes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning.building import Builder, Built
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS, within
+from tvm_cascade.tuning.keys import kind_of
 from tvm_cascade.tuning.proposals import Proposals
 from tvm_cascade.tuning.records import Records, Trial, workload_of
 from tvm_cascade.tuning.report import FunctionTuning
@@ -76,6 +78,7 @@ class Session:
         self.stopped = "interrupted"
         self._start, self._marks = time.monotonic(), dict[int, Trial]()
         self._built: dict[Design, Built] = {}
+        self._kind = kind_of(task.function, self._goal)
         self._within: float | None = None
 
     @property
@@ -202,5 +205,6 @@ class Session:
             self._keep(design, Trial(self._space.words(design), measured, estimate, in_turns=True))
 
     def _keep(self, design: Design, trial: Trial) -> None:
-        self.trials.append(trial)
-        self._records.add(self._workload, self._space, design, trial, self._goal)
+        kept = dataclasses.replace(trial, kind=self._kind)
+        self.trials.append(kept)
+        self._records.add(self._workload, self._space, design, kept, self._goal)
