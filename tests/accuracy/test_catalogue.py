@@ -14,7 +14,13 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
 
-QUICK = ("sample variance", "weighted covariance", "softmax over kept positions", "layer norm stored in half")
+QUICK = (
+    "sample variance",
+    "weighted covariance",
+    "softmax over kept positions",
+    "layer norm stored in half",
+    "kullback-leibler of logits",
+)
 
 
 def test_it_holds_as_many_cascades_and_kinds_of_data_as_it_should() -> None:

@@ -49,6 +49,15 @@ def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: l
     assert ranges(*reductions)[-1] is Range.LOCATION
 
 
+@pytest.mark.parametrize(("second", "references"), [(c / LENGTH, 2), (c, 1)], ids=["a mean", "a total"])
+def test_each_datum_has_a_reference_where_all_are_near_one(second: sp.Expr, references: int) -> None:
+    """(x − u) − (y − v): x − y would not vanish beside u − v where x vanishes beside u, and y beside v."""
+    ends = [Reduction(a, SUM, x), Reduction(c, SUM, y)]
+    fold = derive(Cascade([*ends, Reduction(d, SUM, ((x - a / LENGTH) - (y - second)) ** 2)], [x, y]))
+    assert isinstance(fold, Fold)
+    assert len(fold.references) == references
+
+
 def test_a_factor_that_does_not_vary_leaves_a_power_of_differences() -> None:
     """m·(x − m)² is m·Σ (x − m)², not N·m³ − 2·m²·Σ x + m·Σ x², of which an offset leaves no digits."""
     fold = derive(Cascade([Reduction(a, MAX, x), Reduction(b, SUM, a * (x - a) ** 2)], [x]))

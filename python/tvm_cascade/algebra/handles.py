@@ -171,6 +171,20 @@ def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.
     return next(iter(parts)) if parts is not None and len(parts) == 1 else None
 
 
+def by_data(total: sp.Expr, reductions: Sequence[Reduction], elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """The parts of a sum that no element is shared by, as read in results too: x − max x and log Σ exp y − y."""
+    groups: list[tuple[set[sp.Symbol], sp.Expr]] = []
+    for term in sp.Add.make_args(total):
+        read = term.free_symbols
+        for reduction in reversed(reductions):
+            read = read | reduction.element.free_symbols if reduction.result in read else read
+        data = read & {*elements}
+        shared = [group for group in groups if not group[0].isdisjoint(data) or group[0] == data]
+        groups = [group for group in groups if group not in shared]
+        groups.append((data.union(*(met for met, _ in shared)), sp.Add(term, *(part for _, part in shared))))
+    return [part for _, part in groups]
+
+
 def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
     """The value of a quantity where all elements are equal: N·a for Σ a, a^N for Π a, a for max a."""
     for k in reversed(range(len(reductions))):

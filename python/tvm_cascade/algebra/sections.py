@@ -30,11 +30,20 @@ from tvm_cascade.algebra.facts.functions import WAVES
 from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
-from tvm_cascade.algebra.handles import Handle, exponents, factor_in, is_location, tracking_gauge, translated_part
+from tvm_cascade.algebra.handles import (
+    Handle,
+    by_data,
+    exponents,
+    factor_in,
+    is_location,
+    tracking_gauge,
+    translated_part,
+)
 from tvm_cascade.algebra.reducer import MAX, SUM
 from tvm_cascade.symbolic.functions import PowerOfTwo
 from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_that_keep
 from tvm_cascade.symbolic.separate import Step, in_steps
+from tvm_cascade.symbolic.work import expanded
 
 
 @dataclass(frozen=True)
@@ -73,11 +82,19 @@ class Reading:
 
     @cached_property
     def part(self) -> sp.Expr | None:
-        """The a(x) where the function reads a(x) − u and no exponential of it, and a(x) reads no result itself."""
-        part = translated_part(self.function, self.handle.symbol, self.derivation.elements)
-        if part is None or part.has(*(h.symbol for h in self.derivation.handles)):
-            return None
-        return None if self.exponents else part
+        """The a(x) where the function reads a(x) − u and no exponential of it, and a(x) reads no result itself.
+
+        Of (x − u) − (y − v) it is x, for u.
+        """
+        derivation, value = self.derivation, self.handle.value
+        part = translated_part(self.function, self.handle.symbol, derivation.elements)
+        if part is None or self.exponents or not part.has(*(h.symbol for h in derivation.handles)):
+            return None if self.exponents else part
+        written = part.xreplace({h.symbol: h.value for h in derivation.handles})
+        apart = by_data(written - value, derivation.done, derivation.elements)
+        met = [total for total in apart if total.has(*(value.free_symbols & {*derivation.results}))]
+        own = expanded(sp.Add(*met) + value)
+        return own if own.has(*derivation.elements) and not own.has(*derivation.results) else None
 
     @cached_property
     def line(self) -> tuple[sp.Expr, sp.Expr] | None:

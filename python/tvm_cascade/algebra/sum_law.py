@@ -21,6 +21,7 @@ from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import (
     Summand,
+    by_datum,
     by_location,
     deferred,
     in_exponent_units,
@@ -82,7 +83,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
         total = _at_references(derivation, reduction, summand, still)
         return _where_kept(derivation, summand, total, reduction)
     summand = by_location(derivation, in_exponent_units(derivation, without_constants(summand, elements)))
-    summand = over_ratios(derivation, without_shifts(derivation, summand))
+    summand = by_datum(derivation, over_ratios(derivation, without_shifts(derivation, summand)))
     by_moments = reads_slopes(summand.function, summand.tracked, elements) or _of_one_variable(summand, elements)
     if by_moments and (moments := _moments(derivation, reduction, summand)):
         return _where_kept(derivation, summand, moments, reduction)

@@ -13,6 +13,7 @@ from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.handles import (
     Handle,
+    by_data,
     exponents,
     factor_in,
     is_location,
@@ -146,6 +147,30 @@ def without_shifts(derivation: Derivation, summand: Summand) -> Summand:
             continue
         apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
         summand = summand.over(summand.function.subs(handle.symbol, apart.symbol + shift), handle, apart)
+    return summand
+
+
+def by_datum(derivation: Derivation, summand: Summand) -> Summand:
+    """x − y − (u − v), u a location of x and v of y, as (x − u) − (y − v).
+
+    What vanishes beside u and v in the program then vanishes here: x − y, where both are small, does not beside u − v.
+    """
+    elements, done = derivation.elements, derivation.done
+    for handle in summand.tracked if summand.lift == summand.function else ():
+        part = translated_part(summand.function, handle.symbol, elements)
+        if part is None or exponents(summand.function, handle.symbol, elements):
+            continue
+        apart = by_data(part - handle.value, done, elements)
+        own = [total.as_independent(*derivation.results, as_Add=True) for total in apart]
+        near = (is_location(-value, beside, done, derivation.meaning) for beside, value in own)
+        if len(apart) < 2 or part.has(*(h.symbol for h in derivation.handles)) or not all(near):
+            continue
+        symbols = [derivation.extracted(value) for _, value in own]
+        read = [h for h in derivation.handles if any(h.symbol in symbol.free_symbols for symbol in symbols)]
+        function = summand.function.subs(handle.symbol, -sp.Add(*symbols))
+        others = [other for other in summand.tracked if other is not handle]
+        tracked = [*others, *(other for other in read if other not in others)]
+        summand = dataclasses.replace(summand, function=function, lift=function, tracked=tracked, span=None)
     return summand
 
 

@@ -403,8 +403,11 @@ class ElementReader:
         return self.atoms.of(expression)
 
     def _collected(self, expression: ir.Expr, additive: bool) -> sp.Expr:
-        """A sum or product whose varying, result-free terms are taken together as one atom."""
-        terms = _chain(expression, additive)
+        """A sum or product whose varying, result-free terms are taken together as one atom.
+
+        A difference in brackets, as y − v in (x − u) − (y − v), is read by itself: x − y has not the digits of either.
+        """
+        terms = self._chain(expression, additive)
         total = sp.Integer(0) if additive else sp.Integer(1)
         alone: ir.Expr | None = None
         repeated = [] if additive or not self.powers else _repeated([term for term, inverse in terms if not inverse])
@@ -426,6 +429,16 @@ class ElementReader:
             return total
         atom = self._atom(alone)
         return total + atom if additive else total * atom
+
+    def _chain(self, expression: ir.Expr, additive: bool, inverse: bool = False) -> list[tuple[ir.Expr, bool]]:
+        """Terms of a chain of + and − (or · and /), each with whether it is subtracted (or divided by)."""
+        kinds = (prim.Add, prim.Sub) if additive else (prim.Mul, prim.Div)
+        if not isinstance(expression, kinds):
+            return [(expression, inverse)]
+        turned = inverse != isinstance(expression, kinds[1])
+        alone = additive and self.reads_result(expression.b) and uses(expression.b, self.atoms.axis)
+        last = [(expression.b, turned)] if alone else self._chain(expression.b, additive, turned)
+        return self._chain(expression.a, additive, inverse) + last
 
     def condition(self, expression: ir.Expr) -> sp.Basic:
         """A condition that reads earlier results, or atoms, in SymPy.
@@ -519,15 +532,6 @@ def selection_of(expression: ir.Expr) -> tuple[ir.Expr, ir.Expr, ir.Expr] | None
     ):
         return tuple(expression.args)
     return None
-
-
-def _chain(expression: ir.Expr, additive: bool, inverse: bool = False) -> list[tuple[ir.Expr, bool]]:
-    """Terms of a chain of + and − (or · and /), each with whether it is subtracted (or divided by)."""
-    kinds = (prim.Add, prim.Sub) if additive else (prim.Mul, prim.Div)
-    if not isinstance(expression, kinds):
-        return [(expression, inverse)]
-    turned = inverse != isinstance(expression, kinds[1])
-    return _chain(expression.a, additive, inverse) + _chain(expression.b, additive, turned)
 
 
 def _repeated(terms: list[ir.Expr]) -> list[ir.Expr]:
