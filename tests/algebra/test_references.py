@@ -49,11 +49,16 @@ def test_a_quantity_that_moves_with_the_data_is_a_reference_itself(reductions: l
     assert ranges(*reductions)[-1] is Range.LOCATION
 
 
-@pytest.mark.parametrize(("second", "references"), [(c / LENGTH, 2), (c, 1)], ids=["a mean", "a total"])
-def test_each_datum_has_a_reference_where_all_are_near_one(second: sp.Expr, references: int) -> None:
+@pytest.mark.parametrize(
+    ("second", "power", "references"),
+    [(c / LENGTH, 1, 2), (c / LENGTH + sp.log(LENGTH) - 3, 1, 2), (c, 1, 1), (c / LENGTH, 2, 1)],
+    ids=["a mean", "a mean and numbers", "a total", "a square"],
+)
+def test_each_datum_has_a_reference_where_all_are_near_one(second: sp.Expr, power: int, references: int) -> None:
     """(x − u) − (y − v): x − y would not vanish beside u − v where x vanishes beside u, and y beside v."""
     ends = [Reduction(a, SUM, x), Reduction(c, SUM, y)]
-    fold = derive(Cascade([*ends, Reduction(d, SUM, ((x - a / LENGTH) - (y - second)) ** 2)], [x, y]))
+    element = w * ((x - a / LENGTH) - (y - second)) ** power
+    fold = derive(Cascade([*ends, Reduction(d, SUM, element)], [x, y, w]))
     assert isinstance(fold, Fold)
     assert len(fold.references) == references
 

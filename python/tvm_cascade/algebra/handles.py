@@ -172,17 +172,23 @@ def translated_part(function: sp.Expr, handle: sp.Symbol, elements: Sequence[sp.
 
 
 def by_data(total: sp.Expr, reductions: Sequence[Reduction], elements: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """The parts of a sum that no element is shared by, as read in results too: x − max x and log Σ exp y − y."""
+    """The parts of a sum that no element is shared by, as read in results too: x − max x and log Σ exp y − y.
+
+    What reads no element goes with the first.
+    """
     groups: list[tuple[set[sp.Symbol], sp.Expr]] = []
+    still = sp.S.Zero
     for term in sp.Add.make_args(total):
         read = term.free_symbols
         for reduction in reversed(reductions):
             read = read | reduction.element.free_symbols if reduction.result in read else read
         data = read & {*elements}
-        shared = [group for group in groups if not group[0].isdisjoint(data) or group[0] == data]
+        still = still if data else still + term
+        shared = [group for group in groups if not group[0].isdisjoint(data)]
         groups = [group for group in groups if group not in shared]
-        groups.append((data.union(*(met for met, _ in shared)), sp.Add(term, *(part for _, part in shared))))
-    return [part for _, part in groups]
+        if data:
+            groups.append((data.union(*(met for met, _ in shared)), sp.Add(term, *(part for _, part in shared))))
+    return [part + still if k == 0 else part for k, (_, part) in enumerate(groups)]
 
 
 def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:

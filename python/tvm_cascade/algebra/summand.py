@@ -154,18 +154,21 @@ def by_datum(derivation: Derivation, summand: Summand) -> Summand:
     """x − y − (u − v), u a location of x and v of y, as (x − u) − (y − v).
 
     What vanishes beside u and v in the program then vanishes here: x − y, where both are small, does not beside u − v.
+    Of a power, moves would be products of Δu and Δv, which cancel where (Δu − Δv)² has all digits.
     """
     elements, done = derivation.elements, derivation.done
     for handle in summand.tracked if summand.lift == summand.function else ():
         part = translated_part(summand.function, handle.symbol, elements)
-        if part is None or exponents(summand.function, handle.symbol, elements):
+        linear = sp.diff(summand.function, handle.symbol, 2) == 0
+        if part is None or not linear:
             continue
-        apart = by_data(part - handle.value, done, elements)
-        own = [total.as_independent(*derivation.results, as_Add=True) for total in apart]
-        near = (is_location(-value, beside, done, derivation.meaning) for beside, value in own)
+        varying = part.as_independent(*elements, as_Add=True)[1]
+        apart = by_data(varying - handle.value, done, elements)
+        own = [total.as_independent(*elements, as_Add=True) for total in apart]
+        near = (value.has(*derivation.results) and is_location(-value, a, done, derivation.meaning) for value, a in own)
         if len(apart) < 2 or part.has(*(h.symbol for h in derivation.handles)) or not all(near):
             continue
-        symbols = [derivation.extracted(value) for _, value in own]
+        symbols = [derivation.extracted(value) for value, _ in own]
         read = [h for h in derivation.handles if any(h.symbol in symbol.free_symbols for symbol in symbols)]
         function = summand.function.subs(handle.symbol, -sp.Add(*symbols))
         others = [other for other in summand.tracked if other is not handle]
