@@ -17,11 +17,11 @@ import tvm
 import tvm_cascade
 from tvm_cascade import cli
 from tvm_cascade.__main__ import script
-from tvm_cascade.algebra.verdict import CODES
 from tvm_cascade.bench import progress, workloads
 from tvm_cascade.bench.audit import Audit, audit
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.peers import OURS_FUSED, PEERS, Runnable
+from tvm_cascade.codes import CODES
 from tvm_cascade.options import FuseOptions
 
 PROGRAM = '''

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tvm_cascade import cli, te
-from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.codes import CODES
 from tvm_cascade.options import FuseOptions
 
 ROOT = Path(__file__).parent.parent
