@@ -11,7 +11,7 @@ import sympy as sp
 from tvm import ir, tirx
 
 from tvm_cascade.algebra.cascade import LENGTH
-from tvm_cascade.algebra.fold import Fold, Reference, formula, latex_formula
+from tvm_cascade.algebra.fold import Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Range
 from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
@@ -26,6 +26,7 @@ from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
 from tvm_cascade.steps.formulas import formulas
+from tvm_cascade.symbolic.printing import formula, latex_formula
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
 from tvm_cascade.transform.handoff import CarriedFold, carried_folds

@@ -22,10 +22,11 @@ from functools import cached_property
 
 import sympy as sp
 
-from tvm_cascade.algebra.fold import Component, Fold, Reference, formula
+from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Move as Rule
 from tvm_cascade.algebra.reducer import Reducer, TupleReducer
 from tvm_cascade.steps.shifts import plan_shifts, update_order
+from tvm_cascade.symbolic.printing import formula
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from functools import cached_property
 import sympy as sp
 from tvm import ir, tirx
 
-from tvm_cascade.algebra.absorption import Relation
 from tvm_cascade.algebra.facts.weight import Offsets, offsets_of
-from tvm_cascade.algebra.fold import formula
 from tvm_cascade.algebra.reducer import MAX, MIN, SUM
 from tvm_cascade.steps.program import Combine, Element, Reduce, Scale, Shift, Step, StepProgram, program_of
 from tvm_cascade.steps.shifts import update_order
 from tvm_cascade.steps.verify import verify
 from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.symbolic.rounding import FORMATS, NARROW_RANGE
 from tvm_cascade.tile.ahead import Ahead
 from tvm_cascade.tile.binary import in_base_two
@@ -37,6 +36,7 @@ from tvm_cascade.tile.operand import MATRIX_DTYPES, Unfit, dtypes_text
 from tvm_cascade.tile.optimistic import Optimistic, find_optimistic, free_extreme
 from tvm_cascade.tile.shape import Product, Stream
 from tvm_cascade.tile.steps import PARTIAL, Accumulate, Hoisted, RegisterElement, TileReduce
+from tvm_cascade.transform.absorption import Relation
 from tvm_cascade.transform.dead_tiles import dead_positions
 from tvm_cascade.transform.elements import plan_elements
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.fold import formula
 from tvm_cascade.steps.program import Element, Reduce
+from tvm_cascade.symbolic.printing import formula
 from tvm_cascade.tile.operand import dtypes_text
 from tvm_cascade.tile.shape import Product
 

@@ -17,10 +17,10 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 from tvm.ir import prim
 
-from tvm_cascade.algebra.absorption import Absorbing, Relation, absorbing
 from tvm_cascade.analysis.expression import Atom, AtomTable, selection_of
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.tir import dtype_of, loads_of, same, uses, variables_of
+from tvm_cascade.transform.absorption import Absorbing, Relation, absorbing
 
 LIVE = "tvm_cascade.live"
 """Block annotation: integers, none of them negative where some position of the tile is live in the block's row."""
