@@ -82,8 +82,8 @@ def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -
 def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:
     """That of max φ(a, d)."""
     element = derivation.extracted(extreme.element)
-    values = {handle.symbol: handle.value for handle in derivation.handles}
-    symbols = [handle.symbol for handle in derivation.handles]
+    values = derivation.handles.values
+    symbols = list(values)
     strict, passed = (
         through_order(element, extreme.reducer, derivation.elements, symbols, strictly=True, or_constant=or_constant)
         for or_constant in (False, True)
@@ -109,7 +109,7 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
 
 def _of_a_product(derivation: Derivation, reduction: Reduction, reducer: Reducer, element: sp.Expr) -> Attained | None:
     """That of max G·exp(a)·H(d) + K(d): by the order of G·exp(a), which a negative H turns."""
-    values = {handle.symbol: handle.value for handle in derivation.handles}
+    values = derivation.handles.values
     body = sp.factor_terms(element.as_independent(*derivation.elements, as_Add=True)[1])
     apart = order_and_factor(body, derivation.elements, list(values))
     if apart is None:

@@ -170,7 +170,7 @@ def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp
     if not weight.has(*elements):
         return sp.Piecewise((weight, met), (reducer.neutral, True))
     weighted = derivation.extracted(derivation.signed(weight))
-    values = {handle.symbol: handle.value for handle in derivation.handles}
+    values = derivation.handles.values
     passed = through_order(strip_rounding(weighted), reducer, elements, list(values))
     if isinstance(passed, str) or weighted.has(Round) or is_truth(passed[0]):
         raise derivation.refuse(reduction, "select_on_result", weight)

@@ -15,12 +15,12 @@ from tvm_cascade.algebra.counterexample import Counterexample
 from tvm_cascade.algebra.facts.relation import compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
-from tvm_cascade.algebra.handles import Handle, HandleTable
+from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
 from tvm_cascade.algebra.question import Question, Search
 from tvm_cascade.algebra.reducer import SUM, Reducer, TupleReducer
 from tvm_cascade.algebra.verdict import Reason, Refusal
 from tvm_cascade.symbolic.functions import Round, WholePower
-from tvm_cascade.symbolic.masks import without_idle_masks
+from tvm_cascade.symbolic.masks import conditions_that_keep, without_idle_masks
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import sign_of
 from tvm_cascade.symbolic.work import cancelled
@@ -134,8 +134,7 @@ class Derivation:
 
     def _exponentials_of_several(self, extracted: sp.Expr) -> bool:
         """Whether an exponential reads several handles."""
-        symbols = {handle.symbol for handle in self.handles}
-        return any(len(e.free_symbols & symbols) > 1 for e in extracted.atoms(sp.exp))
+        return any(len(e.free_symbols & self.handles.values.keys()) > 1 for e in extracted.atoms(sp.exp))
 
     def _with_common_results_apart(self, total: sp.Expr) -> sp.Expr:
         """u² + u·x as u·(u + x): what is deferred is no handle of the sum."""
@@ -188,7 +187,7 @@ class Derivation:
         if shown is None and isinstance(broken, sp.Expr):
             shown = self.counterexample(code, reduction, broken)
         if isinstance(detail, sp.Basic):
-            detail = self.plain(detail.xreplace({h.symbol: h.value for h in self.handles}).xreplace(self.numbers))
+            detail = self.plain(detail.xreplace(self.handles.values).xreplace(self.numbers))
         reason = Reason(code, f"{reduction.reducer.name} of {detail}", shown)
         return Refused(Refusal(str(reduction.result), reason))
 
@@ -201,7 +200,7 @@ class Derivation:
         ----------
         where : the condition on elements under which the function is the element.
         """
-        values = {h.symbol: h.value for h in self.handles}
+        values = self.handles.values
         earlier = self._before(function.xreplace(self._signed).xreplace(values))
         names = {signed: original for original, signed in self._signed.items()}
         asked = (function.xreplace(self._signed), values, earlier, self.elements, self.meaning, names, where)
@@ -219,10 +218,15 @@ class Derivation:
             read, found = read.union(*(part.element.free_symbols for part in parts)), [*parts, *found]
         return found
 
-    def bounds(self, exponent: sp.Expr, kept: Mapping[sp.Symbol, int]) -> bool:
-        """Whether the partial results bound an exponent over handles (`is_bounded_above`)."""
-        values = {handle.symbol: handle.value for handle in self.handles}
-        return is_bounded_above(exponent, values, self.done, self.elements, kept)
+    def bounds(self, exponent: sp.Expr, function: sp.Expr) -> bool:
+        """Whether the partial results bound an exponent over handles at the positions at which a function counts."""
+        kept = conditions_that_keep(function, self.elements)
+        return is_bounded_above(exponent, self.handles.values, self.done, self.elements, kept)
+
+    def unbounded(self, function: sp.Expr, handle: Handle) -> list[sp.Expr]:
+        """The exponents of a function that read a handle and elements, and are not bounded."""
+        found = exponents(function, handle.symbol, self.elements)
+        return [exponent for exponent in found if not self.bounds(exponent, function)]
 
     def compared(self, condition: sp.Basic) -> tuple[Reduction, tuple[bool, bool]] | None:
         """The earlier extremum that a condition compares its element with, and its value at ties and elsewhere."""

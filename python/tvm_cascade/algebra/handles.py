@@ -43,6 +43,11 @@ class HandleTable:
     def __iter__(self) -> Iterator[Handle]:
         return iter(self._by_key.values())
 
+    @property
+    def values(self) -> dict[sp.Symbol, sp.Expr]:
+        """What each handle's symbol stands for."""
+        return {handle.symbol: handle.value for handle in self}
+
     def of(self, value: sp.Expr) -> Handle:
         """The handle of that value, made on first use."""
         return self._made(value, value)

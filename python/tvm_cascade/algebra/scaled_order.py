@@ -31,7 +31,6 @@ from tvm_cascade.algebra.reducer import MAX, Reducer, TupleReducer, first, secon
 from tvm_cascade.algebra.sections import reference_of
 from tvm_cascade.algebra.summand import Summand, deferred, in_exponent_units
 from tvm_cascade.symbolic.functions import GuardedProduct
-from tvm_cascade.symbolic.masks import conditions_that_keep
 from tvm_cascade.symbolic.separate import Step, strip_rounding
 from tvm_cascade.symbolic.work import simplified
 
@@ -100,7 +99,7 @@ def _of_products(
     if len(found) != 1:
         return None
     (exponent,) = found
-    if derivation.bounds(exponent, conditions_that_keep(function, derivation.elements)):
+    if derivation.bounds(exponent, function):
         return None
     weight, still = simplified(function / sp.exp(exponent)), exponent.subs(dict.fromkeys(tracked, 0))
     moving = sp.expand(exponent - still)
@@ -113,7 +112,7 @@ def _of_products(
         whole = best_product(reducer)
         lifts = [derivation.masked(whole.of(part), lift) for part, lift in enumerate((weight, still))]
         best, power = derivation.tuple_of(whole, [reduction] * 2, lifts)
-        return GuardedProduct(best, sp.exp(moving.xreplace({h.symbol: h.value for h in derivation.handles}) + power))
+        return GuardedProduct(best, sp.exp(moving.xreplace(derivation.handles.values) + power))
 
     return extremum
 

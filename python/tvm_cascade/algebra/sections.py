@@ -17,7 +17,7 @@ most is taken; of those that promise as much, the one with the smallest state; t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -61,11 +61,6 @@ class Reading:
     function: sp.Expr
 
     @cached_property
-    def kept(self) -> Mapping[sp.Symbol, int]:
-        """Conditions, with their values at the positions that count."""
-        return conditions_that_keep(self.function, self.derivation.elements)
-
-    @cached_property
     def exponents(self) -> list[sp.Expr]:
         """Those that read both the handle and elements."""
         return exponents(self.function, self.handle.symbol, self.derivation.elements)
@@ -73,7 +68,7 @@ class Reading:
     @cached_property
     def unbounded(self) -> set[sp.Expr]:
         """The exponents that partial results do not bound."""
-        return {e for e in self.exponents if not self.derivation.bounds(e, self.kept)}
+        return set(self.derivation.unbounded(self.function, self.handle))
 
     @cached_property
     def factor(self) -> sp.Expr | None:
@@ -88,7 +83,7 @@ class Reading:
         """
         derivation, value = self.derivation, self.handle.value
         part = translated_part(self.function, self.handle.symbol, derivation.elements)
-        if part is None or self.exponents or not part.has(*(h.symbol for h in derivation.handles)):
+        if part is None or self.exponents or not part.has(*derivation.handles.values):
             return None if self.exponents else part
         written = part.xreplace({h.symbol: h.value for h in derivation.handles})
         apart = by_data(written - value, derivation.done, derivation.elements)
@@ -109,7 +104,7 @@ class Reading:
         total = sp.expand(lines[0])
         p, q = total.coeff(symbol, 0), total.coeff(symbol, 1)
         fits = p != 0 and sp.expand(p + q * symbol - total) == 0 and q.has(*self.derivation.elements)
-        return (p, q) if fits and not (p + q).has(*(h.symbol for h in self.derivation.handles)) else None
+        return (p, q) if fits and not (p + q).has(*self.derivation.handles.values) else None
 
     @cached_property
     def located(self) -> sp.Expr | None:
@@ -238,11 +233,12 @@ def _at_the_scale(reading: Reading) -> Reference:
 
 def _at_the_largest(reading: Reading) -> Reference:
     """The largest exponent so far, of exponentials that the quantity does not bound."""
-    derivation, handle, kept = reading.derivation, reading.handle, reading.kept.items()
+    derivation, handle = reading.derivation, reading.handle
+    kept = conditions_that_keep(reading.function, derivation.elements).items()
     exponent, *others = reading.unbounded
     part = exponent.subs(handle.symbol, 0)
     # The largest of what reads other handles is not known in one pass.
-    if others or sp.diff(exponent, handle.symbol) != -1 or part.has(*(h.symbol for h in derivation.handles)):
+    if others or sp.diff(exponent, handle.symbol) != -1 or part.has(*derivation.handles.values):
         raise derivation.refuse(reading.reduction, "separation_unknown", exponent)
     counted = sp.And(derivation.where, *(mask > 0 if holds else sp.Le(mask, 0) for mask, holds in kept))
     with derivation.over(counted):  # beside a larger exponent that a condition drops, all others may come out 0

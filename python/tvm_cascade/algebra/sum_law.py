@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import sympy as sp
 
@@ -13,7 +13,7 @@ from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
 from tvm_cascade.algebra.facts.extent import pole
 from tvm_cascade.algebra.facts.weight import Offsets, by_offset
-from tvm_cascade.algebra.handles import Handle, cancelled_results, exponents, translated_part
+from tvm_cascade.algebra.handles import Handle, cancelled_results, translated_part
 from tvm_cascade.algebra.moved_state import MovedState
 from tvm_cascade.algebra.polynomials import reads_slopes
 from tvm_cascade.algebra.powers import powers_in_range
@@ -31,7 +31,7 @@ from tvm_cascade.algebra.summand import (
 )
 from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import GuardedProduct, Round
-from tvm_cascade.symbolic.masks import conditions_that_keep, indicator, masks_in, masks_that_keep, under_its_masks
+from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step, separate, strip_rounding
 from tvm_cascade.symbolic.work import expanded
 
@@ -46,7 +46,7 @@ def independent_terms(element: sp.Expr, derivation: Derivation) -> list[sp.Expr]
 
     Nor do w·exp(x − u) and w·(y − v), of w·(exp(x − u) + y − v).
     """
-    elements, handles = derivation.elements, [h.symbol for h in derivation.handles]
+    elements, handles = derivation.elements, list(derivation.handles.values)
     terms = [under_its_masks(term, elements) for term in sp.Add.make_args(element)]
     terms = [part for term in terms for part in _exponentials_apart(term, handles)]
     plain = [t for t in terms if not t.has(*handles)]
@@ -174,12 +174,11 @@ def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
     """exp(x − u)·exp(y − v) as exp(x + y − w), w = u + v: one exponent, which one reference bounds.
 
     SymPy writes such a product as exp(x + y − u − v) by itself. Where u and v bound it as they are, it stays so.
-    Exponentials inside a rounding are joined with those that are factors there: apart, one may leave the dtype's range.
     """
-    values = {h.symbol: h.value for h in derivation.handles}
+    values = derivation.handles.values
     if isinstance(term, Round):
         value, dtype = term.args
-        return Round(_joined_exponentials(derivation, _factors_written_out(value, values)), dtype)
+        return Round(_joined_exponentials(derivation, value), dtype)
     reading = [f for f in sp.Mul.make_args(term) if isinstance(f, sp.exp) and f.has(*values, *derivation.results)]
     exponent = sp.Add(*(f.args[0] for f in reading))
     rest = [f for f in sp.Mul.make_args(term) if f not in reading]
@@ -191,13 +190,6 @@ def _joined_exponentials(derivation: Derivation, term: sp.Expr) -> sp.Expr:
     if several:
         exponent = derivation.extracted(sp.expand(exponent.xreplace(values)))
     return sp.Mul(*rest, sp.exp(exponent))
-
-
-def _factors_written_out(product: sp.Expr, values: Mapping[sp.Symbol, sp.Expr]) -> sp.Expr:
-    """u·exp(x − v) with u written out as an exponential."""
-    powers = {f for f in sp.Mul.make_args(product) if f.is_Symbol and isinstance(values.get(f), sp.exp)}
-    moving = any(isinstance(f, sp.exp) and f.has(*values) for f in sp.Mul.make_args(product))
-    return product.xreplace({f: values[f] for f in powers}) if moving else product
 
 
 def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> sp.Expr | None:
@@ -212,8 +204,7 @@ def _bounded_apart(derivation: Derivation, term: sp.Expr, exponent: sp.Expr) -> 
         return None
     rest = sp.Add(*(t for t in terms if not t.has(*derivation.results)))
     apart = rest + sp.Add(*(derivation.extracted(sp.Add(*group)) for group in moving))
-    kept = conditions_that_keep(term, derivation.elements)
-    return apart if derivation.bounds(apart, kept) else None
+    return apart if derivation.bounds(apart, term) else None
 
 
 def _of_one_variable(summand: Summand, elements: Sequence[sp.Symbol]) -> bool:
@@ -256,12 +247,10 @@ def _guarded_product(derivation: Derivation, summand: Summand, state: list[sp.Ex
     (component,), factor = state, final / state[0]
     infinite: list[sp.Expr] = []
     unbounded = False
-    kept = conditions_that_keep(summand.function, derivation.elements)
     for handle in summand.tracked:
-        for exponent in exponents(summand.function, handle.symbol, derivation.elements):
-            if not derivation.bounds(exponent, kept):
-                unbounded = True
-                infinite += cancelled_results(exponent, handle, derivation.done)
+        for exponent in derivation.unbounded(summand.function, handle):
+            unbounded = True
+            infinite += cancelled_results(exponent, handle, derivation.done)
     if not (unbounded and factor.has(sp.exp)):
         return summand.factor * final
     deferred = sp.Mul.make_args(summand.factor)

@@ -23,7 +23,6 @@ from tvm_cascade.algebra.handles import (
 )
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.functions import Round
-from tvm_cascade.symbolic.masks import conditions_that_keep
 from tvm_cascade.symbolic.rounding import NARROW_RANGE
 from tvm_cascade.symbolic.separate import RANK_LIMIT, strip_rounding
 
@@ -115,10 +114,10 @@ def _leaves_range(lift: sp.Expr, handle: sp.Symbol) -> bool:
 
 def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
     """Rewrites exp(s·x − s·u), not known to be bounded by u, over w = s·u, so that no reference divides by s."""
-    kept = conditions_that_keep(summand.function, derivation.elements)
+    given = summand.function
     for handle in list(summand.tracked):
         for exponent in exponents(summand.function, handle.symbol, derivation.elements):
-            if derivation.bounds(exponent, kept):
+            if derivation.bounds(exponent, given):
                 continue
             slope = sp.diff(exponent, handle.symbol)
             if slope.has(handle.symbol, *derivation.elements) or slope == -1:
@@ -141,7 +140,7 @@ def without_shifts(derivation: Derivation, summand: Summand) -> Summand:
         if part is None or exponents(summand.function, handle.symbol, derivation.elements):
             continue
         shift, varying = part.as_independent(*derivation.elements, as_Add=True)
-        reads = shift.free_symbols & {*(h.symbol for h in derivation.handles), *derivation.results}
+        reads = shift.free_symbols & {*derivation.handles.values, *derivation.results}
         near = is_location(handle.value, part, derivation.done, derivation.meaning)
         if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
             continue
@@ -205,12 +204,11 @@ def by_location(derivation: Derivation, summand: Summand) -> Summand:
     So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
     where the exponential counts, and not near y.
     """
-    elements, symbols = derivation.elements, [h.symbol for h in derivation.handles]
+    elements, symbols = derivation.elements, list(derivation.handles.values)
     split = summand
     for handle in summand.tracked:
         in_exponents = exponents(split.function, handle.symbol, elements)
-        kept = conditions_that_keep(split.function, elements)
-        if any(derivation.bounds(exponent, kept) for exponent in in_exponents):
+        if any(derivation.bounds(exponent, split.function) for exponent in in_exponents):
             continue
         bare, hidden = _without_exponentials(split.function, handle)
         parts = translations(bare, handle.symbol, elements) or {}
