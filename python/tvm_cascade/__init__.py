@@ -41,15 +41,15 @@ if TYPE_CHECKING:
     from tvm_cascade.chunks.split import Split, split
     from tvm_cascade.driver.compilation import compile_unfused
     from tvm_cascade.driver.compiled import Compiled
-    from tvm_cascade.driver.explain import explain
     from tvm_cascade.obligations.derive import derive
     from tvm_cascade.options import FuseOptions
     from tvm_cascade.transform.fuse_cascade import fuse_cascade
     from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
     from tvm_cascade.tuning.compilation import compile
+    from tvm_cascade.tuning.explanation import explain
     from tvm_cascade.tuning.tune import tune
 
-__version__ = "0.1.0"
+__version__ = _versions.RELEASE
 
 __all__ = [
     "AND",
@@ -88,7 +88,7 @@ _HOMES = {
     "compile": "tvm_cascade.tuning.compilation",
     "compile_unfused": "tvm_cascade.driver.compilation",
     "derive": "tvm_cascade.obligations.derive",
-    "explain": "tvm_cascade.driver.explain",
+    "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",
     "split": "tvm_cascade.chunks.split",

@@ -13,6 +13,9 @@ from importlib import metadata
 
 from tvm_cascade.errors import VersionError
 
+RELEASE = "0.1.0"
+"""Of this package."""
+
 
 @dataclass(frozen=True)
 class _Requirement:

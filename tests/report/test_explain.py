@@ -226,7 +226,7 @@ def test_the_module_is_not_changed(name: str) -> None:
 def test_the_keys_of_the_json_form_are_stable(attention: Explanation) -> None:
     told = json.loads(attention.to_json())
     assert list(told) == ["schema", "functions", "groups"] and told["schema"] == 1
-    plain = {"lowering": "", "tile_program": "", "plan": [], "whole": ""}
+    plain = {"lowering": "", "tile_program": "", "plan": [], "whole": "", "design": ""}
     assert told["functions"] == [{"name": "main", "status": "fused", "note": "by this pass", **plain}]
     (group,) = told["groups"]
     assert list(group) == GROUP_KEYS

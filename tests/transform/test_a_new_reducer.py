@@ -16,9 +16,9 @@ from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, REDUCERS, SUM, Reducer
 from tvm_cascade.algebra.verdict import Refusal
-from tvm_cascade.driver.explain import explain
 from tvm_cascade.errors import FoldError
 from tvm_cascade.obligations.derive import derive
+from tvm_cascade.tuning.explanation import explain
 
 from ..analysis.programs import LENGTH, ROWS, array, disjunction, fold, program, total
 from ..tile.test_row_kernels import WARP

@@ -90,7 +90,7 @@ def test_another_process_builds_the_same_kernel_from_the_database(
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert without_addresses(there.stdout) == without_addresses(here.runtime_module.mod.inspect_source("ll"))
-    assert "the design of a tuning session" in str(here.report)
+    assert "chosen by   a tuning session of 20" in str(here.report)
 
 
 class Wrong(OneWorker):

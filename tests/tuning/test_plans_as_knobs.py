@@ -98,7 +98,7 @@ def test_the_plan_that_a_session_found_best_is_compiled_and_told(tmp_path: Path)
     assert found.best is not None and found.best.words["plan"] == "mean; out"
     assert found.within is not None and found.within > 2.0 and "of the best of all" in str(report)
     (told,) = tvm_cascade.compile(func, HOPPER, database=tmp_path).report.functions
-    assert "a plan of 2 steps" in told.lowering and "the design of a tuning session" in told.lowering
+    assert "a plan of 2 steps" in told.lowering and told.design.startswith("a tuning session")
 
 
 def test_a_session_builds_twelve_designs_at_most_by_default(decode: tvm.tirx.PrimFunc) -> None:

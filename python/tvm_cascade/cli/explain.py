@@ -18,9 +18,11 @@ from tvm_cascade.cli.arguments import (
 )
 from tvm_cascade.cli.programs import TOLD, chosen_workload, functions_of_file, is_file_name
 from tvm_cascade.driver.explain import explain_functions
+from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.report.html import page
+from tvm_cascade.tuning.known import known_designs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape_arguments(parser)
     told = 'also say what each function becomes on a GPU: "cuda" for the one here, sm_90a, gfx942, or {"kind": …}'
     parser.add_argument("--target", help=told)
+    told = "folder of a tuning session's database, whose best designs are explained, and where each comes from"
+    parser.add_argument("--database", type=Path, metavar="FOLDER", help=told)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", metavar="OUT", type=Path, help="write an HTML page there")
     add_option_arguments(parser)
@@ -40,9 +44,13 @@ def run(args: argparse.Namespace) -> int:
     options = FuseOptions.from_environment(**options_given(args))
     target = None if args.target is None else target_of(args.target)
     check_writable(args.html, "--html")
+    if args.database is not None and not args.database.is_dir():
+        raise InputError("the folder of a database", str(args.database), "--database")
+    looked_up = target is not None or args.database is not None
+    designs = known_designs(args.database, target or resolve_target("auto")) if looked_up else None
     functions = _functions(args)
     with waiting(f"reading {args.program}, deriving and proving its folds"):
-        explanation = explain_functions(functions, options, target)
+        explanation = explain_functions(functions, options, target, designs)
     if args.html:
         try:
             args.html.write_text(page(explanation.groups, explanation.functions, args.program), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +21,16 @@ from tvm_cascade.cli.arguments import (
     target_of,
 )
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.errors import InputError
+from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
+from tvm_cascade.tuning.records import Records
 from tvm_cascade.tuning.tune import EVERY, tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", metavar="PROGRAM", help=TOLD)
+    parser.add_argument("program", metavar="PROGRAM", nargs="?", help=TOLD)
     add_only_argument(parser)
     add_shape_arguments(parser)
     parser.add_argument("--target", default="auto", help='"auto" (the CPU of this machine), cuda, or a target of TVM')
@@ -37,6 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work-dir", type=Path, default=Path("tuned"), metavar="FOLDER", help=told)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
+    told = "instead of tuning: write what these databases know to that of --work-dir"
+    parser.add_argument("--merge", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
+    told = "instead of tuning: enter the best designs of these databases into what this package ships, in its sources"
+    parser.add_argument("--ship", type=Path, nargs="+", default=[], metavar="FOLDER", help=told)
     add_option_arguments(parser)
 
 
@@ -45,7 +53,33 @@ def _trials(text: str) -> int | str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tune; returns the exit code, 1 where nothing could be measured."""
+    """Tune, merge or ship; returns the exit code, 1 where nothing could be measured."""
+    if (args.program is not None) + bool(args.merge) + bool(args.ship) != 1:
+        raise InputError("a PROGRAM, or --merge FOLDER…, or --ship FOLDER…", "none of them, or several", "tune")
+    if missing := [str(folder) for folder in [*args.merge, *args.ship] if not folder.is_dir()]:
+        raise InputError("folders of databases", ", ".join(missing), "--merge or --ship")
+    if args.merge:
+        return _merge(args.merge, args.work_dir)
+    return _ship(args.ship) if args.ship else _tune(args)
+
+
+def _merge(folders: Sequence[Path], into: Path) -> int:
+    records = Records(into, write=True)
+    added = sum(records.absorb(Records(folder)) for folder in folders)
+    print(f"{added} records written to {into}")
+    return 0
+
+
+def _ship(folders: Sequence[Path]) -> int:
+    written = shipping.ship(folders)
+    for folder, count in written.items():
+        print(f"{folder} knows {count} functions")
+    if not written:
+        print("nothing: no session of this release gave a time")
+    return 0 if written else 1
+
+
+def _tune(args: argparse.Namespace) -> int:
     target = target_of(args.target)
     check_seed(args)
     check_writable(args.json, "--json")

@@ -49,14 +49,12 @@ class Lowered:
     chosen : its kernel or its plan, or why it has none; None where the backend has no kernels of skeletons.
     replaced : functions of its arithmetic that are computed by vectorised polynomials.
     steps : functions that it calls, by name.
-    origin : where its design comes from, in words; empty for the model's own choice.
     """
 
     func: tirx.PrimFunc
     chosen: Plan | Kernel | AsItIs | str | None = None
     replaced: tuple[str, ...] = ()
     steps: Mapping[str, tirx.PrimFunc] = field(default_factory=dict)
-    origin: str = ""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _build(
     # A module's functions go by their names in it: TVM exports symbols, which may differ, and even clash.
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     backend, goal = backend_of(target), goal_of(target, options, fuse)
-    known = designed(named, goal, designs) if designs is not None else {}
+    known, origins = designed(named, goal, designs) if designs is not None else ({}, {})
     outcomes = fused({name: func for name, func in named.items() if name not in known}, goal)
     ready = {**lowered(outcomes, goal, named), **{name: one for name, (_, one) in known.items()}}
     outcomes |= {name: outcome for name, (outcome, _) in known.items()}
@@ -84,7 +84,7 @@ def _build(
     called = {name: tuple(one.steps) for name, one in ready.items()}
     built, failed = _generated(mod, plain, called, target)
     kernels |= failed
-    origins = {name: one.origin for name, one in ready.items() if one.origin and name not in failed}
+    origins = {name: origin for name, origin in origins.items() if name not in failed}
     explained = partial(explain_outcomes, named, outcomes, kernels, origins) if fuse else Explanation
     names = sorted({function for name, one in ready.items() if name not in failed for function in one.replaced})
     exported = partial(backend.export, built, mod, target)

@@ -17,6 +17,7 @@ from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.options import FuseOptions
+from tvm_cascade.report.outcomes import MODEL
 from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 
@@ -28,10 +29,12 @@ class Known:
     ----------
     words : the values of its knobs.
     origin : where it comes from, for the report.
+    asked : by the caller, who is warned where it is no design of this release; no shipped record is.
     """
 
     words: Mapping[str, str]
     origin: str
+    asked: bool = True
 
     def design(self, space: Space) -> Design | None:
         """The design in a space; None where it is not there."""
@@ -69,22 +72,26 @@ def lowered(outcomes: Mapping[str, Outcome], goal: Goal, module: Iterable[str] =
     return {name: backend.lower(outcome, name, goal) for name, outcome in outcomes.items()}
 
 
-def designed(functions: Mapping[str, tirx.PrimFunc], goal: Goal, designs: Designs) -> dict[str, Designed]:
-    """Each function in the design that is known for it, in words by knob; the others are left out.
+def designed(
+    functions: Mapping[str, tirx.PrimFunc], goal: Goal, designs: Designs
+) -> tuple[dict[str, Designed], dict[str, str]]:
+    """Each function in the design that is known for it, and where the designs of all come from.
 
     Parameters
     ----------
     designs : of a function and a goal, what is known; None where nothing is.
     """
-    goal, found = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed]()
+    goal, found, origins = dataclasses.replace(goal, taken=frozenset(functions)), dict[str, Designed](), {}
     for name, func in functions.items():
         if (known := designs(func, goal)) is None:
+            origins[name] = f"{MODEL}: nothing is on record of this function for this device and these options"
             continue
         space = space_of(func, name, goal)
         if (design := known.design(space)) is None:
             told = ", ".join(f"{knob}: {value}" for knob, value in known.words.items())
-            warnings.warn(f"`{name}`: no design of this release is the one on record, {told}", stacklevel=4)
+            origins[name] = f"{MODEL}: the one on record, {told}, is no design of this release"
+            if known.asked:
+                warnings.warn(f"`{name}` is chosen by {origins[name]}", stacklevel=5)
         else:
-            outcome, lowered = space.lower(design)
-            found[name] = outcome, dataclasses.replace(lowered, origin=known.origin)
-    return found
+            found[name], origins[name] = space.lower(design), known.origin
+    return found, origins

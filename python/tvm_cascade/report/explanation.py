@@ -51,7 +51,7 @@ class Explanation:
     def __str__(self) -> str:
         told = {group.function for group in self.groups}
         parts = [str(group) for group in self.groups]
-        parts += [str(f) for f in self.functions if f.name not in told or f.lowering]
+        parts += [str(f) for f in self.functions if f.name not in told or f.lowering_lines]
         return "\n\n".join(parts) if parts else "no functions"
 
     def _repr_html_(self) -> str:

@@ -145,6 +145,8 @@ class FunctionReport:
     status : "fused", "already fused", "unchanged", or "skipped" for what is no PrimFunc.
     note : why, in a few words.
     lowering : what the target runs it as, and why; empty where no target was named.
+    design : where its configuration comes from: the model, a tuning session, the shipped database; empty where neither
+        a target nor a database was named.
     tile_program : what its kernel does to one tile, or to a chunk of a row; empty where it has none.
     plan : its kernels in order, with estimates; none where it has no kernel of a skeleton.
     whole : why they are not one: the reasons of every skeleton, or the estimate that was declined.
@@ -157,14 +159,16 @@ class FunctionReport:
     tile_program: str = ""
     plan: tuple[StepReport, ...] = ()
     whole: str = ""
+    design: str = ""
 
     def __str__(self) -> str:
         return "\n".join([f"{self.name}: {self.status} ({self.note})", *self.lowering_lines])
 
     @property
     def lowering_lines(self) -> list[str]:
-        """The lowering as indented lines; none where no target was named."""
+        """The lowering and its design as indented lines; none where neither a target nor a database was named."""
         lines = [f"lowered to  {self.lowering}"] if self.lowering else []
+        lines += [f"chosen by   {self.design}"] if self.design else []
         if len(self.plan) == 1:
             lines.append(f"estimated   {self.plan[0].amounts}")
         else:

@@ -30,7 +30,7 @@ def page(groups: Sequence[GroupReport], functions: Sequence[FunctionReport], tit
 def fragment(groups: Sequence[GroupReport], functions: Sequence[FunctionReport]) -> str:
     """The HTML that a notebook shows: one section per group, then the functions without groups, or with kernels."""
     told = {group.function for group in groups}
-    rest = [_function(function) for function in functions if function.name not in told or function.lowering]
+    rest = [_function(function) for function in functions if function.name not in told or function.lowering_lines]
     parts = [_group(group) for group in groups] + rest
     return f'<div class="tvm-cascade">{"".join(parts) or "<p>no functions</p>"}</div>'
 
@@ -39,6 +39,7 @@ def _function(function: FunctionReport) -> str:
     """What became of a function, and its kernels in order."""
     told = [f"{function.name}: {function.status} ({function.note})"]
     told += [f"lowered to {function.lowering}"] if function.lowering else []
+    told += [f"chosen by {function.design}"] if function.design else []
     told += [f"not as one kernel: {function.whole}"] if function.whole else []
     steps = "".join(
         f"<tr><td {_CELL}>{position}</td><td {_CELL}><code>{escape(step.computes)}</code></td>"

@@ -33,6 +33,8 @@ from tvm_cascade.transform.handoff import CarriedFold, carried_folds
 
 _LONG_NUMBER = 10**5  # a rational with longer parts, such as a float32 literal's exact value, is shown as a decimal
 
+MODEL = "the model's estimates"
+"""Where designs come from that nothing was measured for."""
 
 _Lowering: TypeAlias = tuple[str, str, tuple[StepReport, ...], str]
 
@@ -49,7 +51,7 @@ def explain_outcomes(
     ----------
     kernels : on a GPU, the kernel generated for each function, or why it has none; on any target, why a function runs
         as it is.
-    origins : where designs of functions come from that are not the model's own choices.
+    origins : where designs of functions come from, where that was looked up; kernels are the model's choice otherwise.
     """
     groups: list[GroupReport] = []
     reports: list[FunctionReport] = []
@@ -57,14 +59,15 @@ def explain_outcomes(
         if name not in outcomes:
             reports.append(FunctionReport(name, "skipped", f"a {type(func).__name__}, not a PrimFunc"))
             continue
-        outcome = outcomes[name]
-        lowered = _lowering(outcome, (kernels or {}).get(name), (origins or {}).get(name, ""))
+        outcome, kernel = outcomes[name], (kernels or {}).get(name)
+        design = (origins or {}).get(name, MODEL if isinstance(kernel, (Plan, Kernel)) else "")
+        lowered = (*_lowering(outcome, kernel), design)
         try:
             carried = carried_folds(func) if isinstance(func, tirx.PrimFunc) else ()
         except InputError as unlike:
             reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
             continue
-        decisions = _as_planned(outcome.decisions, (kernels or {}).get(name))
+        decisions = _as_planned(outcome.decisions, kernel)
         found = [_carried(name, fold) for fold in carried] or [_group(name, one) for one in decisions]
         groups += found
         if any(one.verdict is Verdict.FUSED for one in found) and outcome.decisions:
@@ -77,18 +80,8 @@ def explain_outcomes(
     return Explanation(tuple(groups), tuple(reports))
 
 
-def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None, origin: str) -> _Lowering:
-    """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel).
-
-    Parameters
-    ----------
-    origin : where its design comes from; empty for the model's own choice.
-    """
-    told, program, steps, whole = _as_lowered(outcome, kernel)
-    return "; ".join(filter(None, (told, origin))), program, steps, whole
-
-
-def _as_lowered(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+def _lowering(outcome: Outcome, kernel: Plan | Kernel | AsItIs | str | None) -> _Lowering:
+    """(what a function is lowered to, its tile program, the steps of its plan, why it is no one kernel)."""
     if kernel is None:
         return "", "", (), ""
     if isinstance(kernel, Plan):

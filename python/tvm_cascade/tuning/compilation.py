@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.target import Target
 
-from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.compilation import compile_fused
 from tvm_cascade.driver.compiled import Compiled
-from tvm_cascade.driver.lowering import Known
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import OptionError
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tuning.nearby import nearby
-from tvm_cascade.tuning.records import Database, Records, best, check_database, workload_of
+from tvm_cascade.tuning.known import LookUp, known_designs
+from tvm_cascade.tuning.records import check_database
 from tvm_cascade.tuning.tune import tune
 
 
@@ -25,7 +22,7 @@ def compile(
     mod_or_func: tvm.IRModule | tirx.PrimFunc,
     target: str | dict[str, Any] | Target = "auto",
     tune_trials: int = 0,
-    database: str | Path | Database | None = None,
+    database: LookUp = None,
     **options: object,
 ) -> Compiled:
     """Fuse, schedule and build a program. The caller's program is not changed.
@@ -37,10 +34,11 @@ def compile(
     target : "auto" for the CPU of this machine, an LLVM target, "cuda" for its first GPU, or a CUDA or ROCm target,
         such as {"kind": "cuda", "arch": "sm_90a"} or {"kind": "rocm", "mcpu": "gfx942"}, which need no GPU to compile
         for; code for AMD GPUs is linked by LLD.
-    tune_trials : designs that `tune` measures of each function before; 0 takes what the database knows, or the model's
+    tune_trials : designs that `tune` measures of each function before; 0 takes what databases know, or the model's
         own choice.
     database : of `tune`: MetaSchedule's records, or the folder where they are kept; read first, and written when
-        tuning.
+        tuning. What it does not know is looked up in the database that is shipped with this package, if there is one
+        for the device; False for the model's own choices.
     **options
         Fields of `FuseOptions`; unset ones come from TVM_CASCADE_* variables, then from the defaults.
 
@@ -63,18 +61,8 @@ def compile(
     if not isinstance(tune_trials, int) or isinstance(tune_trials, bool) or tune_trials < 0:
         raise OptionError("a number of trials, 0 or more", repr(tune_trials), "tune_trials")
     check_database(database)
-    if tune_trials and database is None:
+    if tune_trials and not database:
         database = tvm.s_tir.meta_schedule.database.MemoryDatabase()
     if tune_trials:
         tune(mod_or_func, resolved, tune_trials, work_dir=database, **{n: getattr(chosen, n) for n in vars(chosen)})
-    if database is None:
-        return compile_fused(mod_or_func, resolved, chosen)
-    records = Records(database)
-
-    def known(func: tirx.PrimFunc, goal: Goal) -> Known | None:
-        found = best(records.trials(workload_of(func, goal)))
-        if found is None:
-            return nearby(records, func, goal)
-        return Known(found.words, f"the design of a tuning session, {(found.seconds or 0) * 1e6:.1f} us measured")
-
-    return compile_fused(mod_or_func, resolved, chosen, known)
+    return compile_fused(mod_or_func, resolved, chosen, known_designs(database, resolved))

@@ -21,7 +21,7 @@ from tvm.ir import prim
 from tvm_cascade.analysis.extract import find_cascades
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.devices.device import Cpu
+from tvm_cascade.devices.device import Cpu, Device
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
@@ -40,14 +40,19 @@ def bucket(extent: int) -> int:
 
 def tuned_for(goal: Goal) -> str:
     """The device and the options that are not at their defaults, in words."""
-    device, default = goal.device, FuseOptions()
-    machine = f"{device.cores} cores, {device.vector_bytes} bytes" if isinstance(device, Cpu) else device.arch
+    default = FuseOptions()
     options = {
         name: value
         for name in FuseOptions.__dataclass_fields__
         if (value := getattr(goal.options, name)) != getattr(default, name)
     }
-    return f"{goal.target.kind.name} {device.name} {machine} {options}"
+    return f"{goal.target.kind.name} {device_words(goal.device)} {options}"
+
+
+def device_words(device: Device) -> str:
+    """What tells one device from another."""
+    machine = f"{device.cores} cores, {device.vector_bytes} bytes" if isinstance(device, Cpu) else device.arch
+    return f"{device.name} {machine}".strip()
 
 
 def signature_of(func: tirx.PrimFunc, goal: Goal) -> str:

@@ -61,7 +61,7 @@ def nearby(records: Records, func: tirx.PrimFunc, goal: Goal) -> Known | None:
     shapes = ", ".join(f"{param.name} {_shape(param)}" for param in other["main"].params if tirx.is_buffer_var(param))
     last = {trial.key: trial for trial in trials}
     origin = f"by a tuning session of {shapes}, which is of its kind"
-    return Nearby({}, origin, tuple(_measured(last.values())))
+    return Nearby({}, origin, trials=tuple(_measured(last.values())))
 
 
 def _measured(trials: Iterable[Trial]) -> list[Trial]:

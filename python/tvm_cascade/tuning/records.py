@@ -7,13 +7,13 @@ database looks at no target.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
+import datetime
 import json
 import math
-import os
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,16 +21,20 @@ import tvm
 from tvm import s_tir, tirx
 from tvm_ffi import structural_equal, structural_hash
 
+from tvm_cascade._versions import RELEASE
 from tvm_cascade.driver.backend import Goal
 from tvm_cascade.driver.space import Design, Space
 from tvm_cascade.errors import InputError
-from tvm_cascade.tuning.keys import tuned_for
+from tvm_cascade.tuning import files
+from tvm_cascade.tuning.keys import device_words, tuned_for
 
 Database: TypeAlias = s_tir.meta_schedule.database.Database
 
-_WORKLOADS, _RECORDS = "database_workload.json", "database_tuning_record.json"
 _PREFIX = "tvm_cascade."
 _TRIAL, _TUNED_FOR = f"{_PREFIX}trial", f"{_PREFIX}tuned_for"
+
+_ALWAYS = ("words", "estimate", "in_turns", "same")
+"""Fields of a trial that are written even where they say nothing, which readers of the first records ask for."""
 
 NOISE = 1.01
 """What the default may take of the best time and still be chosen: repeated runs of one kernel differ by as much."""
@@ -50,6 +54,8 @@ class Trial:
     in_turns : it was measured once more, in turns with the best.
     same : it gives the program of a trial before it, whose outcome it has; it counts for no trial.
     kind : of the function, see `keys`; empty where functions of other lengths take nothing over.
+    when, device, release : the day, the device and the release of this package that it was measured with; empty where
+        it is not on record.
     """
 
     words: dict[str, str]
@@ -60,6 +66,9 @@ class Trial:
     in_turns: bool = False
     same: bool = False
     kind: str = ""
+    when: str = field(default="", compare=False)
+    device: str = field(default="", compare=False)
+    release: str = field(default="", compare=False)
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
@@ -75,15 +84,15 @@ class Records:
         self._found: list[Any] = []
         if isinstance(database, (str, Path)):
             folder = Path(database)
-            self._found, damaged = _read(folder)
+            self._found, damaged = files.read(folder)
             if damaged:
-                kept = f"; the files as they were end in {_set_aside(folder, self._found)}" if write else ""
+                kept = f"; the files as they were end in {files.set_aside(folder, self._found)}" if write else ""
                 told = f"{folder}: {len(damaged)} lines are damaged and left out ({damaged[0]}){kept}"
                 warnings.warn(told, stacklevel=3)
             if write:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._writes = s_tir.meta_schedule.database.JSONDatabase(work_dir=str(folder))
-        elif database is not None:
+        elif database:
             self._found, self._writes = list(database.get_all_tuning_records()), database
 
     def trials(self, workload: tvm.IRModule) -> list[Trial]:
@@ -108,11 +117,35 @@ class Records:
         if self._writes is None:
             return
         kept = self._writes.commit_workload(workload)
+        today = datetime.date.today().isoformat()
+        trial = dataclasses.replace(trial, when=today, device=device_words(goal.device), release=RELEASE)
         seconds = None if trial.seconds is None else [trial.seconds]
         shapes = s_tir.meta_schedule.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
         trace = _trace(workload, space, design, trial)
         made = s_tir.meta_schedule.database.TuningRecord(trace, kept, seconds, goal.target, shapes)
         self._writes.commit_tuning_record(made)
+
+    def groups(self) -> list[list[tuple[Any, Trial]]]:
+        """The records with their trials, by workload, in order."""
+        found = list[list[tuple[Any, Trial]]]()
+        for record in self._found:
+            if (trial := _trial(record)) is None:
+                continue
+            group = next((one for one in found if structural_equal(one[0][0].workload.mod, record.workload.mod)), None)
+            if group is None:
+                found.append(group := [])
+            group.append((record, trial))
+        return found
+
+    def absorb(self, other: Records) -> int:
+        """Writes what another database has and this one has not; returns how many records that are."""
+        assert self._writes is not None
+        known = {files.identity(record) for record in self._found}
+        fresh = [record for record in other._found if files.identity(record) not in known]
+        for record in fresh:
+            files.commit(self._writes, record)
+        self._found += fresh
+        return len(fresh)
 
 
 def workload_of(func: tirx.PrimFunc, goal: Goal) -> tvm.IRModule:
@@ -149,10 +182,7 @@ def _trace(workload: tvm.IRModule, space: Space, design: Design, trial: Trial) -
         count = len(knob.values)
         chosen = schedule.sample_categorical(list(range(count)), [1.0 / count] * count, decision=place)
         schedule.annotate(root, f"{_PREFIX}{knob.name}", chosen)
-    told = {"words": trial.words, "estimate": trial.estimate, "in_turns": trial.in_turns, "same": trial.same}
-    told["kind"] = trial.kind
-    if trial.failed:
-        told |= {"failed": trial.failed, "reason": trial.reason}
+    told = {name: value for name, value in vars(trial).items() if name in _ALWAYS or (value and name != "seconds")}
     # As hexadecimal digits: a trace is written without escapes.
     schedule.annotate(root, _TRIAL, json.dumps(told).encode().hex())
     return schedule.trace
@@ -168,50 +198,6 @@ def _trial(record: Any) -> Trial | None:
     return None
 
 
-def _read(folder: Path) -> tuple[list[Any], list[str]]:
-    """The sound records of a folder, and what is wrong with other lines."""
-    database, damaged = s_tir.meta_schedule.database, list[str]()
-    workloads: dict[int, Any] = {}
-    for number, line in _lines(folder / _WORKLOADS):
-        try:
-            workloads[number] = database.Workload.from_json(json.loads(line))
-        except Exception as error:  # whatever is in a file
-            damaged.append(f"{_WORKLOADS}:{number + 1}: {_first(error)}")
-    records = []
-    for number, line in _lines(folder / _RECORDS):
-        try:
-            place, told = json.loads(line)
-            records.append(database.TuningRecord.from_json(told, workloads[place]))
-        except Exception as error:
-            damaged.append(f"{_RECORDS}:{number + 1}: {_first(error)}")
-    return records, damaged
-
-
-def _first(error: Exception) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:120]
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
-        yield from ((number, line) for number, line in enumerate(file) if line.strip())
-
-
-def _set_aside(folder: Path, records: Sequence[Any]) -> str:
-    """Moves a folder's files aside and writes the sound records anew; returns what the moved ones end in."""
-    suffix = next(one for k in range(1, 1000) if not (folder / f"{_RECORDS}{(one := f'.damaged-{k}')}").exists())
-    for name in (_WORKLOADS, _RECORDS):
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(folder / name, folder / f"{name}{suffix}")
-    database = s_tir.meta_schedule.database.JSONDatabase(work_dir=str(folder))
-    for record in records:
-        kept = database.commit_workload(record.workload.mod)
-        made = s_tir.meta_schedule.database.TuningRecord(
-            record.trace, kept, record.run_secs or None, record.target, record.args_info
-        )
-        database.commit_tuning_record(made)
-    return suffix
-
-
 def check_database(database: object) -> None:
     """Refuse what is no database.
 
@@ -221,5 +207,5 @@ def check_database(database: object) -> None:
         When it is neither a folder nor MetaSchedule's database.
     """
     kinds = (str, Path, s_tir.meta_schedule.database.Database)
-    if database is not None and not isinstance(database, kinds):
+    if database is not None and database is not False and not isinstance(database, kinds):
         raise InputError("a MetaSchedule database or a folder", type(database).__name__, "database")

@@ -1,0 +1,74 @@
+"""The database that is shipped with this package: by release and device, the best designs of tuning sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tvm import tirx
+from tvm_ffi import structural_hash
+
+from tvm_cascade._versions import RELEASE
+from tvm_cascade.devices.device import Device
+from tvm_cascade.driver.backend import Goal
+from tvm_cascade.tuning import files
+from tvm_cascade.tuning.keys import device_words
+from tvm_cascade.tuning.records import Records, Trial, best, workload_of
+
+ROOT = Path(__file__).with_name("shipped")
+"""A folder for each release, with one for each device: designs of one release may be none, or slow, in another."""
+
+
+def folder_of(device: Device | str, root: Path | None = None) -> Path:
+    """Where the records of this release for a device are, which may be given in words."""
+    words = device if isinstance(device, str) else device_words(device)
+    return (root or ROOT) / RELEASE / re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+
+
+def trials(func: tirx.PrimFunc, goal: Goal, root: Path | None = None) -> list[Trial]:
+    """What is shipped of a function: the model's choice, then the best where that is another."""
+    folder = folder_of(goal.device, root)
+    return read(folder).trials(workload_of(func, goal)) if folder.is_dir() else []
+
+
+@lru_cache(maxsize=8)
+def read(folder: Path) -> Records:
+    """The records of a folder; read once in each process."""
+    return Records(folder)
+
+
+def ship(sessions: Sequence[Path], root: Path | None = None) -> dict[Path, int]:
+    """Writes the best designs of sessions with this release, beside the times of the model's choices.
+
+    What is shipped of a function gives way to what a session found, and an earlier session to a later one.
+
+    Returns
+    -------
+    dict of Path to int
+        How many functions each folder that was written knows.
+    """
+    chosen: dict[Path, dict[int, list[Any]]] = {}
+    for session in sessions:
+        for group in Records(session).groups():
+            own = [(record, trial) for record, trial in group if trial.release == RELEASE and trial.device]
+            if (found := best([trial for _, trial in own])) is not None:
+                last = {trial.key: record for record, trial in own if trial.seconds is not None}
+                kept = [last[key] for key in dict.fromkeys((own[0][1].key, found.key)) if key in last]
+                workload = structural_hash(kept[0].workload.mod)
+                chosen.setdefault(folder_of(found.device, root), {})[workload] = kept
+    return {folder: _write(folder, groups) for folder, groups in chosen.items()}
+
+
+def _write(folder: Path, groups: dict[int, list[Any]]) -> int:
+    before = {
+        structural_hash(group[0][0].workload.mod): [record for record, _ in group]
+        for group in (Records(folder).groups() if folder.is_dir() else [])
+    }
+    groups = {**before, **groups}
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(folder, [record for records in groups.values() for record in records])
+    read.cache_clear()
+    return len(groups)

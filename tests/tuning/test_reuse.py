@@ -1,0 +1,118 @@
+"""Records go where users take them: databases merge, some are shipped, and reports say where a design comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tvm
+
+import tvm_cascade
+from tvm_cascade import cli
+from tvm_cascade.bench import workloads
+from tvm_cascade.driver.space import Design
+from tvm_cascade.tuning import shipping
+from tvm_cascade.tuning.records import Records
+from tvm_cascade.tuning.report import FunctionTuning
+
+from .fakes import FakeBuilder, FakeRunner
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+@pytest.fixture(scope="module")
+def softmax() -> tvm.tirx.PrimFunc:
+    return workloads.get("softmax").with_shape(rows=4096).build()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty place for what is shipping."""
+    monkeypatch.setattr(shipping, "ROOT", tmp_path / "shipped")
+    yield tmp_path / "shipped"
+    shipping.read.cache_clear()
+
+
+def fast(best: Design) -> FakeRunner:
+    """A runner on which a plan with a configuration of its first kernel takes half the time of all else."""
+    return FakeRunner(lambda design: 0.5 if design[:2] == best else 1.0)
+
+
+def tuned(func: tvm.tirx.PrimFunc, folder: Path, runner: FakeRunner, trials: int = 4) -> FunctionTuning:
+    report = tvm_cascade.tune(func, HOPPER, trials, work_dir=folder, builder=FakeBuilder(), runner=runner)
+    return report.functions[0]
+
+
+def chosen_by(func: tvm.tirx.PrimFunc, **options: object) -> str:
+    return tvm_cascade.explain(func, HOPPER, **options).functions[0].design
+
+
+def test_explain_says_where_a_design_comes_from(
+    softmax: tvm.tirx.PrimFunc, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chosen_by(softmax) == "the model's estimates"
+    (tmp_path / "empty").mkdir()
+    assert "nothing is on record" in chosen_by(softmax, database=tmp_path / "empty")
+    found = tuned(softmax, tmp_path, fast((0, 2)))
+    told = chosen_by(softmax, database=tmp_path)
+    assert found.best is not None and found.best.seconds is not None
+    assert told.startswith("a tuning session of 20") and f"{found.best.seconds * 1e6:.1f} us measured" in told
+    assert "of 512 threads" in tvm_cascade.explain(softmax, HOPPER, database=tmp_path).functions[0].lowering
+    command = ["explain", "softmax", "--shape", "rows=4096", "--target", "sm_90a", "--database"]
+    assert cli.main([*command, str(tmp_path)]) == 0
+    assert f"chosen by   {told}" in capsys.readouterr().out
+    assert cli.main([*command, str(tmp_path / "none")]) == 2
+
+
+def test_what_is_shipped_is_taken_unless_it_is_declined(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
+    tuned(softmax, tmp_path, fast((0, 2)))
+    ((folder, count),) = shipping.ship([tmp_path]).items()
+    assert count == 1 and folder.parent == root / tvm_cascade.__version__ and "h200" in folder.name
+    told = chosen_by(softmax)
+    assert told.startswith("the database shipped with this package, of NVIDIA H200") and "of the model's choice" in told
+    assert chosen_by(softmax, database=False) == "the model's estimates"
+    assert "nothing is on record" in chosen_by(softmax, reference="lazy")
+    tuned(softmax, tmp_path / "own", fast((0, 1)))
+    assert chosen_by(softmax, database=tmp_path / "own").startswith("a tuning session")
+
+
+def test_a_later_session_replaces_what_is_shipped_of_its_functions(
+    softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = workloads.get("softmax").with_shape(rows=2048).build()
+    tuned(softmax, tmp_path / "first", fast((0, 1)))
+    tuned(other, tmp_path / "first", fast((0, 1)))
+    assert cli.main(["tune", "--ship", str(tmp_path / "first")]) == 0
+    assert "knows 2 functions" in capsys.readouterr().out
+    later = tuned(softmax, tmp_path / "later", fast((0, 2)))
+    ((folder, count),) = shipping.ship([tmp_path / "later"]).items()
+    kept = [trial for group in Records(folder).groups() for _, trial in group]
+    assert count == 2 and len(kept) == 4
+    assert later.best is not None and later.best.words in [trial.words for trial in kept]
+
+
+def test_of_shipped_records_sound_lines_are_read(softmax: tvm.tirx.PrimFunc, tmp_path: Path, root: Path) -> None:
+    tuned(softmax, tmp_path, fast((0, 2)))
+    ((folder, _),) = shipping.ship([tmp_path]).items()
+    path = folder / "database_tuning_record.json"
+    path.write_text(f"{path.read_text()}\nno JSON\n")
+    with pytest.warns(UserWarning, match="1 lines are damaged"):
+        assert chosen_by(softmax).startswith("the database shipped")
+
+
+def test_databases_merge_without_doubles(
+    softmax: tvm.tirx.PrimFunc, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two, both = (tmp_path / name for name in ("one", "two", "both"))
+    tuned(softmax, one, fast((0, 1)), trials=2)
+    tuned(softmax, two, FakeRunner(lambda design: 0.6 if design[:2] == (0, 2) else 1.1), trials=4)
+    counts = [sum(map(len, Records(folder).groups())) for folder in (one, two)]
+    merge = ["tune", "--merge", str(one), str(two), "--work-dir", str(both)]
+    assert cli.main(merge) == 0
+    assert f"{sum(counts)} records" in capsys.readouterr().out
+    assert cli.main(merge) == 0
+    assert "0 records" in capsys.readouterr().out
+    (group,) = Records(both).groups()
+    assert len(group) == sum(counts)
+    assert tuned(softmax, both, FakeRunner()).known == sum(counts)
