@@ -1,0 +1,6 @@
+"""Cascades of reductions in Relax modules: a pass that merges operators into them, and a pipeline with all that follows."""
+
+from tvm_cascade.relax.fuse_cascades import FuseCascades
+from tvm_cascade.relax.pipeline import get_pipeline
+
+__all__ = ["FuseCascades", "get_pipeline"]

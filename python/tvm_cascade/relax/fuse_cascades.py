@@ -1,0 +1,135 @@
+"""`FuseCascades`: the pass of Relax that merges the operators of a cascade into one PrimFunc."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.ir import transform
+from tvm.target import Target
+
+from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.read import ANY_CPU, device_of
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.relax.graph import Graph, Node, variables_in
+from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
+from tvm_cascade.relax.kinds import Kind
+from tvm_cascade.relax.outline import Outline, emit, outline
+
+
+def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:
+    """Merges calls of PrimFuncs that make one cascade of reductions into one call, where fusing them gains.
+
+    It belongs after LegalizeOps and before FuseOps. What it merges is a PrimFunc that `FuseCascadedReductions` fuses;
+    what something else reads too stays a result. Reshapes are left outside, where they are views.
+
+        matmul, softmax, matmul          →  attention in one function
+        matmul, log_softmax, nll_loss    →  the loss in one function
+
+    Parameters
+    ----------
+    target : whose time decides; the loops of any CPU by default.
+    **options
+        Fields of `FuseOptions`.
+
+    Raises
+    ------
+    OptionError
+        When an option is unknown or has a value outside its domain.
+    InputError
+        When the target is not one that we schedule for.
+    """
+    chosen = FuseOptions.from_environment(**options)
+    device: Device = ANY_CPU
+    if target is not None:
+        resolved = resolve_target(target)
+        device, chosen = device_of(resolved), backend_of(resolved).options(chosen)
+
+    def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
+        trials = Trials(chosen, device)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
+                mod = _function(mod, var.name_hint, trials)
+        return mod
+
+    return transform.module_pass(run, opt_level=0, name="FuseCascades")
+
+
+def _function(mod: tvm.IRModule, name: str, trials: Trials) -> tvm.IRModule:
+    """The module with the cascades of one function merged."""
+    func = mod[name]
+    if not isinstance(func.body, relax.SeqExpr):
+        return mod
+    blocks = list(func.body.blocks)
+    builder, changed = relax.BlockBuilder(mod), False
+    for place, block in enumerate(blocks):
+        if not isinstance(block, relax.DataflowBlock):
+            continue
+        others = [b for k, one in enumerate(blocks) if k != place for b in one.bindings]
+        outside = [var for binding in others for var in variables_in(binding.value)] + variables_in(func.body.body)
+        graph = Graph(block, mod, outside)
+        found = cascades_of(graph, mod, trials)
+        if found:
+            blocks[place], changed = _block(graph, found, builder), True
+    if not changed:
+        return mod
+    module = builder.finalize()
+    body = relax.SeqExpr(blocks, func.body.body)
+    module.update_func(
+        module.get_global_var(name), relax.Function(func.params, body, func.ret_ty, func.is_pure, func.attrs)
+    )
+    return relax.transform.FuseTIR()(relax.transform.Normalize()(module))
+
+
+def _block(graph: Graph, found: list[Cluster], builder: relax.BlockBuilder) -> relax.DataflowBlock:
+    """The block with a call in place of each cluster, bound where the last of its nodes was, in an order of reading."""
+    owner = {node: cluster for cluster in found for node in cluster if node not in graph.indices}
+    outlines = {cluster: outline(graph, cluster) for cluster in found}
+    pending: list[tuple[list[relax.Binding], set[relax.Var]]] = []
+    done = set[Cluster]()
+    for binding in graph.block.bindings:
+        node = graph.node(binding.var)
+        cluster = owner.get(node) if node is not None else None
+        if cluster is None:
+            pending.append(([binding], {*variables_in(binding.value)}))
+        elif cluster not in done:
+            done.add(cluster)
+            one = outlines[cluster]
+            calls = _calls(one, emit(builder, one, _name(one.nodes)))
+            pending.append((calls, {var for e in one.inputs for var in variables_in(e)}))
+    return relax.DataflowBlock(_ordered(pending))
+
+
+def _ordered(pending: list[tuple[list[relax.Binding], set[relax.Var]]]) -> list[relax.Binding]:
+    """Bindings in their order, but for those that must wait for what they read."""
+    unbound = {binding.var for bindings, _ in pending for binding in bindings}
+    found: list[relax.Binding] = []
+    while pending:
+        waiting = []
+        for bindings, read in pending:
+            if read & unbound - {binding.var for binding in bindings}:
+                waiting.append((bindings, read))
+                continue
+            found += bindings
+            unbound -= {binding.var for binding in bindings}
+        assert len(waiting) < len(pending), "clusters are convex, so that some binding is ready"
+        pending = waiting
+    return found
+
+
+def _calls(one: Outline, function: relax.GlobalVar) -> list[relax.Binding]:
+    call = relax.Call(function, list(one.inputs))
+    if len(one.outputs) == 1:
+        return [relax.VarBinding(one.outputs[0].var, call)]
+    both = relax.DataflowVar("results", relax.TupleType([node.var.ty for node in one.outputs]))
+    parts = [relax.VarBinding(node.var, relax.TupleGetItem(both, k)) for k, node in enumerate(one.outputs)]
+    return [relax.VarBinding(both, call), *parts]
+
+
+def _name(nodes: tuple[Node, ...]) -> str:
+    """Of the functions that reduce."""
+    names = dict.fromkeys(node.call.args[0].name_hint for node in nodes if node.kind is Kind.REDUCTION)
+    return "_".join(("cascade", *names))[:80]

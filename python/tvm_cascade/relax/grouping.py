@@ -1,0 +1,188 @@
+"""Which calls of a block are one cascade: found by trying, on the PrimFunc that they are merged into.
+
+A reduction joins a reduction that it feeds through maps, with all that lies between, where the pass makes one fold of
+all their reductions. A matrix product is an element of such a fold where it has a value for each row and position of
+its own: a projection that all rows share would be computed again by each of them. Nothing goes by the names of
+operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.passes import passes_of
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.devices.device import Device
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.relax.graph import Graph, Node, in_order
+from tvm_cascade.relax.kinds import Kind
+from tvm_cascade.relax.outline import merged, outline
+from tvm_cascade.transform.fuse_function import fuse_function
+
+MOST_NODES = 40
+"""Calls of a cascade: longer chains are not tried."""
+
+Cluster = frozenset[Node]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the pass makes of a merged function.
+
+    Attributes
+    ----------
+    whole : all its reductions are in one fold.
+    gains : the cost model would fuse it too.
+    """
+
+    whole: bool
+    gains: bool
+
+
+class Trials:
+    """Trials of merged functions, remembered by structure: equal layers of a model are tried once.
+
+    Parameters
+    ----------
+    options, device : as of the pass.
+    """
+
+    def __init__(self, options: FuseOptions, device: Device) -> None:
+        self.options, self.device = options, device
+        self._known: dict[int, list[tuple[tirx.PrimFunc, Trial]]] = {}
+
+    def of(self, func: tirx.PrimFunc) -> Trial:
+        """The trial of a function."""
+        alike = self._known.setdefault(tvm_ffi.structural_hash(func), [])
+        for known, trial in alike:
+            if tvm_ffi.structural_equal(known, func):
+                return trial
+        alike.append((func, trial := self._try(func)))
+        return trial
+
+    def _try(self, func: tirx.PrimFunc) -> Trial:
+        outcome = fuse_function(func.with_attr("global_symbol", "main"), self.options, self.device)
+        found = [d for d in outcome.decisions if d.candidate.group is not None]
+        by_law = [d for d in found if d.reason.verdict in (Verdict.FUSED, Verdict.DECLINED)]
+        if len(by_law) != 1 or outcome.program is None or by_law[0].candidate.group is None:
+            return Trial(False, False)
+        whole = _is_whole(outcome.program, by_law[0].candidate.group)
+        return Trial(whole, whole and by_law[0].reason.verdict is Verdict.FUSED)
+
+
+def _is_whole(program: Program, group: Group) -> bool:
+    """Whether a group has all reductions of a program, and computes none of them more often than the program."""
+    inside = passes_of(program, group).inside
+    members = [member.stage for member in group.members]
+    for stage in (stage for stage in program.stages if stage.reducer is not None):
+        if any(stage.block.same_as(member.block) for member in members):
+            continue
+        if not any(stage.block.same_as(other.block) for other in inside) or not _has_own_rows(stage, members, group):
+            return False
+    return True
+
+
+def _has_own_rows(stage: Stage, members: Iterable[Stage], group: Group) -> bool:
+    """Whether an element has a value for each row and position of the members, at least."""
+    rows = [[member.extents[v] for v in member.spatial] for member in members]
+    own = [stage.extents[v] for v in stage.spatial]
+    if not all(isinstance(extent, int) for extents in (own, *rows) for extent in extents):
+        return len(own) > min(map(len, rows))  # of symbolic extents: by axes
+    length = group.frame.length
+    return math.prod(own) >= min(map(math.prod, rows)) * (length if isinstance(length, int) else 1)
+
+
+def cascades_of(graph: Graph, mod: tvm.IRModule, trials: Trials) -> list[Cluster]:
+    """The calls that are merged, in the order of the block."""
+    clusters = {node: frozenset([node]) for node in graph.nodes if node.kind is Kind.REDUCTION}
+    refused: set[Cluster] = set()
+    while (joined := _joined(graph, mod, trials, clusters, refused)) is not None:
+        for node in joined:
+            if node.kind is Kind.REDUCTION:
+                clusters[node] = joined
+    found = {cluster for cluster in clusters.values() if len(cluster) > 1}
+    taken = set[Node]().union(*found)
+    kept = []
+    for cluster in sorted(found, key=lambda one: min(node.place for node in one)):
+        grown = _grown(graph, cluster, taken)
+        if trials.of(merged(mod, outline(graph, grown))).gains:
+            kept.append(grown)
+        elif trials.of(merged(mod, outline(graph, cluster))).gains:
+            kept.append(cluster)
+    return kept
+
+
+def _joined(
+    graph: Graph, mod: tvm.IRModule, trials: Trials, clusters: dict[Node, Cluster], refused: set[Cluster]
+) -> Cluster | None:
+    """The next two clusters that are one; None where none are left."""
+    for node in in_order(clusters):
+        for other in {clusters[reader] for reader in _fed(node, clusters)} - {clusters[node]}:
+            wanted = clusters[node] | other
+            if wanted in refused:
+                continue
+            whole = graph.convex(wanted)
+            if whole is not None and _may_join(graph, whole, (clusters[node], other), clusters):
+                if trials.of(merged(mod, outline(graph, whole))).whole:
+                    return whole
+            refused.add(wanted)
+    return None
+
+
+def _may_join(graph: Graph, whole: Cluster, parts: tuple[Cluster, Cluster], clusters: dict[Node, Cluster]) -> bool:
+    """Whether what lies between holds no other reduction, and nothing between is wanted elsewhere."""
+    foreign = any(node in clusters and clusters[node] not in parts for node in whole)
+    before = max(len(outline(graph, part).outputs) for part in parts)
+    return not foreign and len(whole) <= MOST_NODES and len(outline(graph, whole).outputs) <= before
+
+
+def _fed(node: Node, clusters: dict[Node, Cluster]) -> list[Node]:
+    """The reductions that a node feeds through maps."""
+    found: dict[Node, None] = {}
+    seen, todo = {node}, [node]
+    while todo:
+        for reader in todo.pop().readers:
+            if reader in clusters:
+                found[reader] = None
+            elif reader.kind not in (Kind.OPAQUE, Kind.RESHAPE) and reader not in seen:
+                seen.add(reader)
+                todo.append(reader)
+    return list(found)
+
+
+def _grown(graph: Graph, cluster: Cluster, taken: set[Node]) -> Cluster:
+    """A cluster with the transposes and masks that it alone reads, and with the maps of its one result."""
+    own = set(cluster)
+    while more := [node for node in (*_before(graph, own, taken), *_behind(graph, own, taken)) if node not in own]:
+        own |= {more[0]}
+        taken |= {more[0]}
+    return frozenset(own)
+
+
+def _before(graph: Graph, own: set[Node], taken: set[Node]) -> Iterable[Node]:
+    for node in in_order(own):
+        for source in node.reads:
+            alone = not source.escapes and all(reader in own for reader in source.readers)
+            if source in graph.indices or (source.kind is Kind.MOVEMENT and alone and source not in taken):
+                yield source
+
+
+def _behind(graph: Graph, own: set[Node], taken: set[Node]) -> Iterable[Node]:
+    outputs = outline(graph, own).outputs
+    if len(outputs) != 1 or outputs[0].escapes or len(set(outputs[0].readers)) != 1:
+        return
+    (reader, *_) = outputs[0].readers
+    if (
+        reader.kind is Kind.ELEMENTWISE
+        and reader not in taken
+        and graph.convex(frozenset(own | {reader})) == own | {reader}
+    ):
+        yield reader

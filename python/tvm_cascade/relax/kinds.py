@@ -1,0 +1,65 @@
+"""What the PrimFunc of an operator does: reduce, compute each element, move data, or something that is not read."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tvm import ir, sym, tirx
+from tvm.ir import prim
+
+from tvm_cascade.analysis.extent import extent_of
+from tvm_cascade.analysis.program import Program, Stage
+from tvm_cascade.analysis.tir import loads_of, variables_of
+from tvm_cascade.transform.fuse_function import read_function
+
+
+class Kind(enum.Enum):
+    """What a PrimFunc does."""
+
+    REDUCTION = "reduces"
+    ELEMENTWISE = "computes each element by itself"
+    MOVEMENT = "moves elements, one axis of the source to one of the result"
+    RESHAPE = "moves elements, and joins or splits axes"
+    OPAQUE = "is not read"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """The PrimFunc of a `call_tir`, as it is read.
+
+    Attributes
+    ----------
+    func : itself.
+    kind : what it does.
+    """
+
+    func: tirx.PrimFunc
+    kind: Kind
+
+
+def operator_of(func: tirx.PrimFunc) -> Operator:
+    """What a PrimFunc does; never raises on one."""
+    program = read_function(func)
+    if not isinstance(program, Program) or program.opaque:
+        return Operator(func, Kind.OPAQUE)
+    if any(stage.reducer is not None for stage in program.stages):
+        return Operator(func, Kind.REDUCTION)
+    if not all(isinstance(_without_casts(stage.value), ir.TensorLoad) for stage in program.stages):
+        return Operator(func, Kind.ELEMENTWISE)
+    return Operator(func, Kind.MOVEMENT if all(map(_keeps_axes, program.stages)) else Kind.RESHAPE)
+
+
+def _without_casts(value: ir.Expr) -> ir.Expr:
+    while isinstance(value, prim.Cast):
+        value = value.value
+    return value
+
+
+def _keeps_axes(stage: Stage) -> bool:
+    """Whether each index of what is read has one variable at most: a reshape that joins axes is a view for TVM's VM."""
+    analyzer = sym.Analyzer()
+    for variable, extent in stage.extents.items():
+        analyzer.bind(variable, ir.Range(0, extent_of(extent)))
+    indices = [analyzer.simplify(index) for load in loads_of(stage.value) for index in load.indices]
+    return all(len({variable.name for variable in variables_of(index)}) <= 1 for index in indices)

@@ -1,0 +1,79 @@
+"""Several calls as one: a function of Relax that `FuseTIR` merges into one PrimFunc.
+
+p = call_tir(matmul, (q, k));  s = call_tir(softmax, (p,))      →  s = fused(q, k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax, tirx
+
+from tvm_cascade.relax.graph import Graph, Node, in_order
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a function of some nodes takes and gives.
+
+    Attributes
+    ----------
+    nodes : in the order of the block.
+    inputs : the tensors that it reads and does not make.
+    outputs : the nodes whose results are read elsewhere.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[relax.Expr, ...]
+    outputs: tuple[Node, ...]
+
+
+def outline(graph: Graph, members: Iterable[Node]) -> Outline:
+    """What a function of nodes takes and gives; what is made of indices alone is made wherever it is read."""
+    nodes = in_order(members)
+    made = {node.var for node in nodes}
+    inputs: list[relax.Expr] = []
+    for node in nodes:
+        for argument in node.arguments:
+            if argument not in made and not any(argument.same_as(other) for other in inputs):
+                inputs.append(argument)
+    own = [node for node in nodes if node not in graph.indices]
+    outputs = [node for node in own if node.escapes or any(reader.var not in made for reader in node.readers)]
+    return Outline(tuple(nodes), tuple(inputs), tuple(outputs))
+
+
+def emit(builder: relax.BlockBuilder, one: Outline, name: str) -> relax.GlobalVar:
+    """The function, as a primitive of the builder's module."""
+    params = [relax.Var(f"p{k}", argument.ty) for k, argument in enumerate(one.inputs)]
+    known: dict[relax.Var, relax.Var] = {}
+
+    def given(argument: relax.Expr) -> relax.Expr:
+        if isinstance(argument, relax.Var) and argument in known:
+            return known[argument]
+        return next(param for param, other in zip(params, one.inputs, strict=True) if argument.same_as(other))
+
+    with builder.function(name, params, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            for node in one.nodes:
+                arguments = relax.Tuple([given(argument) for argument in node.arguments])
+                call = relax.Call(node.call.op, [node.call.args[0], arguments], node.call.attrs, node.call.ty_args)
+                known[node.var] = builder.emit_output(call) if node in one.outputs else builder.emit(call)
+        results = [known[node.var] for node in one.outputs]
+        return builder.emit_func_output(results[0] if len(results) == 1 else relax.Tuple(results))
+
+
+def merged(mod: tvm.IRModule, one: Outline) -> tirx.PrimFunc:
+    """The PrimFunc that `FuseTIR` makes of the nodes."""
+    used = {node.call.args[0] for node in one.nodes}
+    builder = relax.BlockBuilder(tvm.IRModule({callee: mod[callee] for callee in used}))
+    function = emit(builder, one, "cascade")
+    params = [relax.Var(f"q{k}", argument.ty) for k, argument in enumerate(one.inputs)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            result = builder.emit_output(relax.Call(function, params))
+        builder.emit_func_output(result)
+    fused = relax.transform.FuseTIR()(builder.finalize())
+    (func,) = [func for func in fused.functions.values() if isinstance(func, tirx.PrimFunc)]
+    return func

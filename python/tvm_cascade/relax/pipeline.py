@@ -1,0 +1,86 @@
+"""A pipeline for Relax modules in place of TVM's own: cascades merged and fused, every PrimFunc scheduled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.ir import transform
+from tvm.target import Target
+
+from tvm_cascade.driver.lowering import fused, goal_of, lowered
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.relax.fuse_cascades import FuseCascades
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.outcomes import explain_outcomes
+
+_DISPATCHED = (relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps())
+
+_GROUPED = (
+    relax.transform.AnnotateTIROpPattern(),
+    relax.transform.FoldConstant(),
+    relax.transform.FuseOps(),
+    relax.transform.FuseTIR(),
+    relax.transform.DeadCodeElimination(),
+    relax.transform.RewriteDataflowReshape(),  # knows reshapes as they are written
+)
+
+
+class Pipeline:
+    """The passes, as one pass; and the report of the module that it was last run on.
+
+    Attributes
+    ----------
+    report : what became of each reduction of the module; None before it was run.
+    """
+
+    def __init__(self, target: Target, options: FuseOptions) -> None:
+        self.target, self.options = target, options
+        self.report: Explanation | None = None
+
+    def __call__(self, mod: tvm.IRModule, context: transform.PassContext | None = None) -> tvm.IRModule:
+        """The module, with code generation left to do."""
+        given = {name: getattr(self.options, name) for name in vars(self.options)}
+        cascades = FuseCascades(self.target, **given)
+        grouped = tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
+        return relax.get_pipeline("default_build")(self.scheduled(grouped))
+
+    def scheduled(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """The module with every PrimFunc fused and scheduled."""
+        functions = {
+            var.name_hint: func
+            for var, func in mod.functions_items()
+            if isinstance(func, tirx.PrimFunc) and not (func.attrs and "tirx.is_scheduled" in func.attrs)
+        }
+        goal = goal_of(self.target, self.options)
+        outcomes = fused(functions, goal)
+        ready = lowered(outcomes, goal, [var.name_hint for var in mod.get_global_vars()])
+        found = mod.clone()
+        for name, one in ready.items():
+            found.update_func(found.get_global_var(name), one.func)
+            for step, func in one.steps.items():
+                found[step] = func
+        kernels = {name: one.chosen for name, one in ready.items() if one.chosen is not None}
+        self.report = explain_outcomes(functions, outcomes, kernels)
+        return found
+
+
+def get_pipeline(target: str | dict[str, Any] | Target = "auto", **options: object) -> Pipeline:
+    """What `tvm.compile(mod, target, relax_pipeline=…)` takes.
+
+    Parameters
+    ----------
+    target : as `tvm_cascade.compile` takes it.
+    **options
+        Fields of `FuseOptions`.
+
+    Raises
+    ------
+    OptionError
+        When an option is unknown or has a value outside its domain.
+    InputError
+        When the target is not one that we schedule for.
+    """
+    return Pipeline(resolve_target(target), FuseOptions.from_environment(**options))

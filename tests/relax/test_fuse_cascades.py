@@ -1,0 +1,158 @@
+"""Cascades across operators of Relax modules: merged where they fold as one, right, and nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+from tvm_ffi import structural_equal
+
+import tvm_cascade.relax
+from tvm_cascade.errors import InputError, OptionError
+from tvm_cascade.relax import FuseCascades, get_pipeline, grouping
+from tvm_cascade.relax.pipeline import Pipeline
+
+Forward = Callable[..., object]
+
+
+def module_of(forward: Forward, *shapes: list[int | str]) -> tvm.IRModule:
+    """A function of tensors as a module: the exporter takes the names of a method's parameters."""
+
+    class Two(nn.Module):
+        def forward(self, a: nn.Tensor, b: nn.Tensor) -> object:
+            return forward(a, b)
+
+    class Three(nn.Module):
+        def forward(self, a: nn.Tensor, b: nn.Tensor, c: nn.Tensor) -> object:
+            return forward(a, b, c)
+
+    spec = {name: nn.spec.Tensor(shape, "float32") for name, shape in zip("abc", shapes, strict=False)}
+    return (Two if len(shapes) == 2 else Three)().export_tvm(spec={"forward": spec})[0]
+
+
+def attention(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+    return op.matmul(op.softmax(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])) * 0.125, axis=-1), v)
+
+
+def causal(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+    n = q.shape[2]
+    mask = op.triu(op.full([n, n], nn.Tensor.from_scalar(-1e9, "float32"), "float32"), 1)
+    scores = op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])) * 0.125 + mask
+    return op.matmul(op.softmax(scores, axis=-1), v)
+
+
+def with_weights(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+    weights = op.softmax(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])), axis=-1)
+    return op.matmul(weights, v), weights
+
+
+def capped(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+    scores = op.tanh(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])) * 0.02) * 30.0
+    return op.matmul(op.softmax(scores, axis=-1), v)
+
+
+HEADS = [1, 2, 64, 32]
+
+
+def called(executable: object, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    found = relax.VirtualMachine(executable, tvm.cpu())["forward"](*map(tvm.runtime.tensor, inputs))
+    return [one.numpy() for one in (found if isinstance(found, (tuple, tvm.ir.Array)) else [found])]
+
+
+def run(mod: tvm.IRModule, pipeline: Pipeline, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return called(relax.build(mod, pipeline.target, relax_pipeline=pipeline), inputs)
+
+
+def run_plain(mod: tvm.IRModule, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return called(relax.build(mod, "llvm"), inputs)
+
+
+def names_of(mod: tvm.IRModule, **options: object) -> list[str]:
+    merged = FuseCascades(**options)(relax.transform.LegalizeOps()(mod))
+    return [var.name_hint for var in merged.get_global_vars() if var.name_hint.startswith("cascade_")]
+
+
+def test_the_package_has_the_pass_and_the_pipeline() -> None:
+    assert tvm_cascade.relax.FuseCascades is FuseCascades
+
+
+@pytest.mark.parametrize("forward", [attention, causal, capped])
+def test_attention_written_out_is_one_function_and_right(forward: Forward) -> None:
+    mod = module_of(forward, HEADS, HEADS, HEADS)
+    (name,) = names_of(mod)
+    assert name.count("matmul") == 2 and "softmax" in name
+    pipeline, inputs = get_pipeline(), np.random.default_rng(0).standard_normal((3, *HEADS)).astype("float32")
+    (found,), (expected,) = run(mod, pipeline, inputs), run_plain(mod, inputs)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+    (function,) = [one for one in pipeline.report.functions if one.name == name]
+    assert function.status == "fused"
+
+
+def test_what_is_read_elsewhere_is_not_lost() -> None:
+    mod = module_of(with_weights, HEADS, HEADS, HEADS)
+    inputs = np.random.default_rng(1).standard_normal((3, *HEADS)).astype("float32")
+    for found, expected in zip(run(mod, get_pipeline(), inputs), run_plain(mod, inputs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_projection_that_all_rows_share_stays_a_function() -> None:
+    def projected(x: nn.Tensor, w: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+        k = op.matmul(x, w)
+        return op.matmul(op.softmax(op.matmul(x, op.permute_dims(k, [1, 0])), axis=-1), v)
+
+    mod = module_of(projected, [64, 32], [32, 32], [64, 32])
+    (name,) = names_of(mod)
+    assert name.count("matmul") == 2
+    inputs = [
+        np.random.default_rng(2).standard_normal(shape).astype("float32") for shape in ((64, 32), (32, 32), (64, 32))
+    ]
+    (found,), (expected,) = run(mod, get_pipeline(), inputs), run_plain(mod, inputs)
+    np.testing.assert_allclose(found, expected, rtol=5e-5, atol=5e-6)
+
+
+def test_equal_layers_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+    fuse = grouping.fuse_function
+    monkeypatch.setattr(grouping, "fuse_function", lambda *args: (tried.append(args), fuse(*args))[1])
+
+    def layers(count: int) -> int:
+        tried.clear()
+
+        def forward(q: nn.Tensor, k: nn.Tensor, v: nn.Tensor) -> nn.Tensor:
+            for _ in range(count):
+                q = attention(q, k, v)
+            return q
+
+        assert len(names_of(module_of(forward, HEADS, HEADS, HEADS))) >= 1
+        return len(tried)
+
+    assert layers(3) <= layers(1) + 4  # and what joins one layer to the next, which is refused
+
+
+def test_symbolic_lengths_fold_at_any_length() -> None:
+    mod = module_of(attention, *[[1, 2, "n", 32]] * 3)
+    assert names_of(mod)
+    pipeline = get_pipeline()
+    executable = relax.build(mod, pipeline.target, relax_pipeline=pipeline)
+    plain = relax.build(mod, "llvm")
+    for n in (1, 17, 64):
+        inputs = np.random.default_rng(n).standard_normal((3, 1, 2, n, 32)).astype("float32")
+        (found,), (expected,) = called(executable, inputs), called(plain, inputs)
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_modules_without_cascades_are_not_changed() -> None:
+    mod = relax.transform.LegalizeOps()(module_of(lambda x, w: op.matmul(x, w), [8, 16], [16, 4]))
+    assert structural_equal(FuseCascades()(mod), mod)
+
+
+def test_bad_options_and_targets_are_told() -> None:
+    with pytest.raises(OptionError, match="tile"):
+        FuseCascades(tile=-1)
+    with pytest.raises(InputError):
+        get_pipeline("opencl")
