@@ -130,9 +130,9 @@ def _joined(
             if wanted in refused:
                 continue
             whole = graph.convex(wanted)
-            if whole is not None and _may_join(graph, whole, (clusters[node], other), clusters):
-                if trials.of(merged(mod, outline(graph, whole))).whole:
-                    return whole
+            tried = whole is not None and _may_join(graph, whole, (clusters[node], other), clusters)
+            if whole is not None and tried and trials.of(merged(mod, outline(graph, whole))).whole:
+                return whole
             refused.add(wanted)
     return None
 
@@ -183,6 +183,6 @@ def _behind(graph: Graph, own: set[Node], taken: set[Node]) -> Iterable[Node]:
     if (
         reader.kind is Kind.ELEMENTWISE
         and reader not in taken
-        and graph.convex(frozenset(own | {reader})) == own | {reader}
+        and graph.convex(frozenset(own | {reader})) == frozenset(own | {reader})
     ):
         yield reader

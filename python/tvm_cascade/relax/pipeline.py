@@ -7,8 +7,10 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 from tvm.ir import transform
+from tvm.relax import vm_build
 from tvm.target import Target
 
+from tvm_cascade.driver.generation import generate
 from tvm_cascade.driver.lowering import fused, goal_of, lowered
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.options import FuseOptions
@@ -23,8 +25,8 @@ _GROUPED = (
     relax.transform.FoldConstant(),
     relax.transform.FuseOps(),
     relax.transform.FuseTIR(),
-    relax.transform.DeadCodeElimination(),
     relax.transform.RewriteDataflowReshape(),  # knows reshapes as they are written
+    relax.transform.DeadCodeElimination(),
 )
 
 
@@ -46,6 +48,23 @@ class Pipeline:
         cascades = FuseCascades(self.target, **given)
         grouped = tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
         return relax.get_pipeline("default_build")(self.scheduled(grouped))
+
+    def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
+        """A module's code, for `relax.VirtualMachine`.
+
+        As `relax.build(mod, pipeline.target, relax_pipeline=pipeline)`, which does for CPUs; kernels of GPUs are
+        compiled as by `tvm_cascade.compile`, each with the mathematics that it is exact with.
+        """
+        with self.target:
+            lowered = self(mod)
+        attributes = dict(lowered.attrs) if lowered.attrs else {}
+        builder = relax.ExecBuilder()
+        rest = vm_build._vmcodegen(builder, lowered)
+        functions = vm_build._filter_tir(rest)
+        library = None if functions is None else generate(functions, self.target).mod
+        constants = dict(attributes.get("const_name_to_constant", {}))
+        linked = vm_build._ffi_api.VMLink(builder, self.target, library, [], constants)
+        return relax.VMExecutable(linked)
 
     def scheduled(self, mod: tvm.IRModule) -> tvm.IRModule:
         """The module with every PrimFunc fused and scheduled."""
