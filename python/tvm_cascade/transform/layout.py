@@ -24,6 +24,7 @@ from tvm_cascade.transform.dead_tiles import DeadPositions, dead_positions
 from tvm_cascade.transform.dims import Dims
 from tvm_cascade.transform.elements import ElementPlan, plan_elements
 from tvm_cascade.transform.factors import contractions_apart
+from tvm_cascade.transform.live_share import LiveTiles, live_tiles_of
 from tvm_cascade.transform.producers import Producer, find_producers
 from tvm_cascade.transform.scope import component_dtype
 from tvm_cascade.transform.tiling import Tiling, choose_tiling
@@ -55,6 +56,7 @@ class Layout:
     elements : temporaries of a tile, and the lifts in terms of them.
     dead : positions that a mask takes out, where that is known.
     tiling : how the axis is cut.
+    live : the tiles that masks leave; None where there are none, or an extent is symbolic.
     """
 
     group: Group
@@ -62,6 +64,7 @@ class Layout:
     elements: ElementPlan
     dead: DeadPositions | None
     tiling: Tiling
+    live: LiveTiles | None
 
     @property
     def rows(self) -> tuple[tirx.Var, ...]:
@@ -89,9 +92,9 @@ def lay_out(plan: Plan, asked: Sequence[sp.Symbol], options: FuseOptions, device
     elements = plan_elements(group.fold.components, list(group.atoms.atoms.values()), dims)
     dead = dead_positions(group)
     widest = _contracted_bytes(group, dims)
-    size, masked = _bytes_per_position(group), dead is not None
-    tiling = choose_tiling(group.frame, options, device, contracting, size, masked, widest)
-    return Layout(group, dims, elements, dead, tiling)
+    live = live_tiles_of(dead, group.frame)
+    tiling = choose_tiling(group.frame, options, device, contracting, _bytes_per_position(group), widest, live)
+    return Layout(group, dims, elements, dead, tiling, live)
 
 
 def contracts(component: Component, dims: Dims) -> bool:

@@ -85,7 +85,13 @@ class LoopCost:
         traffic = traffic_ns([size_of(load.source) for load in self._folded_loads()], self.cpu)
         products = sum(map(self._producer_ns, self.producers)) + sum(map(self._product_ns, self.products))
         folds = overlapped_ns(self._elements_ns() + self._folds_ns(), traffic)
-        return (products + folds) * self.padding + self._state_ns()
+        return ((products + folds) * self.padding + self._state_ns()) * self.live + self._results_ns()
+
+    @property
+    def live(self) -> float:
+        """The share of the tiles that masks leave, where that is known."""
+        known = self.layout.live
+        return 1.0 if known is None or not known.known else known.share(self.layout.tiling.tile)
 
     def _folded_loads(self) -> list[ir.TensorLoad]:
         """Inputs that are read from memory for folds and temporaries; products count theirs themselves."""
@@ -180,17 +186,20 @@ class LoopCost:
         return len(gathered(loads, self.group.frame.axis[-1]))
 
     def _state_ns(self) -> float:
-        """Updates of the state after each tile, moves of its references, and the results at the end."""
+        """Updates of the state after each tile, and moves of its references."""
         moves = sum(self._points(reference.value) for reference in self.fold.references) * self.tiles * MOVE_NS
         updates = sum(
             vector_ns(self._points(c.symbol), _operations(c.shift) + 1 + 3 * ACCESS_OPERATIONS)
             for c in self.fold.components
         )
-        results = sum(
+        return moves + updates * self.tiles + self._sums_ns()
+
+    def _results_ns(self) -> float:
+        """The results at the end."""
+        return sum(
             vector_ns(self._points(result), _operations(value) + 2 * ACCESS_OPERATIONS)
             for result, value in self.fold.finish.items()
         )
-        return moves + updates * self.tiles + results + self._sums_ns()
 
     def _sums_ns(self) -> float:
         """Traffic of the products' sums: each tile writes its own, reads them, and adds them to those of a block.
