@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.analysis.extract import Group
+from tvm_cascade.analysis.program import is_static
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.llvm import lower_cpu
 from tvm_cascade.driver.space import Design, Knob, Space
@@ -33,7 +35,7 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
     outcome = fuse_function(func, goal.options, goal.device)
     groups = [one.candidate.group for one in outcome.decisions if one.reason.verdict in _FUSABLE]
     found = [group for group in groups if group is not None]
-    if outcome.program is None or not found or any(not isinstance(g.frame.length, int) for g in found):
+    if outcome.program is None or not found:
         return Space((), lambda _design: 0.0, lambda _design: (outcome, lower_cpu(outcome, name, goal)))
     forms = (FUSED, UNFUSED) if outcome.fused else (UNFUSED, FUSED)
     knobs = (Knob("form", forms), *_knobs(goal.options, found, (0, forms.index(FUSED))))
@@ -41,6 +43,8 @@ def cpu_space(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
     @cache
     def seconds(options: FuseOptions, form: str) -> float:
         assert outcome.program is not None
+        if not is_static(outcome.program):
+            return 0.0
         numbers = [estimate(outcome.program, group, options, goal.device) for group in found]
         return sum(one.ns_after if form == FUSED else one.ns_before for one in numbers) * 1e-9
 
@@ -64,7 +68,9 @@ _FUSABLE = (Verdict.FUSED, Verdict.DECLINED)
 
 def _knobs(options: FuseOptions, groups: list[Group], under: tuple[int, int]) -> list[Knob]:
     """Of a fused function: the options that are not given, of values that are shorter than the axis, and rows."""
-    longest, default = max(int(group.frame.length) for group in groups), FuseOptions()
+    lengths = [group.frame.length for group in groups]
+    longest = max(length if isinstance(length, int) else math.inf for length in lengths)
+    default = FuseOptions()
     found = []
     for name, values in _OPTIONS.items():
         if getattr(options, name) == getattr(default, name):

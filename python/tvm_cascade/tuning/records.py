@@ -54,6 +54,7 @@ class Trial:
     in_turns : it was measured once more, in turns with the best.
     same : it gives the program of a trial before it, whose outcome it has; it counts for no trial.
     kind : of the function, see `keys`; empty where functions of other lengths take nothing over.
+    sizes : of symbolic extents, by name, that it was measured at.
     when, device, release : the day, the device and the release of this package that it was measured with; empty where
         it is not on record.
     """
@@ -66,6 +67,7 @@ class Trial:
     in_turns: bool = False
     same: bool = False
     kind: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
     when: str = field(default="", compare=False)
     device: str = field(default="", compare=False)
     release: str = field(default="", compare=False)
@@ -120,7 +122,9 @@ class Records:
         today = datetime.date.today().isoformat()
         trial = dataclasses.replace(trial, when=today, device=device_words(goal.device), release=RELEASE)
         seconds = None if trial.seconds is None else [trial.seconds]
-        shapes = s_tir.meta_schedule.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
+        shapes = None
+        if not trial.sizes:  # MetaSchedule knows no symbolic ones
+            shapes = s_tir.meta_schedule.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
         trace = _trace(workload, space, design, trial)
         made = s_tir.meta_schedule.database.TuningRecord(trace, kept, seconds, goal.target, shapes)
         self._writes.commit_tuning_record(made)
@@ -156,10 +160,13 @@ def workload_of(func: tirx.PrimFunc, goal: Goal) -> tvm.IRModule:
 def best(trials: Sequence[Trial], default: dict[str, str] | None = None) -> Trial | None:
     """The design of the least time, by the last measurement of each; the default where it takes hardly more.
 
+    Of a function with symbolic extents, at the sizes that were tuned last.
+
     Parameters
     ----------
     default : its words, where it is known; by default the first that was tried.
     """
+    trials = [trial for trial in trials if trial.sizes == trials[-1].sizes]
     last = {trial.key: trial for trial in trials}
     right = [trial for trial in last.values() if trial.seconds is not None and math.isfinite(trial.seconds)]
     if not right:

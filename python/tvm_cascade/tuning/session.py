@@ -73,7 +73,8 @@ class Session:
         self._space, self._goal = space_for(task), task.goal
         self._proposals = Proposals(self._space)
         self._workload = workload_of(task.function, self._goal)
-        self.trials = records.trials(self._workload)
+        self._sizes = dict(task.sizes)
+        self.trials = [trial for trial in records.trials(self._workload) if trial.sizes == self._sizes]
         self.known = len(self.trials)
         self.stopped = "interrupted"
         self._start, self._marks = time.monotonic(), dict[int, Trial]()
@@ -205,6 +206,6 @@ class Session:
             self._keep(design, Trial(self._space.words(design), measured, estimate, in_turns=True))
 
     def _keep(self, design: Design, trial: Trial) -> None:
-        kept = dataclasses.replace(trial, kind=self._kind)
+        kept = dataclasses.replace(trial, kind=self._kind, sizes=self._sizes)
         self.trials.append(kept)
         self._records.add(self._workload, self._space, design, kept, self._goal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.ir import prim
 
 from tvm_cascade.accuracy.draws import drawn
+from tvm_cascade.accuracy.sizes import at_sizes
 from tvm_cascade.analysis.program import Program
 from tvm_cascade.driver.arguments import Parameter, parameters_of
 from tvm_cascade.driver.backend import Goal
@@ -25,7 +26,7 @@ from tvm_cascade.driver.spaces import space_of
 from tvm_cascade.errors import InputError, OracleError
 from tvm_cascade.evaluate import oracle
 from tvm_cascade.options import FuseOptions
-from tvm_cascade.tile.estimate import count_work
+from tvm_cascade.tile.estimate import NOMINAL, count_work
 from tvm_cascade.transform.fuse_function import read_function
 
 Array = NDArray[Any]
@@ -48,6 +49,7 @@ class Task:
     func, target : as `tvm.ir.save_json` writes them.
     options : as the caller gave them.
     folder : with the data, and for libraries.
+    sizes : of symbolic extents, by name, that it is measured at.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Task:
     target: str
     options: FuseOptions
     folder: Path
+    sizes: tuple[tuple[str, int], ...] = ()
 
     @property
     def function(self) -> tirx.PrimFunc:
@@ -67,9 +70,14 @@ class Task:
         return goal_of(tvm.ir.load_json(self.target), self.options)
 
     @property
+    def measured(self) -> tirx.PrimFunc:
+        """The function at the sizes that it is measured at."""
+        return at_sizes(self.function, dict(self.sizes))
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Of the function, in order."""
-        return parameters_of(self.function)
+        """Of the function at these sizes, in order."""
+        return parameters_of(self.measured)
 
 
 @lru_cache(maxsize=4)
@@ -78,28 +86,38 @@ def space_for(task: Task) -> Space:
     return space_of(task.function, task.name, task.goal)
 
 
-def check_static(func: tirx.PrimFunc, name: str) -> None:
-    """Refuse functions that no data can be made up for.
+def sizes_of(
+    func: tirx.PrimFunc, name: str, given: Mapping[str, int] | None, inputs: Sequence[Array] | None
+) -> tuple[tuple[str, int], ...]:
+    """What symbolic extents are measured at: what is given, those of the inputs, or what estimates count them for.
 
     Raises
     ------
     InputError
-        Where a parameter is a number, or an extent is symbolic.
+        Where a parameter is a number, an extent is computed from ones that no parameter has, or a size is of no extent.
     """
+    buffers = [param for param in func.params if tirx.is_buffer_var(param)]
     for param in func.params:
         if not tirx.is_buffer_var(param):
             hint = "give it its value in the program"
             raise InputError("parameters that are buffers", f"the number {param.name}", f"tune of `{name}`", hint)
+    symbolic = [e.name for buffer in buffers for e in buffer.ty.shape if isinstance(e, ir.Var)]
+    sizes = dict.fromkeys(symbolic, NOMINAL)
+    for buffer, array in zip(buffers, inputs or (), strict=False):
+        pairs = zip(buffer.ty.shape, array.shape, strict=False)
+        sizes |= {extent.name: int(size) for extent, size in pairs if isinstance(extent, ir.Var)}
+    sizes |= given or {}
+    for param in at_sizes(func, sizes).params:
         if not all(isinstance(extent, prim.IntImm) for extent in param.ty.shape):
             hint = "specialise the function to a shape; the design then serves that shape"
-            raise InputError(
-                "extents that are numbers", f"`{param.name}` of {param.ty.shape}", f"tune of `{name}`", hint
-            )
+            found = f"`{param.name}` of {param.ty.shape}"
+            raise InputError("extents that are numbers or variables", found, f"tune of `{name}`", hint)
+    return tuple(sizes.items())
 
 
 def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
     """Writes the data of a task: its inputs and, where float64 in NumPy takes seconds, the exact results."""
-    func = task.function
+    func = task.measured
     program = read_function(func)
     if inputs is None:
         rng = np.random.default_rng(seed)

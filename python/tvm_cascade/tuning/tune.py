@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from tvm_cascade.tuning.records import Database, Records, check_database
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
 from tvm_cascade.tuning.session import Budget, Session
-from tvm_cascade.tuning.task import Task, check_static
+from tvm_cascade.tuning.task import Task, sizes_of
 
 Array = NDArray[Any]
 
@@ -42,6 +42,7 @@ def tune(
     work_dir: str | Path | Database | None = None,
     *,
     inputs: Sequence[Array] | None = None,
+    sizes: Mapping[str, int] | None = None,
     builder: Builder | None = None,
     runner: Runner | None = None,
     progress: bool = True,
@@ -54,11 +55,12 @@ def tune(
 
     Parameters
     ----------
-    mod, target : as `compile` takes them; extents are numbers.
+    mod, target : as `compile` takes them.
     trials : designs tried of each function, with those of earlier sessions; "all" for those of long estimates as well.
     seconds : for each function, after which no further design is tried.
     work_dir : folder of the database, or MetaSchedule's database; what is found is told and forgotten without one.
     inputs : data of the one function, in the order of its inputs; normal numbers by default.
+    sizes : symbolic extents by name, at which is measured; by default those of the inputs, or 1024.
     builder, runner : what builds, and what checks and times; processes of this machine by default.
     progress : show a bar, where standard error is a terminal.
     **options : fields of `FuseOptions`.
@@ -66,8 +68,7 @@ def tune(
     Raises
     ------
     InputError
-        When the program is none, an extent is symbolic, or this machine has no device of the target and no runner is
-        given.
+        When the program is none, or this machine has no device of the target and no runner is given.
     OptionError
         When an option or a budget is outside its domain.
     """
@@ -87,9 +88,8 @@ def tune(
         records = Records(work_dir, write=True)
         found = []
         for number, (name, func) in enumerate(functions.items()):
-            check_static(func, name)
-            named = func.with_attr("global_symbol", name)
-            task = Task(name, tvm.ir.save_json(named), tvm.ir.save_json(resolved), chosen, folder / str(number))
+            told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), resolved))
+            task = Task(name, told, goal, chosen, folder / str(number), sizes_of(func, name, sizes, inputs))
             task.folder.mkdir()
             session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
             found.append(_run(session, shown=progress))
