@@ -154,3 +154,16 @@ def test_the_command_line_tunes_and_goes_on(tmp_path: Path, capsys: pytest.Captu
     assert "(chosen)" in (first := capsys.readouterr().out)
     assert main([*command, "--json", str(tmp_path / "trials.json")]) == 0
     assert "2 designs tried" in first and '"gain"' in (tmp_path / "trials.json").read_text()
+
+
+def test_every_design_is_tried_when_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tvm_cascade.cli import main
+
+    command = ["tune", "softmax", "--shape", "rows=4", "length=32", "--trials", "all", "--work-dir", str(tmp_path)]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "no design is left" in printed and re.search(
+        r"the best of 12 trials takes \d\.\d+ of the best of all", printed
+    )
+    with pytest.raises(SystemExit):
+        main([*command[:-4], "--trials", "most"])
