@@ -9,7 +9,7 @@ import tvm
 
 import tvm_cascade
 from tvm_cascade.bench import workloads
-from tvm_cascade.driver.gpu_space import SCHEDULED
+from tvm_cascade.driver.gpu_space import SCHEDULED, UNFUSED
 from tvm_cascade.driver.lowering import goal_of
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.driver.spaces import space_of
@@ -75,6 +75,22 @@ def test_a_step_may_be_another_skeletons_kernel_or_a_schedule() -> None:
     scheduled = next(one for one in space.designs() if SCHEDULED in space.words(one).values())
     _, lowered = space.lower(scheduled)
     assert "a tuning session chose it" in str(getattr(lowered.chosen, "steps", lowered.chosen))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_without_skeletons_a_fused_function_may_be_left_unfused(force: bool) -> None:
+    func = workloads.get("softmax").with_shape(rows=64, length=512).build()
+    goal = goal_of(resolve_target({"kind": "rocm", "mcpu": "gfx942"}), FuseOptions(force=force))
+    space = space_of(func, "main", goal)
+    assert [space.words(one).get("kernel of out") for one in space.designs()] == (
+        [None] if force else [SCHEDULED, UNFUSED]
+    )
+    kernels = []
+    for design in space.designs():
+        outcome, lowered = space.lower(design)
+        assert outcome.fused == (design == space.default)
+        kernels.append(lowered.func.script().count('"blockIdx.x"'))
+    assert force or kernels[0] < kernels[1]
 
 
 def test_under_force_no_plan_computes_a_cascade_apart(decode: tvm.tirx.PrimFunc) -> None:

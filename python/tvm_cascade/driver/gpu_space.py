@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import tirx
 
-from tvm_cascade.driver.backend import Goal, Lowered
+from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import is_planned, lower_gpu, lower_plan, setting_of
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.plan.plan import Plan, Step
@@ -21,8 +21,8 @@ from tvm_cascade.transform.fuse_function import Outcome, fuse_function
 
 Finish = Callable[[Lowered, str], Lowered]
 
-SCHEDULED = "S-TIR schedule"
-"""The value of a knob of a step that no skeleton's kernel computes."""
+SCHEDULED, UNFUSED = "S-TIR schedule", "S-TIR schedule of the unfused form"
+"""Values of a knob of a step that no skeleton's kernel computes."""
 
 
 def gpu_space(func: tirx.PrimFunc, name: str, goal: Goal, finish: Finish = lambda lowered, _name: lowered) -> Space:
@@ -39,7 +39,7 @@ def gpu_space(func: tirx.PrimFunc, name: str, goal: Goal, finish: Finish = lambd
     return Space(
         choice.knobs,
         lambda design: choice.plan(design).seconds,
-        lambda design: (outcome, finish(lower_plan(choice.plan(design), name, goal), name)),
+        lambda design: (choice.outcome(design), finish(lower_plan(choice.plan(design), name, goal), name)),
     )
 
 
@@ -56,6 +56,7 @@ class _Choice:
     """The plans of a function, and the ways of each of their steps."""
 
     def __init__(self, outcome: Outcome, name: str, setting: Setting) -> None:
+        self._whole = outcome
         self.plans = find_plans(outcome, name, setting)
         found = [
             _Tuned(number, position, _ways(plan, position, name, setting))
@@ -83,6 +84,11 @@ class _Choice:
                 steps[one.step] = list(one.ways.values())[place]
         return dataclasses.replace(plan, steps=tuple(steps))
 
+    def outcome(self, design: Design) -> Outcome:
+        """What the pass makes of the function: of one step, which may be the unfused form, what it makes of that."""
+        steps = self.plan(design).steps
+        return steps[0].outcome if len(steps) == 1 else self._whole
+
 
 def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, Step]:
     """A step in every configuration that its plan allows, its own first, and as other skeletons and schedules have it.
@@ -92,7 +98,7 @@ def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, S
     """
     step = plan.steps[position]
     if not isinstance(step.chosen, Kernel):
-        return {}
+        return _forms(step, setting, alone=len(plan.steps) == 1)
     found = {_told(step.chosen): step}
     if step.early:
         return found
@@ -106,6 +112,15 @@ def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, S
         found[SCHEDULED] = asked
     first, *rest = found.items()
     return dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
+
+
+def _forms(step: Step, setting: Setting, alone: bool) -> dict[str, Step]:
+    """A step without a kernel: under a schedule as it is, and unfused where it is fused."""
+    found = {SCHEDULED: step}
+    if step.outcome.fused and not setting.options.force:
+        unfused = as_it_is(step.func)
+        found[UNFUSED] = scheduled(unfused, "a tuning session chose the unfused form", setting, alone)
+    return found
 
 
 def _reconfigured(kernel: Kernel, setting: Setting) -> Iterator[Kernel]:
