@@ -12,7 +12,8 @@ from tvm_cascade.errors import CascadeError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.host import as_step, host_function
 from tvm_cascade.plan.plan import Plan, Step
-from tvm_cascade.plan.search import find_plan, read_in_part
+from tvm_cascade.plan.scheduled import read_in_part
+from tvm_cascade.plan.search import find_plan
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial

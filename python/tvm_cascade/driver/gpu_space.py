@@ -13,7 +13,8 @@ from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import is_planned, lower_gpu, lower_plan, setting_of
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.plan.plan import Plan, Step
-from tvm_cascade.plan.search import MOST_TIMES, find_plans, scheduled
+from tvm_cascade.plan.scheduled import scheduled
+from tvm_cascade.plan.search import MOST_TIMES, find_plans
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.select import ranked_kernels
 from tvm_cascade.tile.skeleton import Kernel, Setting, reconfigured

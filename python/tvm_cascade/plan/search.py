@@ -24,17 +24,15 @@ from tvm_cascade.plan.cuts import KEEP_CASCADES, RULES, Nests, Rule, cascades_of
 from tvm_cascade.plan.operands import with_plain_operands
 from tvm_cascade.plan.parts import distinct, parts_of, undefined, with_nests
 from tvm_cascade.plan.plan import Declined, Plan, Step, temporaries
-from tvm_cascade.tile.estimate import Work, count_work
+from tvm_cascade.plan.scheduled import read_in_part, scheduled
+from tvm_cascade.tile.estimate import count_work
 from tvm_cascade.tile.factors import find_factors
 from tvm_cascade.tile.select import available, select_kernel
 from tvm_cascade.tile.skeleton import Kernel, Setting
-from tvm_cascade.transform.fuse_function import AsItIs, Outcome, fuse_function, read_function
+from tvm_cascade.transform.fuse_function import Outcome, fuse_function, read_function
 
 _FASTEST = 1.2
 """Of a device's rate of products, what kernels of large ones reach at most: 860 Tflop/s of 720 (H200, measured)."""
-
-SCHEDULED_MEMORY, SCHEDULED_COMPUTE = 0.5, 0.2
-"""Parts of a device's rates that S-TIR schedules reach, about."""
 
 MOST_PLANS, MOST_TIMES = 4, 2.0
 """Plans that a tuner may choose from, and times of the least estimate that they take at most: estimates err by less."""
@@ -306,27 +304,6 @@ class _Search:
         return with_nests(one, [p for p in params if not among(p, own)], nests, buffers)
 
 
-def scheduled(outcome: Outcome, why: Kernel | AsItIs | str, setting: Setting, alone: bool = False) -> Step:
-    """A function as one step of an S-TIR schedule.
-
-    Parameters
-    ----------
-    why : it has no kernel of a skeleton.
-    alone : as of `_Search.step`.
-    """
-    gpu, program = setting.gpu, read_in_part(outcome)
-    if program is None:
-        return Step(outcome.func, outcome, why, Work(), gpu.dependent_launch_seconds)
-    work = count_work(program)
-    moved = work if outcome.fused else count_work(program, temporaries=True)
-    rate = gpu.product_flops_per_second / SCHEDULED_COMPUTE
-    kernels = len(statements_of(outcome.readable.body.block))
-    seconds = moved.seconds(gpu, SCHEDULED_MEMORY, SCHEDULED_COMPUTE, rate) + kernels * gpu.dependent_launch_seconds
-    if alone or work.flops:  # threads that walk k by themselves take about a launch as well
-        seconds += kernels * (gpu.launch_seconds - gpu.dependent_launch_seconds)
-    return Step(program.func, outcome, why, work, seconds)
-
-
 def _seconds(steps: Sequence[Step]) -> float:
     """Estimated, of steps in order."""
     return sum(step.seconds for step in steps)
@@ -342,11 +319,3 @@ def _computed(step: Step) -> list[tirx.Var]:
     """The buffers that a step writes, its own temporaries too."""
     program = step.outcome.program
     return [] if program is None else [stage.buffer for stage in program.stages]
-
-
-def read_in_part(outcome: Outcome) -> Program | None:
-    """The function as it was read, also where nests of it could not be."""
-    if outcome.program is not None:
-        return outcome.program
-    read = read_function(outcome.func)
-    return read if isinstance(read, Program) else None
