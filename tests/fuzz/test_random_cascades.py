@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tvm_cascade.algebra.cascade import Cascade, Reduction, element, result
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import MAX, MIN, PROD, SUM, Reducer
-from tvm_cascade.algebra.verdict import CODES, Refusal
+from tvm_cascade.algebra.verdict import Refusal
+from tvm_cascade.codes import CODES
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round

@@ -10,7 +10,8 @@ import tvm
 from tvm import te, topi
 
 import tvm_cascade
-from tvm_cascade.algebra.verdict import CODES, Verdict
+from tvm_cascade.algebra.verdict import Verdict
+from tvm_cascade.codes import CODES
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.transform.fuse_cascaded_reductions import FuseCascadedReductions
 from tvm_cascade.transform.fuse_function import fuse_function
