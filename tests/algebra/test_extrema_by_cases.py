@@ -173,10 +173,6 @@ SELECTIONS: dict[str, Cascade] = {
     "the two farthest by a fourth power": cascade(MEAN_SUM, *selected(TWO, (x - s / N) ** 4, 2)),
     "the two farthest masks": cascade(MEAN_SUM, *selected(TWO, (keep - s / N) ** 2, 2)),
     "cut off below": cascade(MEAN_SUM, *selected(BEST, sp.Max(x - s, y))),
-    "keys of the largest": cascade(MAXIMUM, *selected(BEST, sp.Piecewise((y, x >= m), (0, True)))),
-    "keys of all but the smallest of few": cascade(
-        (m, MIN, keep), *selected(BEST, sp.Piecewise((y, sp.Eq(keep, m)), (0, True)), largest=False)
-    ),
     "keys that results decide": cascade(MEAN_SUM, *selected(BEST, sp.Piecewise((x, s > 0), (y, True)))),
     "what the best key has, about the mean": _payload((y - s / N) * v),
     "a sum about the best key": cascade(*selected(BEST, x), (o, SUM, sp.Piecewise((y, x >= p), (0, True)))),

@@ -11,7 +11,8 @@ from tvm_cascade.algebra.cascade import LENGTH as N
 from tvm_cascade.algebra.cascade import Cascade, Reduction
 from tvm_cascade.algebra.fold import Fold
 from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, PROD, SUM
-from tvm_cascade.algebra.verdict import CODES, Refusal, Verdict
+from tvm_cascade.algebra.verdict import Refusal, Verdict
+from tvm_cascade.codes import CODES
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.derive import derive
 from tvm_cascade.symbolic.functions import Round
@@ -25,19 +26,23 @@ from .cascades import (
     cascade,
     d,
     exp,
+    i,
     keep,
     log,
     m,
     o,
+    p,
     q,
     r,
     s,
+    selected,
     sqrt,
     t,
     t2,
     v,
     w,
     x,
+    y,
 )
 
 FLOAT8, INT8, HALF, BFLOAT = (sp.Symbol(name) for name in ("float8_e4m3fn", "int8", "float16", "bfloat16"))
@@ -68,6 +73,11 @@ REFUSED: dict[str, tuple[Callable[[], Cascade], str, str]] = {
     ),
     "minimum of a distance": (lambda: cascade(MEAN_SUM, (o, MIN, absolute(x - s))), "not_monotone", "o"),
     "minimum of a square": (lambda: cascade(MEAN_SUM, (o, MIN, (x - s) ** 2)), "not_monotone", "o"),
+    "keys of the largest": (
+        lambda: cascade(MAXIMUM, *selected((i, p), sp.Piecewise((y, x >= m), (0, True)))),
+        "select_on_result",
+        "i",
+    ),
     "conjunction": (lambda: cascade(MAXIMUM, (t, AND, q * m)), "logical_dependence", "t"),
     "disjunction": (lambda: cascade(MAXIMUM, (t, OR, q * m)), "logical_dependence", "t"),
     "product of sums": (lambda: cascade(MEAN_SUM, (o, PROD, x + s)), "prod_dependence", "o"),

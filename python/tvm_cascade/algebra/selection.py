@@ -229,35 +229,3 @@ def _at_rank(selection: Selection, rank: int, role: int, beats: Beats) -> sp.Exp
         return sp.Piecewise((last(middle, high), found), (last(low, middle - 1), True))
 
     return last(-1, rank)
-
-
-@cache
-def where_extreme(selection: Selection, largest: bool) -> TupleReducer:
-    """The reducer of (a, key, index, first, other) that selects one of the positions with the largest, or smallest, a.
-
-    `first` is the first of all these by index, and `other` the first position with another a: what leaves the extremum
-    joins the others.
-    """
-    (a, key, at, lead, left), (b, others_key, others_at, others_lead, others_left) = (
-        tuple(map(side, range(5))) for side in (first, second)
-    )
-    sooner = sp.Min if selection.lower else sp.Max
-    wins, loses = (a > b, a < b) if largest else (a < b, a > b)
-    before = better(selection, key, at, others_key, others_at)
-
-    def merged(mine: sp.Expr, theirs: sp.Expr, tie: sp.Expr) -> sp.Expr:
-        return sp.Piecewise((mine, wins), (theirs, loses), (tie, True))
-
-    chosen = [
-        sp.Piecewise((mine, sp.Or(wins, sp.And(sp.Eq(a, b), before))), (theirs, True))
-        for mine, theirs in ((key, others_key), (at, others_at))
-    ]
-    combined = (
-        merged(a, b, a),
-        *chosen,
-        merged(lead, others_lead, sooner(lead, others_lead)),
-        sooner(left, others_left, merged(others_lead, lead, nowhere(selection))),
-    )
-    worst = (-sp.oo if largest else sp.oo, -sp.oo if selection.largest else sp.oo)
-    name = f"{'argmax' if selection.largest else 'argmin'}_where_{'max' if largest else 'min'}"
-    return TupleReducer(name, combined, (*worst, *[nowhere(selection)] * 3))

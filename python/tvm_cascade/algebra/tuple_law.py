@@ -37,11 +37,9 @@ from tvm_cascade.algebra.selection import (
     best_of,
     bottom,
     from_ends,
-    nowhere,
     one_of,
     ranked,
     selecting,
-    where_extreme,
 )
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -122,54 +120,16 @@ def _selected(derivation: Derivation, block: Sequence[Reduction], selection: Sel
 
 
 def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
-    """Of keys that are one thing where an extremum is attained, and another elsewhere."""
-    matched, two = derivation.compared(union.guard), len(union.cases) == 2
-    if matched is not None and two:
+    """Of keys that compare an element with an extremum of it: where that decides nothing, of the one key there is."""
+    matched = derivation.compared(union.guard)
+    if matched is not None and len(union.cases) == 2:
         extreme, (at, elsewhere) = matched
-        here, there = (
-            replace(block[0], element=decided(derivation, union.terms[0 if side else 1], extreme, side is at))
-            for side in (at, elsewhere)
-        )
         if at is elsewhere:
-            return _selected(derivation, (here, *block[1:]), selection)
-        if (found := _where_extreme(derivation, block, selection, extreme, (here, there))) is not None:
-            return found
+            key = decided(derivation, union.terms[0 if at else 1], extreme, True)
+            return _selected(derivation, (replace(block[0], element=key), *block[1:]), selection)
     shown = derivation.counterexample("not_monotone", block[0], block[0].element)
     code = "not_order_preserving" if shown else "select_on_result"
     raise derivation.refuse(block[0], code, block[0].element, shown=shown)
-
-
-def _where_extreme(
-    derivation: Derivation,
-    block: Sequence[Reduction],
-    selection: Selection,
-    extreme: Reduction,
-    keys: tuple[Reduction, Reduction],
-) -> list[sp.Expr] | None:
-    """The best position at an extremum, or the first of all others, whose keys are equal."""
-    lift, (here, there) = derivation.lift_of(extreme), keys
-    read = any(derivation.plain(r.element).has(*derivation.cascade.results) for r in (extreme, block[-1]))
-    if lift is None or read or len(block) != 2 or there.element.has(*derivation.elements):
-        return None
-    best = replace(here, reducer=MAX if selection.largest else MIN)
-    if derivation.by_results(best.element) or derivation.by_both(best.element):
-        return None
-    element, used = derivation.take_in(best)
-    element, symbols = strip_rounding(element), [handle.symbol for handle in used]
-    passed = through_order(element, best.reducer, derivation.elements, symbols, strictly=True)
-    if not element.has(*derivation.elements):
-        passed = sp.S.Zero, (best.reducer,), lambda _: element
-    if isinstance(passed, str) or len(passed[1]) > 1:
-        return None
-    inner, (end,), outer = passed
-    index = block[1].element
-    whole = where_extreme(replace(selection, largest=end is MAX), extreme.reducer is MAX)
-    owners, lifts = [block[k] for k in (0, 0, 1, 1, 1)], [lift, inner, index, index, nowhere(selection)]
-    _, key, at, _, left = derivation.tuple_of(whole, owners, lifts)
-    value = outer(key).xreplace({handle.symbol: handle.value for handle in used})
-    return best_of(
-        selection, [ranked(selection, [(value, at)], True), ranked(selection, [(there.element, left)], False)]
-    )
 
 
 @dataclass(frozen=True)
