@@ -68,7 +68,7 @@ def about_the_means(
     over = polynomial.xreplace(dict(zip(parts, variables, strict=True)))
     if over.has(*elements) or powers_below(over, variables) is None:
         return None
-    coordinates = Coordinates(derivation, reduction, weight)
+    coordinates = FittedCoordinates(derivation, reduction, weight)
     lines = fitted(over, variables, symbols)
     if coordinates.counts_up and sp.Poly(over, *variables).total_degree() == 1:  # first moments about means vanish
         lines = {variable: [] for variable in variables}
@@ -99,7 +99,7 @@ class Coordinate:
     slopes: Mapping[int, Reference] = field(default_factory=dict)
 
 
-class Coordinates:
+class FittedCoordinates:
     """The coordinates of the parts of one function W·P, and the moments of its state.
 
     Parameters
@@ -224,7 +224,7 @@ class Coordinates:
 
 
 def _at_results(
-    coordinates: Coordinates, over: sp.Expr, numbers: dict[sp.Symbol, int], values: dict[sp.Symbol, sp.Expr]
+    coordinates: FittedCoordinates, over: sp.Expr, numbers: dict[sp.Symbol, int], values: dict[sp.Symbol, sp.Expr]
 ) -> sp.Expr:
     """Σ of the polynomial in moments of the coordinates, by the number of that which each variable has."""
     placed = over.xreplace({variable: coordinates.part(k) for variable, k in numbers.items()})
