@@ -22,6 +22,7 @@ from tvm_cascade.algebra.question import Search
 from tvm_cascade.algebra.quotients import taken_apart, where_real
 from tvm_cascade.algebra.reducer import AND, OR
 from tvm_cascade.algebra.scaled_order import order_law
+from tvm_cascade.algebra.selection_law import selection_law
 from tvm_cascade.algebra.starts import from_their_starts, plain
 from tvm_cascade.algebra.sum_law import sum_law
 from tvm_cascade.algebra.tuple_law import note_tuple, tuple_law
@@ -80,8 +81,11 @@ def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: i
     unions = ((part, derivation.by_results(reduction.element)) for part, reduction in enumerate(block))
     part, union = next(((part, union) for part, union in unions if union is not None), (0, None))
     if union is None:
-        tuples = block[0].reducer.whole is not None
-        return tuple_law(derivation, block) if tuples else [_by_its_law(derivation, block[0])]
+        whole = block[0].reducer.whole
+        if whole is None:
+            return [_by_its_law(derivation, block[0])]
+        selection = whole.selection
+        return tuple_law(derivation, block) if selection is None else selection_law(derivation, block, selection)
     cases *= len(union.cases)
     if cases > MOST_CASES:
         raise derivation.refuse(block[part], "work_limit", block[part].element)

@@ -1,0 +1,194 @@
+"""Argmax, argmin and top-k: order-preserving maps are dropped from the key, and applied at the end.
+
+argmax_l φ_d(a(x_l)) = argmax_l a(x_l)          φ_d strictly increasing for every d
+= argmin_l a(x_l)          strictly decreasing
+= the better of both       convex: each end of a, mapped
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import sympy as sp
+
+from tvm_cascade.algebra.attained import decided, order_and_factor
+from tvm_cascade.algebra.cascade import Reduction
+from tvm_cascade.algebra.cases import Union
+from tvm_cascade.algebra.derivation import Derivation
+from tvm_cascade.algebra.handles import Handle
+from tvm_cascade.algebra.monotone import collected, kept_by, through_order
+from tvm_cascade.algebra.order_law import Case, by_cases
+from tvm_cascade.algebra.ranks import Ranked, best_of, from_ends, one_of, ranked
+from tvm_cascade.algebra.reducer import MAX, MIN, Reducer, Selection
+from tvm_cascade.algebra.selection import bottom, selecting
+from tvm_cascade.symbolic.separate import strip_rounding
+
+MOST_CHOICES, MOST_RANKS_OF_ENDS = 12, 4
+"""Elements among which one rank is chosen at the end, and ranks that are found from both ends of a part."""
+
+
+def selection_law(derivation: Derivation, block: Sequence[Reduction], selection: Selection) -> list[sp.Expr]:
+    """What each part of the selected elements is at the end: the best of those of each case of the key.
+
+    Raises
+    ------
+    Refused
+        Where a key or a payload reads earlier results in a way that no state keeps.
+    """
+    best = replace(block[0], reducer=MAX if selection.largest else MIN)
+    if (union := derivation.by_both(best.element)) is not None:
+        return _compared(derivation, block, selection, union)
+    element, used = derivation.take_in(best)
+    key = strip_rounding(element)
+    carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
+    cases = by_cases(_Keys(derivation, best, tuple(used), key, key, (), tuple(block), selection, carried))
+    if used:
+        derivation.deferred[best.result] = tuple(derivation.plain(handle.value) for handle in used)
+    found = [ranked for _, lists in cases for ranked in lists]
+    if len(found) > 1 and sum(map(len, (rank for own in found for rank in own.ranks))) > MOST_CHOICES:
+        raise derivation.refuse(block[0], "work_limit", key)
+    return best_of(selection, found)
+
+
+def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
+    """Of keys that compare an element with an extremum of it: where that decides nothing, of the one key there is."""
+    matched = derivation.compared(union.guard)
+    if matched is not None and len(union.cases) == 2:
+        extreme, (at, elsewhere) = matched
+        if at is elsewhere:
+            key = decided(derivation, union.terms[0 if at else 1], extreme, True)
+            return selection_law(derivation, (replace(block[0], element=key), *block[1:]), selection)
+    shown = derivation.counterexample("not_monotone", block[0], block[0].element)
+    code = "not_order_preserving" if shown else "select_on_result"
+    raise derivation.refuse(block[0], code, block[0].element, shown=shown)
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """A part of each rank: the data of the element that are kept, and what it is of them at the end."""
+
+    kept: tuple[sp.Expr, ...]
+    symbols: tuple[sp.Symbol, ...]
+    outer: sp.Expr
+
+    def of(self, components: Sequence[sp.Expr]) -> sp.Expr:
+        """The part at the end."""
+        return self.outer.xreplace(dict(zip(self.symbols, components, strict=True)))
+
+
+def _carried(derivation: Derivation, reduction: Reduction) -> _Carried:
+    """A part beside the key; only the index has to be known at once."""
+    element, used = derivation.take_in(reduction)
+    found = _from_data(derivation, element, used)
+    if found is None or (used and reduction.reducer.part == 1):
+        raise derivation.refuse(reduction, "tuple_dependence", element)
+    return found
+
+
+def _from_data(derivation: Derivation, element: sp.Expr, used: Sequence[Handle]) -> _Carried | None:
+    """An element over its largest parts that read no result; None where it is not made of such parts."""
+    if not used:
+        return _Carried((element,), (itself := sp.Dummy(real=True),), itself)
+    parts: dict[sp.Expr, sp.Symbol] = {}
+    outer = collected(element, derivation.elements, [handle.symbol for handle in used], parts)
+    if outer.has(*derivation.elements):
+        return None
+    return _Carried(tuple(parts), tuple(parts.values()), outer.xreplace({h.symbol: h.value for h in used}))
+
+
+@dataclass(frozen=True)
+class _Keys(Case):
+    """The keys of a selection over the positions where some masks have some values.
+
+    Attributes
+    ----------
+    block : the reductions of the tuple.
+    carried : the parts of a rank beside the key, the index first.
+    """
+
+    block: tuple[Reduction, ...]
+    selection: Selection
+    carried: tuple[_Carried, ...]
+
+    def at_ends(self) -> tuple[Ranked, ...] | str:
+        """The selected elements where keys are a map of one part, and unequal ones stay unequal, or all are equal."""
+        reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
+        if not self.function.has(*self.derivation.elements):
+            return (self._ranked(sp.S.Zero, reducer, self._of_key(lambda _: self.function)),)
+        if not symbols:
+            return (self._ranked(self.function, reducer, self._of_key(lambda end: end)),)
+        asked = self.function, reducer, self.derivation.elements, symbols, True
+        passed, either = through_order(*asked), through_order(*asked, or_constant=True)
+        if isinstance(passed, str):
+            return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
+        inner, kept, outer = passed
+        if len(kept) > 1 and self.selection.count > 1:
+            few = self.selection.count <= MOST_RANKS_OF_ENDS
+            return (self._from_ends(inner, outer),) if few else "not_monotone"
+        return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
+
+    def scaled(self) -> tuple[Ranked, ...] | None:
+        """The selected elements of keys G·exp(a)·H(d) + K(d), by the order of G·exp(a)."""
+        body = sp.factor_terms(self.function.as_independent(*self.derivation.elements, as_Add=True)[1])
+        exact = _from_data(self.derivation, self.function, self.used)
+        apart = order_and_factor(body, self.derivation.elements, [handle.symbol for handle in self.used])
+        if exact is None or apart is None:
+            return None
+        inner, factor = apart
+        if not factor.is_nonzero or len(kept := kept_by(factor, self.reduction.reducer)) > 1:
+            return self._either(inner, exact)
+        return (self._ranked(inner, kept[0], exact),)
+
+    def arguments(self) -> list[Case] | None:
+        """As of a maximum; for several ranks a position would have to be left out once it is taken for one argument."""
+        return super().arguments() if self.selection.count == 1 else None
+
+    def refused(self, code: str) -> Exception:
+        """Of a key whose maximum has no finite state, with its data; else as no law applies."""
+        shown = self.derivation.counterexample("not_monotone", self.block[0], self.whole, self.holds)
+        code = code if shown is None and code != "not_monotone" else "not_order_preserving"
+        return self.derivation.refuse(self.block[0], code, self.whole, shown=shown)
+
+    def _of_key(self, outer: Callable[[sp.Expr], sp.Expr]) -> _Carried:
+        """The key as a map of what it is selected by."""
+        itself = sp.Dummy(real=True)
+        return _Carried((), (itself,), outer(itself).xreplace({h.symbol: h.value for h in self.used}))
+
+    def _either(self, inner: sp.Expr, key: _Carried) -> tuple[Ranked, ...]:
+        """The selected elements where results decide whether keys rise with a part, fall, or are all the same."""
+        top, low = (self._ranked(inner, end, key) for end in (MAX, MIN))
+        ((((high, *_), _),), *_), ((((other, *_), _),), *_) = top.ranks, low.ranks
+        same = self._ranked(sp.S.Zero, self.reduction.reducer, self._of_key(lambda _: high))
+        rising, falling = high > other, high < other
+        of_top, of_low = (rising, falling) if self.selection.largest else (falling, rising)
+        return (one_of([(top, of_top), (low, of_low), (same, sp.Eq(high, other))]),)
+
+    def _from_ends(self, inner: sp.Expr, outer: Callable[[sp.Expr], sp.Expr]) -> Ranked:
+        """The best elements by a convex map of a part."""
+        keys = [[self._ranked(inner, end, self._of_key(of)) for of in (outer, lambda part: part)] for end in (MAX, MIN)]
+        elements = [[[rank[0][0] for rank in found.ranks] for found in pair] for pair in keys]
+        return from_ends(self.selection, [(mapped, [parts[0] for parts in bare]) for mapped, bare in elements])
+
+    def _ranked(self, inner: sp.Expr, end: Reducer, key: _Carried) -> Ranked:
+        """The elements with the largest or smallest `inner`, by rank; keys are a map of that, or of data."""
+        width, count, absent = self.selection.per_rank, self.selection.count, self.selection.absent
+        parts, turned = (*self.carried, key), replace(self.selection, largest=end is MAX)
+        kept = [lift for part in parts for lift in part.kept]
+        of = [0, *(k + 1 for k, part in enumerate(self.carried) for _ in part.kept), *([0] * len(key.kept))]
+        if len(kept) >= width:
+            starts = (*absent[:2], *(sp.S.Zero for _ in kept[1:]))
+            turned = replace(turned, payloads=len(kept) - 1, absent=starts * count)
+        whole = selecting(turned)
+        with self.derivation.over(self.holds):
+            lifts = [self.derivation.masked(whole.of(part), lift) for part, lift in enumerate((inner, *kept))]
+        owners = [self.block[rank * width + part] for rank in range(count) for part in of]
+        state = iter(self.derivation.tuple_of(whole, owners, [*lifts, *bottom(turned)[len(lifts) :]]))
+        elements = [self._at_rank(state, key) for _ in range(count)]
+        return ranked(self.selection, elements, sure=count == 1 and not self.where)
+
+    def _at_rank(self, state: Iterator[sp.Symbol], key: _Carried) -> tuple[sp.Expr, ...]:
+        """The parts of one rank, of its components."""
+        best = next(state)
+        beside = [part.of([next(state) for _ in part.kept]) for part in self.carried]
+        return key.of([next(state) for _ in key.kept] or [best]), *beside
