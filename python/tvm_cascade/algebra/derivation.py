@@ -113,10 +113,6 @@ class Derivation:
                 *(sp.Mul(*map(self._with_common_results_apart, sp.Mul.make_args(t))) for t in sp.Add.make_args(element))
             )
         extracted = self.extracted(element)
-        if self._exponentials_of_several(extracted):
-            # flag·(x − u) + other·(x − v): one handle for all that moves an exponent.
-            element = element.replace(lambda e: isinstance(e, sp.exp) and e.has(*self.results), _expanded_exponent)
-            extracted = self.extracted(element)
         return extracted, [handle for handle in self.handles if handle.symbol in extracted.free_symbols]
 
     def by_results(self, element: sp.Expr) -> Union | None:
@@ -131,10 +127,6 @@ class Derivation:
         """The expression with handles in place of the results so far."""
         ordered = [r.result for r in self.done if r.reducer.ordered]
         return self.handles.extract(element, self.elements, self.results, ordered)
-
-    def _exponentials_of_several(self, extracted: sp.Expr) -> bool:
-        """Whether an exponential reads several handles."""
-        return any(len(e.free_symbols & self.handles.values.keys()) > 1 for e in extracted.atoms(sp.exp))
 
     def _with_common_results_apart(self, total: sp.Expr) -> sp.Expr:
         """u² + u·x as u·(u + x): what is deferred is no handle of the sum."""
@@ -157,7 +149,7 @@ class Derivation:
         """
         element = reduction.element.xreplace(self._signed)
         keeps = keeps_sign or reduction.reducer.keeps_sign
-        if keeps and (facts := sign_of(_where_defined(strip_rounding(element)))):
+        if keeps and (facts := sign_of(strip_rounding(element))):
             self._signed[reduction.result] = sp.Symbol(str(reduction.result), real=True, **facts)
             self.finish = {key: value.xreplace(self._signed) for key, value in self.finish.items()}
         self.done.append(Reduction(self._signed.get(reduction.result, reduction.result), reduction.reducer, element))
@@ -341,13 +333,3 @@ class Derivation:
             scaled = value.subs({total: total * LENGTH / COUNT for total in sums}, simultaneous=True)
             return cancelled(scaled)
         return value.subs(LENGTH, COUNT)
-
-
-def _where_defined(value: sp.Expr) -> sp.Expr:
-    """The value with what it divides by known not to be zero: elsewhere it is no number, and has no sign."""
-    below = {power.base for power in value.atoms(sp.Pow) if power.exp.is_negative and power.base.is_Symbol}
-    return value.xreplace({s: sp.Dummy(real=True, zero=False) for s in below if s.is_real and s.is_zero is None})
-
-
-def _expanded_exponent(power: sp.Expr) -> sp.Expr:
-    return sp.exp(sp.expand(power.args[0]))

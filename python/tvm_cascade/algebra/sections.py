@@ -326,7 +326,8 @@ def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weig
     if any(not exponents(weight, h.symbol, derivation.elements) for h in read):
         return None
     references = [reference_of(derivation, reduction, h, weight) for h in read]
-    old, new = ({h.symbol: s for h, s in zip(read, side, strict=True)} for side in _sides(references))
+    old = {h.symbol: r.symbol for h, r in zip(read, references, strict=True)}
+    new = {h.symbol: r.moved for h, r in zip(read, references, strict=True)}
     ratio = sp.powsimp(sp.expand(weight.subs(new) / weight.subs(old)))
     ratio = in_steps(ratio, [Step(r.symbol, r.moved, r.step) for r in references])
     if ratio.has(*derivation.elements):
@@ -337,10 +338,6 @@ def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weig
         known, symbol = derivation.known(SUM, bare), derivation.unused(reduction)
         sums.append(scale * (known or derivation.add(reduction, SUM, bare, symbol * ratio)))
     return sums[0] / sums[1]
-
-
-def _sides(references: list[Reference]) -> tuple[list[sp.Symbol], list[sp.Symbol]]:
-    return [r.symbol for r in references], [r.moved for r in references]
 
 
 SECTIONS = (
