@@ -6,16 +6,15 @@ exp(x − m), the s/N of (x − s/N)², the 1/t of p·v/t. The state is relative
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import sympy as sp
 
-from tvm_cascade.algebra.cascade import LENGTH, Reduction
+from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.gauge import Gauge
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.symbolic.sampling import ever_positive, varies_numerically
-from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
 from tvm_cascade.symbolic.work import expanded, simplified
 
@@ -194,39 +193,3 @@ def by_data(total: sp.Expr, reductions: Sequence[Reduction], elements: Sequence[
         if data:
             groups.append((data.union(*(met for met, _ in shared)), sp.Add(term, *(part for _, part in shared))))
     return [part + still if k == 0 else part for k, (_, part) in enumerate(groups)]
-
-
-def at_equal_elements(value: sp.Expr, reductions: Sequence[Reduction]) -> sp.Expr:
-    """The value of a quantity where all elements are equal: N·a for Σ a, a^N for Π a, a for max a."""
-    for k in reversed(range(len(reductions))):
-        if reductions[k].result in value.free_symbols:
-            value = value.subs(reductions[k].result, _of_equal_elements(reductions, k))
-    return value
-
-
-def _of_equal_elements(reductions: Sequence[Reduction], k: int) -> sp.Expr:
-    reducer, element = reductions[k].reducer, strip_rounding(reductions[k].element)
-    if reducer.whole is None:
-        return reducer.repeated(element, LENGTH)
-    start = k - reducer.part
-    block = [strip_rounding(r.element) for r in reductions[start : start + reducer.whole.width]]
-    selection = reducer.whole.selection
-    if selection is not None:
-        return block[reducer.part % selection.per_rank]
-    return reducer.whole.combine(block, block)[reducer.part]
-
-
-def is_location(
-    value: sp.Expr, part: sp.Expr, reductions: Sequence[Reduction], meaning: Mapping[sp.Symbol, sp.Expr]
-) -> bool:
-    """Whether a value is a location of the data a(x), as their mean, maximum and log Σ exp are, and their total is not.
-
-    Such a value moves with the data: at equal elements it is a(x), up to a number.
-
-    Parameters
-    ----------
-    part : a(x).
-    meaning : what symbols are known to stand for.
-    """
-    away = strip_rounding((at_equal_elements(value, reductions) - part).xreplace(dict(meaning)))
-    return not varies_numerically(away, list(away.free_symbols - {LENGTH}))

@@ -27,6 +27,7 @@ from tvm_cascade.algebra.cascade import COUNT, LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.extent import Pole, pole
 from tvm_cascade.algebra.facts.functions import WAVES
+from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.facts.weight import Offsets
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
@@ -35,7 +36,6 @@ from tvm_cascade.algebra.handles import (
     by_data,
     exponents,
     factor_in,
-    is_location,
     tracking_gauge,
     translated_part,
 )

@@ -10,13 +10,13 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.expansion import Expansion, expansion_of
+from tvm_cascade.algebra.facts.location import is_location
 from tvm_cascade.algebra.gauge import Gauge, Move
 from tvm_cascade.algebra.handles import (
     Handle,
     by_data,
     exponents,
     factor_in,
-    is_location,
     tracking_gauge,
     translated_part,
     translations,
