@@ -33,7 +33,6 @@ import sympy as sp
 
 from tvm_cascade.algebra.coordinates import Coordinates
 from tvm_cascade.symbolic.functions import LogRatio
-from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.separate import RANK_LIMIT, Step
 from tvm_cascade.symbolic.work import charge, expanded
 
@@ -208,7 +207,7 @@ class _Space:
                 varies, moves = factor.has(*varying), factor.has(*steps)
                 if (varies and moves) or (varies and not self._is_plain(factor)):
                     return None
-                parts["varying" if varies else "steps" if moves else "fixed"] *= self._without_mask_powers(factor)
+                parts["varying" if varies else "steps" if moves else "fixed"] *= factor
             vector = found.setdefault(parts["steps"], {})
             vector[parts["varying"]] = vector.get(parts["varying"], sp.S.Zero) + parts["fixed"]
         charge(len(found), "expanding a move")
@@ -225,10 +224,6 @@ class _Space:
             return True
         whole = exponent.is_Integer and exponent > 0
         return bool(whole and (base.is_Symbol or isinstance(base, _WAVES)))
-
-    def _without_mask_powers(self, factor: sp.Expr) -> sp.Expr:
-        base, exponent = factor.as_base_exp()
-        return base if is_truth(base) and exponent.is_Integer and exponent > 0 else factor
 
 
 def _expression(vector: Vector) -> sp.Expr:
