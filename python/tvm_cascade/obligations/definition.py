@@ -9,7 +9,6 @@ from typing import Any
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import LENGTH, Cascade, Reduction
-from tvm_cascade.algebra.reducer import Selection
 from tvm_cascade.steps.arithmetic import Arithmetic, Float64
 
 Number = Any
@@ -48,17 +47,9 @@ def definition(
 def _total(parts: Sequence[Reduction], tuples: Sequence[Row], arithmetic: Arithmetic) -> Sequence[Number]:
     reducer = parts[0].reducer
     if reducer.whole is None:
-        values = [arithmetic.value(reducer.neutral, {}), *(number for (number,) in tuples)]
+        values = [number for (number,) in tuples] or [arithmetic.value(reducer.neutral, {})]
         return [arithmetic.total(reducer, values)]
     if reducer.whole.selection is None:
         whole = reducer.whole
         return reduce(lambda left, right: arithmetic.combine_tuples(whole, left, right), tuples)
-    return _best(reducer.whole.selection, tuples, arithmetic)
-
-
-def _best(selection: Selection, tuples: Sequence[Row], arithmetic: Arithmetic) -> list[Number]:
-    """The best tuples by key and then by index, one after the other, as one long tuple."""
-    sign, way = -1 if selection.largest else 1, 1 if selection.lower else -1
-    ranked = sorted((row[: selection.per_rank] for row in tuples), key=lambda row: (sign * row[0], way * row[1]))
-    best = [number for row in ranked[: selection.count] for number in row]
-    return best + [arithmetic.value(absent, {}) for absent in selection.absent[len(best) :]]
+    return arithmetic.best(reducer.whole.selection, tuples)

@@ -4,13 +4,15 @@ The classes are NaN, ∞, −∞ and finite; finite values must be alike too. A 
 
 | what               | is                                                          |
 |--------------------|-------------------------------------------------------------|
-| one element, or all| ∞ or −∞, as its sign allows, zero, or one large number      |
+| one element, or all| ∞ or −∞, as its sign allows, NaN, zero, or one large number |
 | one, two, or all   | so large that squares are infinite                          |
 | what is left       | drawn; not negative too, where a logarithm or root is taken |
 | at                 | the first position, the last, either half of them, or all   |
 | conditions         | drawn, or hold nowhere (the empty state), or everywhere     |
 
-and further rows at the dtype's own lowest and highest number, at which extrema start. What a program makes of its data
+and further rows at the dtype's own lowest and highest number, at which extrema start. An extremum that meets some NaN
+is NaN or drops it, by the order of comparisons: both ways are evaluated, and where they differ nothing is asked.
+Positions that are selected may be others of equal keys. What a program makes of its data
 before any result is read, such as x·w, is computed from data, and left apart in the definition: a program that divides
 x by a norm before it multiplies with w stays in range where x·w does not. Both sides are computed in
 float64 as programs are written (`steps.extended`), the fold's in one tile, one by one, and merged with an empty state.
@@ -65,6 +67,9 @@ _PLACES = {
     "all positions": range(POSITIONS),
 }
 
+_ORDERS = (False, True)
+"""Whether extrema drop NaN: some orders of comparisons do, others do not."""
+
 _MASKS: dict[str, float | None] = {"": None, ", no condition holds": 0.0, ", all conditions hold": 1.0}
 
 
@@ -79,6 +84,7 @@ class Fault:
     expected, found : by the definition, and by the fold.
     seen : at all of them, what a guard reads is not finite (`transform.failing`).
     told : at all of them, the result itself is not.
+    by_order : there, it is what the program's own order of comparisons with NaN selects.
     """
 
     points: int
@@ -87,8 +93,11 @@ class Fault:
     found: float
     seen: bool
     told: bool
+    by_order: bool = False
 
     def __str__(self) -> str:
+        if self.by_order:
+            return f"which NaN is met first decides where {self.at} ({self.points} points)"
         return f"{self.expected:.4g} unfused and {self.found:.4g} fused where {self.at} ({self.points} points)"
 
 
@@ -100,20 +109,14 @@ class Ends:
     ----------
     points : at which a fold was compared with its definition.
     faults : of the results that differ at some, in order.
-    unchecked : parts of tuples, and the results that need them.
     """
 
     points: int
     faults: Mapping[sp.Symbol, Fault]
-    unchecked: tuple[sp.Symbol, ...] = ()
 
     def __str__(self) -> str:
         differs = [f"{result}: {fault}" for result, fault in self.faults.items()]
-        if not differs and self.points:
-            differs = [f"classes agree at {self.points} points"]
-        if self.unchecked:
-            differs.append(f"not checked, of tuples: {', '.join(map(str, self.unchecked))}")
-        return "; ".join(differs)
+        return "; ".join(differs) or f"classes agree at {self.points} points"
 
 
 def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: int = 1) -> Ends:
@@ -124,10 +127,6 @@ def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: i
     meaning : definitions of elements in terms of data, as far as they have one.
     seed : of the finite data.
     """
-    unchecked = _of_tuples(fold)
-    if len(unchecked) == len(fold.cascade.reductions):
-        return Ends(0, {}, unchecked)
-    fold = _without(fold, unchecked)
     source, made = random.Random(seed), _made_of_data(fold.cascade, meaning)
     cascade = _over_data(fold.cascade, made, meaning)
     points = list(_points(cascade, source))
@@ -138,26 +137,7 @@ def at_infinities(fold: Fold, meaning: Mapping[sp.Symbol, sp.Expr] = {}, seed: i
     for symbol, form in made.items():
         rows = Extended().extended(rows, symbol, form, known)
     trial = _Trial(fold, cascade, rows, {**known, LENGTH: np.float64(POSITIONS)}, [name for name, _ in points])
-    return Ends(len(points), trial.faults(), unchecked)
-
-
-def _of_tuples(fold: Fold) -> tuple[sp.Symbol, ...]:
-    """The parts of tuples, the results that read them, and those that a tuple's state gives."""
-    found: list[sp.Symbol] = []
-    for reduction in fold.cascade.reductions:
-        state = fold.restricted_to([reduction.result]).components
-        if reduction.element.has(*found) or any(c.reducer.whole is not None for c in state):
-            found.append(reduction.result)
-    return tuple(found)
-
-
-def _without(fold: Fold, left_out: Sequence[sp.Symbol]) -> Fold:
-    """The fold of the other results of its cascade; itself where that is all."""
-    if not left_out:
-        return fold
-    kept = [reduction for reduction in fold.cascade.reductions if reduction.result not in left_out]
-    restricted = fold.restricted_to(reduction.result for reduction in kept)
-    return dataclasses.replace(restricted, cascade=Cascade(kept, fold.cascade.elements))
+    return Ends(len(points), trial.faults())
 
 
 def _made_of_data(cascade: Cascade, meaning: Mapping[sp.Symbol, sp.Expr]) -> dict[sp.Symbol, sp.Expr]:
@@ -220,10 +200,12 @@ def _extremes(cascade: Cascade, special: Sequence[sp.Symbol]) -> dict[str, float
     """What elements are put to: infinities, and what an extremum of one starts at."""
     reducers = [r.reducer for r in cascade.reductions if r.reducer.ordered and [r.element] == special]
     starts = {-LARGEST if reducer.identity < 0 else LARGEST for reducer in reducers}
-    extremes = {"∞": np.inf, "−∞": -np.inf, "zero": 0.0, f"alike of the order of {LARGE:g}": EVEN}
+    extremes = {"∞": np.inf, "−∞": -np.inf, "NaN": np.nan, "zero": 0.0, f"alike of the order of {LARGE:g}": EVEN}
     extremes |= {"lowest" if s < 0 else "highest": s for s in sorted(starts)}
     return {
-        name: number for name, number in extremes.items() if number >= 0 or any(not e.is_nonnegative for e in special)
+        name: number
+        for name, number in extremes.items()
+        if not number < 0 or any(not e.is_nonnegative for e in special)
     }
 
 
@@ -232,6 +214,35 @@ def _row(cascade: Cascade, source: random.Random, truth: float | None) -> list[N
     drawn = [{e: float(number_for(e, source, None, -REACH)) for e in cascade.elements} for _ in range(POSITIONS)]
     fixed = {e: truth for e in cascade.elements if is_truth(e) and truth is not None}
     return [{**row, **fixed, **({POSITION: float(k)} if POSITION in row else {})} for k, row in enumerate(drawn)]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What a result has to be.
+
+    Attributes
+    ----------
+    expected : its value at each point.
+    decided : where it has to be that.
+    keys : of positions, the keys at all of them: another position of an equal key is as good.
+    """
+
+    expected: np.ndarray
+    decided: np.ndarray
+    keys: np.ndarray | None = None
+
+    def as_named(self, found: np.ndarray) -> np.ndarray:
+        """What was found, with the expected positions where others have their keys."""
+        if self.keys is None:
+            return found
+        own, other = (self._keys_at(positions, self.keys) for positions in (found, self.expected))
+        return np.where(own == other, self.expected, found)
+
+    @staticmethod
+    def _keys_at(positions: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """The keys at positions; NaN where there is no such position."""
+        exist = (positions >= 0) & (positions < len(keys))
+        return np.where(exist, keys[np.where(exist, positions, 0).astype(int), np.arange(keys.shape[1])], np.nan)
 
 
 @dataclass(frozen=True)
@@ -246,32 +257,57 @@ class _Trial:
 
     def faults(self) -> dict[sp.Symbol, Fault]:
         """The results that differ from their definition, in order."""
-        arithmetic, cascade = Extended(wide=True), self.cascade
-        steps = NumericSteps(program_of(self.fold), Extended(), self.known)
-        wanted = definition(cascade, self.rows, arithmetic, self.known)
-        found = [(state.values, steps.finish(state)) for state in _states(steps, self.rows)]
-        decided, faults = np.ones(len(self.names), bool), dict[sp.Symbol, Fault]()
-        for reduction in cascade.reductions:
-            if reduction.reducer.ordered or reduction.reducer.logical:  # of some NaN, the order of comparisons decides
-                lifts = arithmetic.lifts(reduction.element, self.rows, {**self.known, **wanted})
-                without = [np.isnan(self._spread(lift)) for lift in lifts]
-                decided = decided & (np.all(without, axis=0) | ~np.any(without, axis=0))
-            expected = self._spread(wanted[reduction.result])
-            fault = self._fault(reduction, expected, decided, found)
-            if fault is not None:
-                faults[reduction.result] = fault
+        known, faults = self.known, dict[sp.Symbol, Fault]()
+        wanted = [definition(self.cascade, self.rows, Extended(True, drops), known) for drops in _ORDERS]
+        steps = [NumericSteps(program_of(self.fold), Extended(drops_nan=drops), known) for drops in _ORDERS]
+        found = [(state.values, way.finish(state)) for way in steps for state in _states(way, self.rows)]
+        for block in self.cascade.blocks:
+            keys = self._keys(block, wanted[0])
+            for reduction in block:
+                asked = self._asked(reduction, [self._spread(way[reduction.result]) for way in wanted], keys)
+                fault = self._fault(reduction, asked, found)
+                if fault is not None:
+                    faults[reduction.result] = fault
         return faults
 
-    def _fault(
-        self, reduction: Reduction, expected: np.ndarray, decided: np.ndarray, found: list[tuple[Numbers, Numbers]]
-    ) -> Fault | None:
+    def _keys(self, block: Sequence[Reduction], results: Numbers) -> np.ndarray | None:
+        """The keys of a selection at all positions, a column per point; None of other reductions."""
+        (key,) = (reduction for reduction in block if reduction.reducer.part == 0)
+        if key.reducer.whole is None or key.reducer.whole.selection is None:
+            return None
+        return np.array([*map(self._spread, Extended(True).lifts(key.element, self.rows, {**self.known, **results}))])
+
+    def _asked(self, reduction: Reduction, ways: Sequence[np.ndarray], keys: np.ndarray | None) -> _Asked:
+        """What a result has to be: where the order of comparisons with NaN decides, nothing is asked.
+
+        Of what is selected by keys that read results, the program's order is: the fold compares other keys, which need
+        not be NaN there. What is carried beside a key is asked for where no keys tie.
+        """
+        expected, decided = ways[0], _alike(ways[0], ways[1], np.ones(len(self.names), bool))
+        if keys is None or reduction.reducer.whole is None or reduction.reducer.whole.selection is None:
+            return _Asked(expected, decided)
+        part, some_nan = reduction.reducer.part % reduction.reducer.whole.selection.per_rank, np.any(np.isnan(keys), 0)
+        ordered = np.sort(keys, axis=0)
+        tied = np.any(ordered[1:] == ordered[:-1], axis=0)
+        if part > 1:
+            return _Asked(expected, decided & ~some_nan & ~tied)
+        if part == 1 and self._read_by(reduction).intersection(self.cascade.results):
+            return _Asked(np.where(some_nan, np.nan, expected), decided | some_nan, keys)
+        return _Asked(expected, decided & ~some_nan, keys if part == 1 else None)
+
+    def _read_by(self, reduction: Reduction) -> set[sp.Basic]:
+        """What the elements of a reduction, or of the tuple that it is a part of, read."""
+        (block,) = (block for block in self.cascade.blocks if reduction in block)
+        return {symbol for one in block for symbol in one.element.free_symbols}
+
+    def _fault(self, reduction: Reduction, asked: _Asked, found: list[tuple[Numbers, Numbers]]) -> Fault | None:
         """The fault of one result; None where it has none."""
         read = self.fold.finish[reduction.result].free_symbols
-        results = (read | reduction.element.free_symbols) & set(self.fold.cascade.results)
+        results = (read | self._read_by(reduction)) & set(self.fold.cascade.results)
         shown, differs, seen, told = None, np.zeros(len(self.names), bool), True, True
         for state, values in found:
             own = self._spread(values[reduction.result])
-            wrong = decided & ~_alike(own, expected, self.coarse)
+            wrong = asked.decided & ~_alike(asked.as_named(own), asked.expected, self.coarse)
             guarded = [own, *(state[c.symbol] for c in self.fold.components if c.symbol in read)]
             guarded += [values[result] for result in results]
             noticed = ~np.all([np.abs(self._spread(value)) < LARGEST for value in guarded], axis=0)
@@ -279,9 +315,11 @@ class _Trial:
             told = told and not np.any(np.abs(own[wrong]) < LARGEST)
             first = int(np.argmax(wrong & ~noticed if np.any(wrong & ~noticed) else wrong))
             if np.any(wrong) and (shown is None or not noticed[first]):
-                shown = self.names[first], float(expected[first]), float(own[first])
+                shown = self.names[first], float(asked.expected[first]), float(own[first])
             differs |= wrong
-        return None if shown is None else Fault(int(np.sum(differs)), *shown, seen, told)
+        if shown is None:
+            return None
+        return Fault(int(np.sum(differs)), *shown, seen, told, asked.keys is not None and bool(np.isnan(shown[1])))
 
     @cached_property
     def coarse(self) -> np.ndarray:

@@ -16,7 +16,7 @@ import mpmath
 import numpy as np
 import sympy as sp
 
-from tvm_cascade.algebra.reducer import EXTREMES, Reducer, TupleReducer, first, second
+from tvm_cascade.algebra.reducer import EXTREMES, Reducer, Selection, TupleReducer, first, second
 from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
 from tvm_cascade.symbolic.separate import strip_rounding
 
@@ -83,6 +83,13 @@ class Arithmetic(ABC):
         """left ∘ right."""
         at = {first(k): v for k, v in enumerate(left)} | {second(k): v for k, v in enumerate(right)}
         return tuple(self.value(expression, at) for expression in reducer.combined)
+
+    def best(self, selection: Selection, tuples: Sequence[Sequence[Number]]) -> list[Number]:
+        """The best tuples by key and then by index, one after the other, as one long tuple."""
+        sign, way = -1 if selection.largest else 1, 1 if selection.lower else -1
+        ranked = sorted((row[: selection.per_rank] for row in tuples), key=lambda row: (sign * row[0], way * row[1]))
+        best = [number for row in ranked[: selection.count] for number in row]
+        return best + [self.value(absent, {}) for absent in selection.absent[len(best) :]]
 
     def lifts(self, lift: sp.Expr, positions: Any, scope: Numbers) -> Iterable[Number]:
         """A lift at every position."""

@@ -6,18 +6,20 @@
 | lowest, highest             | the dtype's own extreme numbers                                        |
 | GuardedProduct(T, f, d…)    | T where it is 0 or infinite, NaN where some d is not finite            |
 | StickyInfinity(T, moved, Δ) | T where it is infinite and every Δ is finite                           |
+| max, min of some NaN        | NaN, or what the others give: by the order of comparisons, see below   |
+| the best of keys            | what a program starts from in place of those that do not beat it       |
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer
+from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection
 from tvm_cascade.steps.arithmetic import Arithmetic, Compiled, Number
 from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, Rescaled, StickyInfinity, WholePower
 from tvm_cascade.symbolic.masks import Condition
@@ -91,11 +93,13 @@ class Extended(Arithmetic):
     ----------
     wide : products of three factors and more may leave the range on the way: an expression does not say in which order
         a program multiplies.
+    drops_nan : extrema of some NaN are those of the other values; else they are NaN.
     """
 
-    def __init__(self, wide: bool = False) -> None:
+    def __init__(self, wide: bool = False, drops_nan: bool = False) -> None:
         super().__init__()
         self.wide = wide
+        self.extrema = {"maximum": np.fmax, "minimum": np.fmin} if drops_nan else {}
 
     def compiled(self, expression: sp.Expr) -> Compiled:
         """An expression as a function."""
@@ -125,11 +129,23 @@ class Extended(Arithmetic):
     def combine(self, reducer: Reducer, left: Number, right: Number) -> Number:
         """left ⊕ right."""
         with np.errstate(all="ignore"):
-            return getattr(np, reducer.numpy)(left, right)
+            return (self.extrema.get(reducer.numpy) or getattr(np, reducer.numpy))(left, right)
 
     def total(self, reducer: Reducer, values: Iterable[Number]) -> Number:
         """⊕ of values and of what a program starts at."""
-        return np.asarray(super().total(reducer, [self.value(reducer.neutral, {}), *values]), np.float64)
+        given = list(values)
+        total = np.asarray(super().total(reducer, [self.value(reducer.neutral, {}), *given]), np.float64)
+        return np.where(np.all(np.isnan(np.broadcast_arrays(total, *given)[1:]), axis=0), np.nan, total)
+
+    def best(self, selection: Selection, tuples: Sequence[Sequence[Number]]) -> list[Number]:
+        """The best tuples at each point, those that a program starts from among them."""
+        width = selection.per_rank
+        started = [self.value(absent, {}) for absent in selection.absent]
+        ranks = [started[k : k + width] for k in range(0, len(started), width)]
+        flat = np.broadcast_arrays(*(part for row in (*tuples, *ranks) for part in row[:width]))
+        rows = np.array(flat).reshape(len(tuples) + len(ranks), width, -1)
+        points = [super(Extended, self).best(selection, list(rows[:, :, k])) for k in range(rows.shape[-1])]
+        return list(np.array(points, np.float64).T.reshape(-1, *flat[0].shape))
 
     def usable(self, value: Number, scale: bool) -> Any:
         """Where a value is usable as a reference."""

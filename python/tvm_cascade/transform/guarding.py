@@ -79,17 +79,15 @@ def guarding(
 def _told_at_infinities(plan: Plan, tuples: bool) -> dict[sp.Symbol, bool]:
     """The results whose class at infinities may differ, and whether their own value tells where it does.
 
-    What is not checked, tuples and what reads them, may meet NaN in another order where it reads results.
-
     Parameters
     ----------
-    tuples : whether what is not checked is among the results.
+    tuples : whether parts of tuples are among the results.
     """
     members = plan.group.members
-    ends = at_infinities(plan.group.fold, meaning_of(plan.group.atoms))
-    found = {result: fault.told for result, fault in ends.faults.items()}
-    unlike = {m.result for m in members if tuples and m.result in ends.unchecked and read_by(m, members)}
-    return found | dict.fromkeys(_whole_tuples(unlike, members), False)
+    faults = at_infinities(plan.group.fold, meaning_of(plan.group.atoms)).faults
+    parts = {m.result for m in members if m.stage.is_part}
+    alone = {result: fault.told for result, fault in faults.items() if result not in parts}
+    return alone | dict.fromkeys(_whole_tuples(parts & faults.keys() if tuples else set(), members), False)
 
 
 def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtful: set[sp.Symbol]) -> Guarding:
