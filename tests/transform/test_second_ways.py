@@ -159,3 +159,19 @@ def test_parts_of_tuples_are_reduced_again_together(asked: str, value: float) ->
         found = one.fused_results(given, tile=tile, segments=segments)
         for result, values in expected.items():
             tolerance.assert_close(found[result], values.astype("float64"), length=one.length, dtype="float32")
+
+
+def test_what_is_selected_by_a_quotient_has_the_program_s_order() -> None:
+    """Keys that may be NaN, beside ranks that no position has yet."""
+    one = read(
+        Definition("best", "total = sum x; best = top2 y/total; out = sum y/total -> out, best, best_at").build()
+    )
+    given = x, y = drawn(one.func)
+    x[0, 2], y[1, 3], x[2], y[2, 4], y[3, -1] = np.inf, np.nan, 0.0, 0.0, np.nan
+    expected = one.results(given)
+    for tile, segments in TILINGS:
+        found = one.fused_results(given, tile=tile, segments=segments)
+        for result, values in expected.items():
+            np.testing.assert_array_equal(kinds(found[result]), kinds(values))
+            if values.dtype.kind == "i":
+                np.testing.assert_array_equal(found[result], values)

@@ -116,7 +116,7 @@ class Extended(Arithmetic):
         symbols, function = self.function(expression)
         with np.errstate(all="ignore"):
             values = (np.asarray(at[s] if s in at else _EXTREMES[s], np.float64) for s in symbols)
-            return np.asarray(function(*values), np.float64)
+            return np.asarray(function(*np.broadcast_arrays(*values)), np.float64)  # it joins conditions of one shape
 
     def number(self, value: Number) -> Number:
         """A number of this arithmetic."""
