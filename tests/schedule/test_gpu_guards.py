@@ -11,7 +11,9 @@ from tvm import te, tirx
 from tvm_cascade.evaluate.tolerance import kinds
 from tvm_cascade.schedule.nests import read_nests
 
-from ..analysis.programs import array, fold, program
+from ..analysis.programs import LENGTH as LENGTH_OF_X
+from ..analysis.programs import ROWS as ROWS_OF_X
+from ..analysis.programs import array, fold, number, program
 from ..tile.test_selection_guards import data, shares
 from ..transform.running import Arrays, build, run
 from .gpu_programs import cuda_source, fused, kernels, run_in_turn, scheduled
@@ -28,6 +30,19 @@ def shares_of_products() -> tirx.PrimFunc:
     return program(x, k, v, fold("out", lambda i, j: score[i, j] / s[i] * v[j], te.sum, LENGTH, (ROWS,)))
 
 
+def spread() -> tirx.PrimFunc:
+    """x -> Σ (x − mean)²: infinite where an x is so large, and not NaN, though its digits need no guard."""
+    x = array("x")
+    s = fold("s", lambda i, j: x[i, j])
+    return program(x, fold("out", lambda i, j: te.power(x[i, j] - s[i] / number(LENGTH_OF_X), number(2))))
+
+
+def of_large_numbers() -> Arrays:
+    x = np.random.default_rng(5).standard_normal((ROWS_OF_X, LENGTH_OF_X)).astype("float32")
+    x[0], x[1, 0], x[2, 3] = x[0] * np.float32(1e30), 1e30, np.inf
+    return [x]
+
+
 def of_products() -> Arrays:
     rng = np.random.default_rng(6)
     x, k, v = (rng.standard_normal(shape).astype("float32") for shape in ((ROWS, INNER), (LENGTH, INNER), (LENGTH,)))
@@ -36,7 +51,9 @@ def of_products() -> Arrays:
 
 
 @pytest.mark.parametrize(
-    ("func", "inputs"), [(shares, data), (shares_of_products, of_products)], ids=["top-k", "inner"]
+    ("func", "inputs"),
+    [(shares, data), (shares_of_products, of_products), (spread, of_large_numbers)],
+    ids=["top-k", "inner", "class"],
 )
 def test_rows_that_fail_are_the_programs(func: Callable[[], tirx.PrimFunc], inputs: Callable[[], Arrays]) -> None:
     plain, given = func(), inputs()

@@ -12,7 +12,7 @@ from tvm_cascade.analysis.order import access_of, among, sources_of
 from tvm_cascade.analysis.program import Program, Stage
 from tvm_cascade.analysis.statements import block_names
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.devices.device import Cpu, Device
+from tvm_cascade.devices.device import Device
 from tvm_cascade.errors import RewriteError
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.steps.program import program_of
@@ -83,8 +83,7 @@ def _group_piece(
         for m in plan.group.members
         if not m.is_slice and (program.is_param(m.stage.buffer) or read(m.stage.buffer))
     ]
-    on_cpu = isinstance(device, Cpu)
-    guarded = guarding(plan, asked, options.guards, classes=on_cpu, loops=True)
+    guarded = guarding(plan, asked, options.guards, classes=True, loops=True)
     layout = lay_out(plan, guarded.asked, options, device)
     group, elements, dims = layout.group, layout.elements, layout.dims
     slots = Slots(group, layout.tiling, dims, nests.dtype)
