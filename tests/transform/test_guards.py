@@ -171,3 +171,16 @@ def test_a_logarithm_of_a_zero_among_what_is_positive_is_infinite() -> None:
     expected = one.results([w])["out"]
     assert np.isposinf(expected[1])
     np.testing.assert_array_equal(kinds(one.fused_results([w], tile=40, segments=1)["out"]), kinds(expected))
+
+
+@pytest.mark.parametrize("text", ["out = sum exp(y - total/total)", "out = max y*(total/total)"])
+def test_a_result_that_cancels_against_itself_is_guarded(text: str) -> None:
+    """d/d is 1 to algebra, and NaN to the program where d is zero or infinite."""
+    one = read(Definition("cancelled", f"total = sum x; {text}").build())
+    x, y = (np.random.default_rng(k).standard_normal((5, 37)).astype("float32") for k in range(2))
+    x[0], x[1, 3] = 0.0, np.inf
+    expected = one.results([x, y])["out"]
+    assert np.isnan(expected[:2]).all() and np.isfinite(expected[2:]).all()
+    for tile, segments in ((4, 1), (3, 2)):
+        found = one.fused_results([x, y], tile=tile, segments=segments)["out"]
+        np.testing.assert_array_equal(kinds(found), kinds(expected))

@@ -283,7 +283,7 @@ class _Trial:
         Of what is selected by keys that read results, the program's order is: the fold compares other keys, which need
         not be NaN there. What is carried beside a key is asked for where no keys tie.
         """
-        expected, decided = ways[0], _alike(ways[0], ways[1], np.ones(len(self.names), bool))
+        expected, decided = ways[0], _alike(ways[0], ways[1], self.coarse)
         if keys is None or reduction.reducer.whole is None or reduction.reducer.whole.selection is None:
             return _Asked(expected, decided)
         part, some_nan = reduction.reducer.part % reduction.reducer.whole.selection.per_rank, np.any(np.isnan(keys), 0)

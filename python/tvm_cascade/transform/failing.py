@@ -4,7 +4,8 @@
 
 A value may not be used where it, what it is finished from, or a result that its elements read, is infinite or NaN;
 where a sum that it is finished from is so small that its terms may have vanished; and where the terms of its finish
-cancel all but a few of their digits, or are exponentials of large exponents. Of a result that is bounded, but of
+cancel all but a few of their digits, or are exponentials of large exponents. Nor may it where a result that cancels in
+its element is zero or not finite. Of a result that is bounded, but of
 another class than the program's at infinities (`obligations.ends`), the first is all that decides.
 """
 
@@ -21,7 +22,7 @@ from tvm.ir import prim
 from tvm_cascade.algebra.reducer import PROD, SUM
 from tvm_cascade.analysis.extract import Group, Member
 from tvm_cascade.analysis.tir import dtype_of
-from tvm_cascade.transform.guarding import Guarding, read_by
+from tvm_cascade.transform.guarding import Guarding, cancelled_in, read_by
 from tvm_cascade.transform.scope import accumulator_dtype
 
 CANCELLED = 16.0
@@ -52,9 +53,11 @@ def fails(
     results = [value for value in results if _is_float(value)]
     parts = [c for c in fold.components if c.symbol in expression.free_symbols and c.reducer in (SUM, PROD)]
     sums = [(one.reducer, value) for one in parts if _is_float(value := values[one.symbol])]
+    divided = [value for result in cancelled_in(member, group) if _is_float(value := values[result])]
+    zeros = [tirx.EQ(value, tirx.const(0, dtype_of(value))) for value in divided]
     if (told := guarded.at_infinities.get(member.result)) is not None:
         read = own if told and own else [*own, *(value for _, value in sums), *results]
-        return _leaves_range(_size(read, dtype)) if read else tirx.const(False, "bool")
+        return reduce(tirx.Or, zeros, _leaves_range(_size(read, dtype)) if read else tirx.const(False, "bool"))
     failed: ir.Expr = tirx.const(False, "bool")
     for number, value in enumerate((*own, *results)):
         failed = tirx.Or(failed, _leaves_range(value)) if number else _leaves_range(value)
@@ -66,7 +69,7 @@ def fails(
         digits = float(ml_dtypes.finfo(dtype_of(fused)).eps) / float(ml_dtypes.finfo(dtype).eps)
         least = printer(dtype)(size_of(expression)) * tirx.const(1.0 / (CANCELLED * digits), dtype)
         failed = tirx.Or(failed, tirx.LT(tirx.abs(fused.astype(dtype)), least))
-    return failed
+    return reduce(tirx.Or, zeros, failed)
 
 
 def size_of(expression: sp.Expr) -> sp.Expr:

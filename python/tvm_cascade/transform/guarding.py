@@ -87,7 +87,14 @@ def _told_at_infinities(plan: Plan, tuples: bool) -> dict[sp.Symbol, bool]:
     faults = at_infinities(plan.group.fold, meaning_of(plan.group.atoms)).faults
     parts = {m.result for m in members if m.stage.is_part}
     alone = {result: fault.told for result, fault in faults.items() if result not in parts}
+    alone |= {m.result: False for m in members if m.result not in parts and cancelled_in(m, plan.group)}
     return alone | dict.fromkeys(_whole_tuples(parts & faults.keys() if tuples else set(), members), False)
+
+
+def cancelled_in(member: Member, group: Group) -> list[sp.Symbol]:
+    """The results that a member's element reads and its algebra does not: 0/0 is NaN, of which d/d = 1 says nothing."""
+    (element,) = (r.element for r in group.fold.cascade.reductions if r.result == member.result)
+    return [result for result in read_by(member, group.members) if result not in element.free_symbols]
 
 
 def _with_readers(members: Sequence[Member], asked: Sequence[sp.Symbol], doubtful: set[sp.Symbol]) -> Guarding:
