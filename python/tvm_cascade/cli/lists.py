@@ -13,6 +13,7 @@ from tvm_cascade.cli.arguments import console, flag
 from tvm_cascade.codes import CODES
 from tvm_cascade.errors import InputError
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions
+from tvm_cascade.report.reference import options_page, reasons_page
 
 
 class Workloads:
@@ -41,11 +42,15 @@ class Options:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """It takes none."""
+        """--markdown."""
+        parser.add_argument("--markdown", action="store_true", help="print docs/options.md")
 
     @staticmethod
-    def run(_args: argparse.Namespace) -> int:
+    def run(args: argparse.Namespace) -> int:
         """Print the options of the pass; returns the exit code."""
+        if args.markdown:
+            print(options_page(), end="")
+            return 0
         in_force = options_in_force()
         for option in dataclasses.fields(FuseOptions):
             choices = option.metadata["choices"]
@@ -70,12 +75,16 @@ class Reasons:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """CODE."""
+        """CODE and --markdown."""
         parser.add_argument("codes", nargs="*", metavar="CODE", help="those to tell (all)")
+        parser.add_argument("--markdown", action="store_true", help="print docs/reasons.md, of all codes")
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         """Print the reason codes with their laws and hints; returns the exit code."""
+        if args.markdown:
+            print(reasons_page(), end="")
+            return 0
         if unknown := [code for code in args.codes if code not in CODES]:
             raise InputError(f"codes among {', '.join(CODES)}", ", ".join(unknown), "reasons")
         for code, (verdict, law, hint) in CODES.items():

@@ -1,0 +1,40 @@
+"""The reference pages are those of the tables, hold every code and option, and their examples have the codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tvm_cascade
+from tvm_cascade import cli
+from tvm_cascade.accuracy.catalogue.definition import Definition
+from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.report.reference import EXAMPLES, is_cascade
+
+DOCS = Path(__file__).parents[2] / "docs"
+CASCADES = [code for code, example in EXAMPLES.items() if is_cascade(example)]
+
+
+@pytest.mark.parametrize("page", ["reasons", "options"])
+def test_the_page_is_what_the_command_prints(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([page, "--markdown"]) == 0
+    assert capsys.readouterr().out == (DOCS / f"{page}.md").read_text(encoding="utf-8")
+
+
+def test_every_code_has_an_example_and_a_section_with_its_law_and_remedy() -> None:
+    assert EXAMPLES.keys() == CODES.keys()
+    text = (DOCS / "reasons.md").read_text(encoding="utf-8")
+    for code, (verdict, law, hint) in CODES.items():
+        section = text.split(f"\n## {code}\n")[1].split("\n## ")[0]
+        assert f"*{verdict}*: {law}." in section and hint in section and EXAMPLES[code] in section
+
+
+def test_many_examples_are_programs() -> None:
+    assert len(CASCADES) >= 9
+
+
+@pytest.mark.parametrize("code", CASCADES)
+def test_an_example_has_its_code(code: str) -> None:
+    explained = tvm_cascade.explain(Definition(code, EXAMPLES[code]).build(), force=True)
+    assert [group.reason.code for group in explained.groups] == [code]
