@@ -34,8 +34,9 @@ def folders() -> dict[str, dict[str, str]]:
 
 
 def description() -> str:
-    """README.md with links to files as plain words: beside an index's page there are no files."""
-    return re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]*\)", r"\1", (ROOT / "README.md").read_text(encoding="utf-8"))
+    """README.md without pictures, and with links to files as plain words: beside an index's page there are no files."""
+    text = re.sub(r"!\[[^\]]*\]\((?!\w+:)[^)]*\)\n*", "", (ROOT / "README.md").read_text(encoding="utf-8"))
+    return re.sub(r"\[([^\]]+)\]\((?!\w+:)[^)]*\)", r"\1", text)
 
 
 setup(

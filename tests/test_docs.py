@@ -1,26 +1,141 @@
-"""The pages of docs/ hold: their code runs as printed, in one namespace a page, and prints what stands below it."""
+"""README.md and docs/*.md hold: their code runs as printed, prints what stands there, and what they name is there.
+
+A block of `python` is run, in one namespace with those before it on the page; a block of `sh` is a command of this
+package; one of `cpp` is compiled where there is a compiler, and run. A block without a language is printed by the one
+before it, line by line, perhaps among others. Commands under a marker install the package: `.ci/run` reads those.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import tvm
 
-PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
-BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
+import tvm_cascade
+from tvm_cascade import cli, te
+from tvm_cascade.algebra.verdict import CODES
+
+from .pages import PAGES, ROOT, Block, Page
+
+TEXTS = {page.name: page.text for page in PAGES}
+ALL = "\n".join(TEXTS.values())
+COMMAND = "python -m tvm_cascade "
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_runs_and_prints_what_stands_below_it(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = page.read_text(encoding="utf-8")
-    namespace: dict[str, object] = {"__name__": page.stem}
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+def test_every_block_runs_and_prints_what_stands_below_it(
+    page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    namespace: dict[str, object] = {"__name__": page.path.stem}
     printed = ""
-    for block in BLOCK.finditer(text):
-        where = f"{page.name}:{text.count(chr(10), 0, block.start()) + 1}"
-        if block["language"] == "python":
-            exec(compile(block["text"], where, "exec"), namespace)
+    for block in page.blocks():
+        if block.marker:
+            assert f"readme_command {block.marker})" in (ROOT / ".ci" / "run").read_text()
+        elif block.language == "python":
+            exec(compile(block.text, block.where, "exec"), namespace)
             printed = capsys.readouterr().out
+        elif block.language == "sh":
+            for line in block.text.splitlines():
+                assert line.startswith(COMMAND), f"{block.where}: nobody runs this"
+                assert cli.main(shlex.split(line.removeprefix(COMMAND))) == 0
+            printed = capsys.readouterr().out
+        elif block.language == "cpp":
+            _compiles_and_runs(block, Path(str(namespace["folder"])), tmp_path)
         else:
-            assert not block["language"], f"{where}: nobody runs this"
-            assert block["text"] in printed, f"{where}: printed is\n{printed}"
+            assert not block.language, f"{block.where}: nobody runs this"
+            _is_printed(block, printed)
+
+
+def _is_printed(block: Block, printed: str) -> None:
+    lines = iter([" ".join(line.split()) for line in printed.splitlines()])
+    for wanted in block.text.splitlines():
+        text = " ".join(wanted.split())
+        assert text in lines, f"{block.where}: nothing above prints, in this order: {text}\nprinted is\n{printed}"
+
+
+def _compiles_and_runs(block: Block, libraries: Path, folder: Path) -> None:
+    """A program whose argument is the library that the page has exported."""
+    if not shutil.which("g++"):
+        return
+    source, program = folder / "host.cc", folder / "host"
+    source.write_text(block.text)
+    config = [sys.executable, "-m", "tvm_ffi.config", "--cxxflags", "--ldflags", "--libs"]
+    flags = subprocess.run(config, check=True, capture_output=True, text=True).stdout.split()
+    runtime = Path(tvm.__file__).parent / "lib"
+    ffi = next(flag.removeprefix("-L") for flag in flags if flag.startswith("-L"))
+    flags += [f"-L{runtime}", "-Wl,--no-as-needed", "-ltvm_runtime", f"-Wl,-rpath,{runtime}:{ffi}"]
+    subprocess.run(["g++", "-Wall", "-Werror", str(source), *flags, "-o", str(program)], check=True)
+    (library,) = libraries.glob("*.so")
+    subprocess.run([program, library], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("line", sorted(set(re.findall(rf"`{COMMAND}([^`]*)`", ALL))))
+def test_a_command_that_the_text_names_can_be_given(line: str) -> None:
+    words = [{"N": "1", "M": "1", "J": "1"}.get(word, word) for word in shlex.split(line)]
+    assert callable(cli.parser().parse_args(words).run)
+
+
+def test_the_commands_are_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    (listed,) = re.findall(r"`tvm-cascade ([^`]*)`", TEXTS["docs/api.md"])
+    cli.main([])
+    told = re.findall(r"^    ([a-z-]+)(?: |$)", capsys.readouterr().out, re.M)
+    assert listed.replace("\\", "").split(" | ") == told
+
+
+def test_the_codes_that_the_text_gives_are_those_there_are() -> None:
+    text = TEXTS["docs/fuses.md"]
+    codes = set(re.findall(r"\(`(\w+)`[):;,]", text[text.index("## When it will not fuse") :]))
+    assert len(codes) >= 8 and codes <= CODES.keys()
+
+
+def test_the_limit_of_topk_is_that_of_topk() -> None:
+    assert f"in TE, k up to {te.MOST}:" in TEXTS["docs/api.md"]
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(tvm_cascade(?:\.\w+)+)", ALL))))
+def test_a_name_that_the_text_gives_is_there(name: str) -> None:
+    *path, last = name.split(".")
+    found = importlib.import_module(".".join(path))
+    assert hasattr(found, last) or importlib.import_module(name)
+
+
+def _anchors(page: Page) -> set[str]:
+    """What a host of code makes of headings: lower case, hyphens for spaces, no punctuation."""
+    headings = re.findall(r"^#+ (.*)$", page.text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+def test_every_link_to_a_file_leads_somewhere(page: Page) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page.text, flags=re.M | re.S)
+    for target in re.findall(r"\]\((?!\w+:)([^)]+)\)", prose):
+        path, _, anchor = target.partition("#")
+        found = (page.path.parent / path).resolve() if path else page.path
+        assert found.exists(), f"{page.name}: {target}"
+        assert not anchor or anchor in _anchors(Page(found)), f"{page.name}: {target}"
+
+
+def test_the_numbers_of_the_readme_are_those_of_the_benchmarks() -> None:
+    sections = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8").split("\n## ")
+    rows = re.findall(r"\| `(\w+)` ([^|]+) \| ([\d.]+) \| (\w+) \| ([\d.]+) \|", TEXTS["README.md"])
+    assert len(rows) >= 4 and any(float(ratio) < 1 for *_, ratio in rows)
+    for suite, workload, ours, peer, ratio in rows:
+        (section,) = (text for text in sections if text.startswith(f"{suite}\n"))
+        assert f"\n| {workload} | ours | {ours} |" in section
+        (row,) = re.findall(rf"^\| {re.escape(workload)} \| {peer} \|.*$", section, re.M)
+        assert f" | {ratio} | " in row
+
+
+def test_the_version_to_cite_is_this_one() -> None:
+    assert f"\nversion: {tvm_cascade.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_front_page_is_about_a_screen() -> None:
+    assert len(TEXTS["README.md"].split()) < 800

@@ -1,6 +1,6 @@
-"""The specials contract of the README: class by class, the fused result is what the unfused program gives.
+"""The specials contract of docs/accuracy.md: class by class, the fused result is what the unfused program gives.
 
-The classes are finite, NaN, +inf and −inf. Where the contract does not hold, it is tested to fail as the README says.
+The classes are finite, NaN, +inf and −inf. Where the contract does not hold, it is tested to fail as that page says.
 """
 
 from __future__ import annotations
