@@ -1,0 +1,78 @@
+"""Hooks of MkDocs: files outside of docs become pages, so that the repository and the site read the same text.
+
+README.md is the front page, BENCHMARKS.md a page, and so is each notebook with its stored outputs. Links between files
+are followed to the pages that they became; those to files that are no pages become plain words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent
+OUTSIDE = {"README.md": "index.md", "BENCHMARKS.md": "benchmarks.md"}
+"""Files of the repository by the page that each becomes; notebooks become pages of their own name."""
+
+_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie outside of docs."""
+    for source, uri in OUTSIDE.items():
+        files.append(File.generated(config, uri, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
+        files.append(File.generated(config, f"tutorials/{path.stem}.md", content=markdown_of(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Follow links between files of the repository to pages of the site."""
+    uri = page.file.src_uri
+    sources = {page: source for source, page in OUTSIDE.items()}
+    source = sources.get(uri, f"docs/{uri}" if not uri.startswith("tutorials/") else uri)
+
+    def followed(link: re.Match[str]) -> str:
+        picture, text, target, anchor = link.groups()
+        to = _page_of(normpath(str(PurePosixPath(source).parent / target)))
+        if files.get_file_from_path(to) is None:
+            return text
+        return f"{picture}[{text}]({relpath(to, PurePosixPath(uri).parent)}{anchor or ''})"
+
+    return _LINK.sub(followed, markdown)
+
+
+def _page_of(path: str) -> str:
+    """Where a file of the repository is on the site."""
+    if path == "tutorials":
+        return "tutorials/01_online_softmax.md"
+    path = OUTSIDE.get(path, path.removeprefix("docs/"))
+    return re.sub(r"\.ipynb$", ".md", path)
+
+
+def markdown_of(path: Path) -> str:
+    """A notebook as Markdown: its text, its code, and the outputs that are stored in it."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+        else:
+            parts += [f"```python\n{source}\n```", *map(_shown, cell["outputs"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(output: dict[str, Any]) -> str:
+    """What a cell has printed or drawn."""
+    data = output.get("data", {"text/plain": output.get("text", "")})
+    if "image/svg+xml" in data:
+        return re.sub(r"^(<\?xml|<!DOCTYPE)[^>]*>\s*", "", "".join(data["image/svg+xml"]), flags=re.M).strip()
+    if "image/png" in data:
+        return f'<img alt="" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+    return f"```text\n{''.join(data['text/plain']).rstrip()}\n```"
