@@ -91,13 +91,14 @@ def test_what_was_asked_for_is_told_and_an_unknown_move_is_refused() -> None:
         tvm_cascade.explain(softmax_stats(), reference="eager")
 
 
-def quantised(dtype: str, power_of_two: bool = True) -> tirx.PrimFunc:
-    """x, w -> Σ float8(x/scale)·w · scale, with a scale for each row from its largest |x|."""
+def quantised(dtype: str, power_of_two: bool = True, least: float | None = 1e-12) -> tirx.PrimFunc:
+    """x, w -> Σ float8(x/scale)·w · scale, with a scale for each row from its largest |x|, or from `least`."""
     x, w = array("x"), array("w", LENGTH, COLUMNS)
     absmax = fold("absmax", lambda i, j: te.abs(x[i, j]), maximum)
 
     def scale(i: Expr) -> Expr:
-        whole = te.max(absmax[i], number(1e-12)) / number(FLOAT8[dtype].largest)
+        largest = absmax[i] if least is None else te.max(absmax[i], number(least))
+        whole = largest / number(FLOAT8[dtype].largest)
         return tirx.exp2(te.ceil(tirx.log2(whole))) if power_of_two else whole
 
     product = fold(
@@ -106,6 +107,12 @@ def quantised(dtype: str, power_of_two: bool = True) -> tirx.PrimFunc:
         rows=(ROWS, COLUMNS),
     )
     return program(x, w, each("out", lambda i, n: product[i, n] * scale(i), ROWS, COLUMNS))
+
+
+def test_a_power_of_two_of_a_bare_extremum_is_one_though_its_logarithm_may_be_infinite() -> None:
+    explained = tvm_cascade.explain(quantised("float8_e4m3fn", least=None), force=True)
+    (group,) = (group for group in explained.groups if "product" in group.buffers)
+    assert group.reason.code == "fold" and any("WholePower(ceiling" in quantity for quantity in group.gauges)
 
 
 def _zero_rows(values: Array) -> Array:

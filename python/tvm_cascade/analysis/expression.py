@@ -27,9 +27,15 @@ from tvm_cascade.symbolic.signs import sign_of
 
 Convert = Callable[..., sp.Expr]
 
+
+def _is_whole(x: sp.Expr) -> bool:
+    """Whether it is an integer where it is finite; SymPy asks for an argument of ⌈·⌉ that is finite everywhere."""
+    return all(term.is_integer or isinstance(term, (sp.floor, sp.ceiling)) for term in sp.Add.make_args(x))
+
+
 FUNCTIONS: dict[str, Convert] = {
     "exp": sp.exp,
-    "exp2": lambda x: WholePower(x) if x.is_integer and not x.is_number else sp.exp(sp.expand(x * LN2)),
+    "exp2": lambda x: WholePower(x) if _is_whole(x) and not x.is_number else sp.exp(sp.expand(x * LN2)),
     "exp10": lambda x: sp.exp(sp.expand(x * LN10)),
     "log": sp.log,
     "log2": lambda x: sp.log(x) / LN2,
