@@ -7,6 +7,7 @@ from html import escape
 
 from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.report.group import FunctionReport, GroupReport
+from tvm_cascade.report.steps import StepReport
 
 _COLOURS = {
     Verdict.FUSED: "#1a7f37",
@@ -43,10 +44,24 @@ def _function(function: FunctionReport) -> str:
     told += [f"not as one kernel: {function.whole}"] if function.whole else []
     steps = "".join(
         f"<tr><td {_CELL}>{position}</td><td {_CELL}><code>{escape(step.computes)}</code></td>"
-        f"<td {_CELL}>{escape(step.amounts)}</td><td {_CELL}>{escape(step.kernel)}</td></tr>"
+        f"<td {_CELL}>{escape(step.amounts)}{_bars(step, function.plan)}</td>"
+        f"<td {_CELL}>{escape(step.kernel)}</td></tr>"
         for position, step in enumerate(function.plan, 1)
     )
     return "".join(f"<p>{escape(line)}</p>" for line in told) + (f"<table>{steps}</table>" if steps else "")
+
+
+def _bars(step: StepReport, plan: Sequence[StepReport]) -> str:
+    """Bytes and estimated time as bars, each relative to the largest of the plan."""
+    shares = (
+        ("bytes", "#54aeff", step.bytes, max(other.bytes for other in plan)),
+        ("estimated time", "#d4a72c", step.microseconds, max(other.microseconds for other in plan)),
+    )
+    return "".join(
+        f'<div title="{name}" style="background:{colour};height:5px;width:{120 * value / most:.0f}px"></div>'
+        for name, colour, value, most in shares
+        if most
+    )
 
 
 def _group(group: GroupReport) -> str:
