@@ -14,7 +14,7 @@ from tvm_cascade.bench import workloads
 from tvm_cascade.driver.space import Design
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.records import Records
-from tvm_cascade.tuning.report import FunctionTuning
+from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 
 from .fakes import FakeBuilder, FakeRunner
 
@@ -99,6 +99,14 @@ def test_of_shipped_records_sound_lines_are_read(softmax: tvm.tirx.PrimFunc, tmp
     path.write_text(f"{path.read_text()}\nno JSON\n")
     with pytest.warns(UserWarning, match="1 lines are damaged"):
         assert chosen_by(softmax).startswith("the database shipped")
+
+
+def test_the_report_draws_the_learning_curve(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
+    found = tuned(softmax, tmp_path, fast((2,)))
+    assert len(found.curve) == found.tried and list(found.curve) == sorted(found.curve, reverse=True)
+    assert found.best is not None and found.curve[-1] == found.best.seconds < found.curve[0]
+    told = str(TuningReport((found,)))
+    assert "best so far █" in told and "▁" in told
 
 
 def test_databases_merge_without_doubles(

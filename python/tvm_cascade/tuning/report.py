@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from tvm_cascade.tuning.records import Trial, best
 
 _ROWS = 12
 _WIDTH = 150
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,12 @@ class FunctionTuning:
             return None
         return statistics.correlation(*(_ranks(values) for values in zip(*pairs, strict=True)))
 
+    @property
+    def curve(self) -> tuple[float, ...]:
+        """The best seconds so far after each trial of a different program; infinite before the first time."""
+        seconds = [trial.seconds or math.inf for trial in self.trials if not (trial.same or trial.in_turns)]
+        return tuple(itertools.accumulate(seconds, min))
+
     def changes(self, trial: Trial) -> str:
         """The values of a trial that are not the default's."""
         changed = {name: value for name, value in trial.words.items() if self.words.get(name) != value}
@@ -99,6 +108,7 @@ class FunctionTuning:
             "seconds": self.seconds,
             "rank_correlation": self.rank_correlation,
             "within": self.within,
+            "curve_us": [seconds * 1e6 if math.isfinite(seconds) else None for seconds in self.curve],
             "trials": [vars(trial) for trial in self.trials],
         }
 
@@ -124,6 +134,8 @@ class TuningReport:
         for one in self.functions:
             console.print(_table(one), markup=False)
             console.print(_summary(one), markup=False)
+            if line := _line(one.curve):
+                console.print(line, markup=False)
         return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
@@ -131,6 +143,16 @@ def _ranks(values: Sequence[float]) -> list[float]:
     """The place of each value among all; equal ones share the mean of theirs."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+
+
+def _line(curve: Sequence[float]) -> str:
+    """A learning curve in one line: the best so far over trials, from the slowest to the fastest block."""
+    times = [seconds for seconds in curve if math.isfinite(seconds)]
+    if not times or times[0] == times[-1]:
+        return ""
+    span = times[0] - times[-1]
+    blocks = "".join(_BLOCKS[round((seconds - times[-1]) / span * (len(_BLOCKS) - 1))] for seconds in times)
+    return f"best so far {blocks} {times[0] * 1e6:.1f} to {times[-1] * 1e6:.1f} µs over {len(curve)} trials"
 
 
 def _table(one: FunctionTuning) -> Table:
