@@ -106,6 +106,8 @@ def test_the_report_draws_the_learning_curve(softmax: tvm.tirx.PrimFunc, tmp_pat
     assert len(found.curve) == found.tried and list(found.curve) == sorted(found.curve, reverse=True)
     assert found.best is not None and found.curve[-1] == found.best.seconds < found.curve[0]
     told = str(TuningReport((found,)))
+    assert found.residuals[0] == 0.5 and found.residuals[-1] == 1.0
+    assert "measured over estimated 1.00 (0.50 to 1.00)" in told
     assert "best so far █" in told and "▁" in told
 
 

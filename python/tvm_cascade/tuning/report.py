@@ -83,6 +83,12 @@ class FunctionTuning:
         return statistics.correlation(*(_ranks(values) for values in zip(*pairs, strict=True)))
 
     @property
+    def residuals(self) -> tuple[float, ...]:
+        """Measured over estimated time of each design that has both, in ascending order."""
+        last = {trial.key: trial for trial in self.trials if trial.seconds is not None and trial.estimate > 0}
+        return tuple(sorted((trial.seconds or 0.0) / trial.estimate for trial in last.values()))
+
+    @property
     def curve(self) -> tuple[float, ...]:
         """The best seconds so far after each trial of a different program; infinite before the first time."""
         seconds = [trial.seconds or math.inf for trial in self.trials if not (trial.same or trial.in_turns)]
@@ -108,6 +114,7 @@ class FunctionTuning:
             "seconds": self.seconds,
             "rank_correlation": self.rank_correlation,
             "within": self.within,
+            "residuals": self.residuals,
             "curve_us": [seconds * 1e6 if math.isfinite(seconds) else None for seconds in self.curve],
             "trials": [vars(trial) for trial in self.trials],
         }
@@ -182,4 +189,7 @@ def _summary(one: FunctionTuning) -> str:
         told += f"; rank correlation with the estimates {one.rank_correlation:.2f}"
     if one.within is not None:
         told += f"; the best of {DEFAULT_TRIALS} trials takes {one.within:.3f} of the best of all"
+    if one.residuals:
+        least, middle, most = one.residuals[0], statistics.median(one.residuals), one.residuals[-1]
+        told += f"; measured over estimated {middle:.2f} ({least:.2f} to {most:.2f})"
     return told
