@@ -71,15 +71,18 @@ ALLOWED: dict[str, set[str]] = {
     "accuracy": LIBRARY | {"evaluate"},
     "tuning": LIBRARY | {"evaluate", "accuracy"},
     "relax": LIBRARY - {"relax"},
-    "__init__": LIBRARY | {"accuracy", "tuning"},
+    "torch": LIBRARY,
+    "__init__": LIBRARY | {"accuracy", "tuning", "torch"},
     "testing": USERS,
-    "bench": USERS | {"testing"},
+    "bench": USERS | {"testing", "torch"},
     "cli": USERS | {"testing", "bench"},
     "__main__": {"cli"},
 }
 
 # What may be imported when a module loads. The peers of the benchmarks and the tuner's needs are imported in functions.
 THIRD_PARTY = {"tvm", "tvm_ffi", "numpy", "sympy", "mpmath", "ml_dtypes", "rich"}
+# Packages that are for an optional dependency, which they load: the others import them in functions.
+FOR_AN_OPTION = {f"{NAME}.torch": {"torch"}, f"{NAME}.testing.models": {"torch"}}
 ALGEBRA_THIRD_PARTY = {"sympy", "mpmath"}  # mpmath holds SymPy's numbers
 
 # Where skeletons of kernels are, and what a module imports that writes statements of kernels.
@@ -269,8 +272,17 @@ def algebra_knows_no_compiler(tree: Tree) -> Iterator[Violation]:
 
 def loading_needs_no_optional_dependency(tree: Tree) -> Iterator[Violation]:
     for module in tree.modules:
-        for name in sorted(module.third_party(_at_load(module.tree)) - THIRD_PARTY):
+        allowed = set().union(*(FOR_AN_OPTION[one] for one in FOR_AN_OPTION if _within(module.dotted, one)))
+        for name in sorted(module.third_party(_at_load(module.tree)) - THIRD_PARTY - allowed):
             yield module.breaks(f"{name} is optional: import it in the function that needs it")
+        loaded = {name for node in _at_load(module.tree) for name in module.imported(node)}
+        for package in FOR_AN_OPTION:
+            if any(_within(name, package) for name in loaded) and not FOR_AN_OPTION[package] <= allowed:
+                yield module.breaks(f"{package} is optional: import it in the function that needs it")
+
+
+def _within(name: str, package: str) -> bool:
+    return f"{name}.".startswith(f"{package}.")
 
 
 def _at_load(node: ast.AST) -> Iterator[ast.AST]:

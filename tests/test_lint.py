@@ -86,6 +86,11 @@ BROKEN: dict[str, tuple[dict[str, str], str]] = {
         {"errors.py": "try:\n    import torch\nexcept ImportError:\n    pass"},
         "errors.py:1: torch is optional: import it in the function that needs it",
     ),
+    "a package for an optional dependency at load": (
+        {"torch/__init__.py": DOC, "torch/a.py": "import torch", "driver/__init__.py": DOC, "bench/__init__.py": DOC}
+        | {"bench/b.py": "from tvm_cascade.torch.a import torch"},
+        "bench/b.py:1: tvm_cascade.torch is optional: import it in the function that needs it",
+    ),
     "a long file": ({"errors.py": "\n" * 601}, "errors.py:1: 601 lines, of at most 600"),
     "a long function": (
         {"errors.py": "\ndef f():\n" + "    pass\n" * 60},
@@ -132,6 +137,8 @@ def test_what_may_be_done_breaks_no_rule(tmp_path: Path) -> None:
         f"{PACKAGE}/te/__init__.py": DOC,
         f"{PACKAGE}/te/a.py": "import numpy as np\nfrom tvm_cascade.errors import InputError\nfrom . import b",
         f"{PACKAGE}/te/b.py": "def f():\n    import torch\n" + "    pass\n" * 58,
+        f"{PACKAGE}/torch/__init__.py": DOC,
+        f"{PACKAGE}/torch/a.py": "import torch",
         f"{PACKAGE}/options.py": "\n" * 600,
         "tests/algebra/test_a.py": "np.testing.assert_allclose(a, b)",
     }

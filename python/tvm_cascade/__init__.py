@@ -91,6 +91,7 @@ _HOMES = {
     "explain": "tvm_cascade.tuning.explanation",
     "fuse_cascade": "tvm_cascade.transform.fuse_cascade",
     "numerics": "tvm_cascade.accuracy.numerics",
+    "optimize": "tvm_cascade.torch.optimization",
     "split": "tvm_cascade.chunks.split",
     "te": "tvm_cascade.te",
     "tune": "tvm_cascade.tuning.tune",

@@ -72,6 +72,14 @@ class CompilerError(CascadeError, RuntimeError):
     """A compiler of C or CUDA, or a linker, is missing or failed."""
 
 
+class ModelError(CascadeError, ValueError):
+    """A PyTorch model, or a call of one, that cannot be compiled or run as it is."""
+
+
+class DependencyError(CascadeError, ImportError):
+    """An optional package that a call needs is not installed."""
+
+
 class WorkloadError(CascadeError, KeyError):
     """No workload of that name, or a shape that it does not take."""
 

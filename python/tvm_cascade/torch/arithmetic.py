@@ -1,0 +1,125 @@
+"""Arithmetic and comparisons in the dtype that PyTorch promotes their operands to.
+
+TVM's own converters give a number the dtype of the tensor beside it: 0.5 becomes 0 beside integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from tvm import relax, te, tirx
+
+from tvm_cascade.torch.site import Site, accumulator, broadcast, dtype_name, joined, type_name
+
+Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
+
+
+def arithmetic(combine: Binary, *, reflected: bool = False) -> Callable[[Site], relax.Expr]:
+    """Sums, differences, products and quotients, with their factor `alpha` of the second operand.
+
+    Parameters
+    ----------
+    reflected : the second operand comes first.
+    """
+
+    def convert(site: Site) -> relax.Expr:
+        wide = accumulator(site.dtype)
+        left, right = (_operand(site, name, wide) for name in ("self", "other"))
+        if "alpha" in _names(site) and site["alpha"] != 1:
+            right = site.emit(relax.op.multiply(right, relax.const(site["alpha"], wide)))
+        return site.emit(combine(*((right, left) if reflected else (left, right))))
+
+    return convert
+
+
+def comparison(compare: Binary) -> Callable[[Site], relax.Expr]:
+    """Comparisons, whose result tells nothing of the dtype that they are made in."""
+
+    def convert(site: Site) -> relax.Expr:
+        dtype = _promoted(site)
+        left, right = (_operand(site, name, accumulator(dtype), dtype) for name in ("self", "other"))
+        return site.emit(compare(left, right))
+
+    return convert
+
+
+def division(site: Site) -> relax.Expr:
+    """aten.div with a rounding mode, and aten.floor_divide."""
+    mode = site["rounding_mode"] if "rounding_mode" in _names(site) else "floor"
+    wide = accumulator(site.dtype)
+    left, right = (_operand(site, name, wide) for name in ("self", "other"))
+    if wide.startswith(("float", "bfloat")) or mode is None:
+        quotient = site.emit(relax.op.divide(left, right))
+        rounding = {"floor": relax.op.floor, "trunc": relax.op.trunc}.get(mode)
+        return site.emit(rounding(quotient)) if rounding else quotient
+    return _elementwise(site, {"floor": tirx.floordiv, "trunc": tirx.truncdiv}[mode], left, right, f"div_{mode}")
+
+
+def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) -> Callable[[Site], relax.Expr]:
+    """aten.remainder and aten.fmod.
+
+    Parameters
+    ----------
+    whole : the remainder of integers.
+    rounding : of the quotient of floats.
+    """
+
+    def convert(site: Site) -> relax.Expr:
+        wide = accumulator(site.dtype)
+        left, right = (_operand(site, name, wide) for name in ("self", "other"))
+        if wide.startswith("float"):
+            return _elementwise(site, lambda a, b: a - rounding(a / b) * b, left, right, "remainder")
+        return _elementwise(site, whole, left, right, "remainder")
+
+    return convert
+
+
+def elu(site: Site) -> relax.Expr:
+    """aten.elu, of which TVM's converter ignores both scales: its SELU is wrong."""
+    x = site["self"]
+    alpha, scale, inner = (relax.const(site[name], type_name(x)) for name in ("alpha", "scale", "input_scale"))
+    one, zero = (relax.const(number, type_name(x)) for number in (1.0, 0.0))
+    power = site.emit(relax.op.exp(site.emit(relax.op.multiply(x, inner))))
+    below = site.emit(relax.op.multiply(alpha, site.emit(relax.op.subtract(power, one))))
+    chosen = site.emit(relax.op.where(site.emit(relax.op.greater(x, zero)), x, below))
+    return site.emit(relax.op.multiply(scale, chosen))
+
+
+def exp2(site: Site) -> relax.Expr:
+    """aten.exp2."""
+    x = site.cast(site["self"], accumulator(site.dtype))
+    return site.emit(relax.op.power(relax.const(2.0, type_name(x)), x))
+
+
+def _elementwise(
+    site: Site, combine: Callable[[Any, Any], Any], left: relax.Expr, right: relax.Expr, name: str
+) -> relax.Expr:
+    def formula(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        return te.compute(joined([a, b]), lambda *i: combine(broadcast(a, i), broadcast(b, i)), name=name)
+
+    return site.compute(formula, left, right, name=name)
+
+
+def _names(site: Site) -> set[str]:
+    return {argument.name for argument in site.node.target._schema.arguments}  # type: ignore[union-attr]
+
+
+def _promoted(site: Site) -> str:
+    """The dtype that PyTorch compares in."""
+    values = [v.meta["val"] if isinstance(v := site.given(name), fx.Node) else v for name in ("self", "other")]
+    return dtype_name(torch.result_type(*values))
+
+
+def _operand(site: Site, name: str, dtype: str, rounded_to: str | None = None) -> relax.Expr:
+    """The operand of that name in a dtype; a number by way of `rounded_to`."""
+    value = site[name]
+    if isinstance(value, (bool, int, float)):
+        if rounded_to is not None:
+            value = torch.tensor(value, dtype=getattr(torch, rounded_to)).item()
+        return relax.const(value, dtype)
+    if isinstance(getattr(value, "ty", None), relax.TensorType):
+        return site.cast(value, dtype)
+    return site.cast(site.compute(lambda: te.compute((), lambda: value, name="number"), name="number"), dtype)

@@ -1,0 +1,71 @@
+"""Filled tensors and selections with infinities as literals, which TVM's own converters cannot lower or hide.
+
+A literal inside a selection is what the analysis of masks, and the kernels that skip masked tiles, look for; TVM's
+`where` reads it from a tensor without dimensions instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+from tvm import relax, te, tirx
+
+from tvm_cascade.torch.site import Site, broadcast, joined, shape_of
+
+_LITERALS = ("scalar_tensor.default", "full.default")
+
+
+def full(site: Site) -> relax.Expr:
+    """aten.full."""
+    return _filled(site, list(site["size"]), site["fill_value"])
+
+
+def full_like(site: Site) -> relax.Expr:
+    """aten.full_like."""
+    return _filled(site, shape_of(site["self"]) or [], site["fill_value"])
+
+
+def scalar_tensor(site: Site) -> relax.Expr:
+    """aten.scalar_tensor."""
+    return relax.const(site["s"], site.dtype)
+
+
+def _filled(site: Site, shape: list[Any], value: Any) -> relax.Expr:
+    if not isinstance(value, (bool, int, float)):
+        return site.emit(relax.op.full(shape, value, site.dtype))
+    if not shape:
+        return relax.const(value, site.dtype)
+    literal = tirx.const(value, site.dtype)
+    return site.compute(lambda: te.compute(shape, lambda *_: literal, name="full"), name="full")
+
+
+def where(site: Site) -> relax.Expr:
+    """aten.where: a literal operand stays one."""
+    condition = site["condition"]
+    dtype = site.dtype
+    sides = [_literal(site.given(name), dtype) for name in ("self", "other")]
+    tensors = [site.cast(site[name], dtype) for name, one in zip(("self", "other"), sides, strict=True) if one is None]
+
+    def formula(c: te.Tensor, *given: te.Tensor) -> te.Tensor:
+        rest = iter(given)
+        operands = [next(rest) if side is None else side for side in sides]
+        shape = joined([x for x in (c, *operands) if isinstance(x, te.Tensor)])
+
+        def value(*i: Any) -> Any:
+            chosen = [broadcast(x, i) if isinstance(x, te.Tensor) else x for x in operands]
+            return tirx.if_then_else(broadcast(c, i), *chosen)
+
+        return te.compute(shape, value, name="where")
+
+    return site.compute(formula, condition, *tensors, name="where")
+
+
+def _literal(node: Any, dtype: str) -> Any | None:
+    """The number that a node of one element was made of."""
+    if not isinstance(node, fx.Node) or getattr(node.target, "__name__", "") not in _LITERALS:
+        return None
+    if node.meta["val"].dim():
+        return None
+    value = node.args[1 if node.target.__name__ == "full.default" else 0]  # type: ignore[union-attr]
+    return tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else None

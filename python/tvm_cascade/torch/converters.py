@@ -1,0 +1,65 @@
+"""The table of our converters: what TVM's importer lacks, gets wrong, or gives in a form that does not fuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tvm import relax, tirx
+
+from tvm_cascade.torch import arithmetic, attention, constants, indices, norms, products, reductions
+from tvm_cascade.torch.site import Site
+
+Converter = Callable[[Site], Any]
+
+_FORMS = ("Tensor", "Scalar")
+_ARITHMETIC = {"add": relax.op.add, "sub": relax.op.subtract, "mul": relax.op.multiply, "div": relax.op.divide}
+_COMPARISONS = {
+    "eq": relax.op.equal,
+    "ne": relax.op.not_equal,
+    "lt": relax.op.less,
+    "le": relax.op.less_equal,
+    "gt": relax.op.greater,
+    "ge": relax.op.greater_equal,
+}
+
+CONVERTERS: Mapping[str, Converter] = {
+    "scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
+    "matmul.default": products.matmul,
+    "mm.default": products.mm,
+    "bmm.default": products.mm,
+    "mv.default": products.mv,
+    "addmm.default": products.addmm,
+    "baddbmm.default": products.baddbmm,
+    "linear.default": products.linear,
+    "amax.default": reductions.extremum(relax.op.max),
+    "amin.default": reductions.extremum(relax.op.min),
+    "max.dim": reductions.extremum_with_position(relax.op.max, relax.op.argmax),
+    "min.dim": reductions.extremum_with_position(relax.op.min, relax.op.argmin),
+    **dict.fromkeys(("any.default", "any.dim", "any.dims"), reductions.any_true),
+    **dict.fromkeys(("all.default", "all.dim", "all.dims"), reductions.all_true),
+    "var.correction": reductions.variance,
+    "var_mean.correction": reductions.variance_and_mean,
+    "cumsum.default": reductions.sums_of_integers(relax.op.cumsum),
+    "cumprod.default": reductions.sums_of_integers(relax.op.cumprod),
+    "prod.default": reductions.product,
+    "prod.dim_int": reductions.product,
+    "topk.default": reductions.top_k,
+    "full.default": constants.full,
+    "full_like.default": constants.full_like,
+    "scalar_tensor.default": constants.scalar_tensor,
+    "where.self": constants.where,
+    "slice.Tensor": indices.slice_,
+    "index_put.default": indices.index_put,
+    "scatter_add.default": indices.scatter_add,
+    "native_group_norm.default": norms.native_group_norm,
+    **{f"{name}.{form}": arithmetic.arithmetic(op) for name, op in _ARITHMETIC.items() for form in _FORMS},
+    **dict.fromkeys(("rsub.Tensor", "rsub.Scalar"), arithmetic.arithmetic(relax.op.subtract, reflected=True)),
+    **dict.fromkeys(("div.Tensor_mode", "div.Scalar_mode", "floor_divide.default"), arithmetic.division),
+    **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), arithmetic.remainder(tirx.floormod, tirx.floor)),
+    **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(tirx.truncmod, tirx.trunc)),
+    **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
+    "elu.default": arithmetic.elu,
+    "exp2.default": arithmetic.exp2,
+}
+"""Converters by the operator's name in a graph, as TVM's importer spells it."""

@@ -1,0 +1,159 @@
+"""An exported program as TVM's importer is shown it: its parameters and buffers are inputs, its mutations results.
+
+TVM's importer copies buffers into the module as constants, and drops what a program writes to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
+
+from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.tensors import compact
+
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER)
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What the importer reads of a graph signature."""
+
+    input_specs: list[InputSpec]
+    output_specs: tuple[()] = ()
+
+
+@dataclass(frozen=True)
+class ImportedGraph:
+    """What TVM's importer reads of an `ExportedProgram`, under the names that it reads it by.
+
+    Attributes
+    ----------
+    graph_module : whose graph gives tensors alone.
+    graph_signature : in which parameters and buffers are inputs; constants stay constants.
+    constants : tensors that the program itself made.
+    range_constraints : of symbolic extents.
+    """
+
+    graph_module: fx.GraphModule
+    graph_signature: _Signature
+    constants: Mapping[str, torch.Tensor]
+    range_constraints: Mapping[Any, Any]
+    state_dict: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> fx.Graph:
+        """The graph."""
+        return self.graph_module.graph
+
+    @property
+    def tensor_constants(self) -> Mapping[str, torch.Tensor]:
+        """As `constants`."""
+        return self.constants
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """None: they are inputs."""
+        return iter(())
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """None: they are inputs."""
+        return iter(())
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How a call of the imported function is made of a call of the model.
+
+    Attributes
+    ----------
+    state : names of the parameters and buffers that are passed first, in order.
+    inputs : per leaf of the model's arguments, the name of the tensor that is passed; None of a constant.
+    constants : the values of those leaves.
+    mutated : per result of the imported function that is written back, from the first on, what it is written to: the
+        name of a buffer, or the position of a leaf.
+    outputs : per leaf of the model's result, the number of the function's result; None of a constant.
+    returned : the values of those leaves.
+    """
+
+    state: tuple[str, ...]
+    inputs: tuple[str | None, ...]
+    constants: tuple[object, ...]
+    mutated: tuple[str | int, ...]
+    outputs: tuple[int | None, ...]
+    returned: tuple[object, ...]
+
+
+def prepared(program: torch.export.ExportedProgram) -> tuple[ImportedGraph, Interface]:
+    """A decomposed program for TVM's importer, and how it is called.
+
+    Raises
+    ------
+    ModelError
+        Where it takes or gives what no tensor is, or writes a parameter.
+    """
+    specs = program.graph_signature.input_specs
+    passed, bound = list[InputSpec](), list[InputSpec]()
+    state, inputs, constants = list[str](), list[str | None](), list[object]()
+    for spec in specs:
+        if spec.kind is InputKind.CONSTANT_TENSOR:
+            bound.append(spec)
+            continue
+        if spec.kind in _STATE:
+            state.append(str(spec.target))
+        elif isinstance(spec.arg, ConstantArgument):
+            inputs.append(None)
+            constants.append(spec.arg.value)
+            continue
+        else:
+            inputs.append(spec.arg.name)
+            constants.append(None)
+        if not isinstance(spec.arg, TensorArgument):
+            hint = "pass numbers as tensors, or as constants of the example"
+            raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
+        passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
+    module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs)
+    known = {str(spec.target): compact(program.constants[str(spec.target)]) for spec in bound}
+    shown = ImportedGraph(module, _Signature([*passed, *bound]), known, program.range_constraints)
+    return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
+
+
+_Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
+
+
+def _results(program: torch.export.ExportedProgram, inputs: list[str | None]) -> _Results:
+    """(mutated, outputs, returned) of `Interface`; the graph is left with results that are tensors."""
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
+    kept = list[fx.Node]()
+    for value, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
+        if spec.kind in _WRITTEN:
+            mutated.append(_WRITTEN[spec.kind](str(spec.target), inputs))
+        elif spec.kind is not OutputKind.USER_OUTPUT:
+            hint = "call it under torch.no_grad(), without losses and gradients"
+            raise ModelError("results that are tensors", f"{spec.kind.name} `{spec.target}`", "the model's graph", hint)
+        elif not isinstance(value, fx.Node):
+            outputs.append(None)
+            returned.append(value)
+            continue
+        elif not isinstance(value.meta["val"], torch.Tensor):
+            hint = "return tensors, and read sizes off their shapes"
+            raise ModelError("results that are tensors", f"the number {value.meta['val']}", f"result `{value}`", hint)
+        else:
+            outputs.append(len(kept))
+            returned.append(None)
+        kept.append(value)
+    if not kept:
+        raise ModelError("a model that gives a tensor", "one that gives none", "the model's graph")
+    output.args = (tuple(kept),)
+    return tuple(mutated), tuple(outputs), tuple(returned)
+
+
+_WRITTEN: Mapping[OutputKind, Callable[[str, list[str | None]], str | int]] = {
+    OutputKind.BUFFER_MUTATION: lambda target, _: target,
+    OutputKind.USER_INPUT_MUTATION: lambda target, inputs: inputs.index(target),
+}
+"""What a program writes to: a buffer by its name, an argument by its position."""

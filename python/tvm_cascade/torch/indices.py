@@ -1,0 +1,86 @@
+"""Operators that pick parts of tensors, or write parts of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import relax, te, tirx
+
+from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.site import Site, broadcast, is_one, shape_of, type_name
+
+
+def slice_(site: Site) -> relax.Expr:
+    """aten.slice, whose negative axis TVM's converter hands on to an operator that rejects it for symbolic shapes."""
+    node, dim = site.node, site["dim"]
+    if dim < 0:
+        rank = len(shape_of(site["self"]) or node.meta["val"].shape)
+        node.args = (node.args[0], dim + rank, *node.args[2:])
+    stock: Any = site.importer._slice
+    return stock(node)
+
+
+def index_put(site: Site) -> relax.Expr:
+    """aten.index_put: what a mask selects, positions along one axis, or TVM's converter's case, an index per axis."""
+    data, indices, values = site["self"], list(site["indices"]), site["values"]
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if not site["accumulate"] and len(given) == 1:
+        axis, index = given[0]
+        if type_name(index) == "bool":
+            return _masked(site, data, index, values)
+        if len(shape_of(index) or ()) == 1:
+            return _along_axis(site, data, axis, index, values)
+    if len(given) != len(indices) or len(indices) != site.node.meta["val"].dim():
+        where, hint = "aten.index_put", "write along one axis at a time"
+        raise ModelError("an index along one axis, or one for each", f"indices {site.given('indices')}", where, hint)
+    stock: Any = site.importer._index_put
+    return stock(site.node)
+
+
+def _masked(site: Site, data: relax.Expr, mask: relax.Expr, values: relax.Expr) -> relax.Expr:
+    """One value where a mask of the leading axes is true."""
+    if not all(is_one(extent) for extent in shape_of(values) or ()):
+        hint = "use torch.where"
+        raise ModelError("one value under a mask", f"{shape_of(values)} values", "aten.index_put", hint)
+    depth = len(shape_of(mask) or ())
+
+    def formula(x: te.Tensor, m: te.Tensor, v: te.Tensor) -> te.Tensor:
+        one = v(*[0] * len(v.shape))
+        return te.compute(x.shape, lambda *i: tirx.if_then_else(m(*i[:depth]), one, x(*i)), name="masked")
+
+    return site.compute(formula, data, mask, site.cast(values, type_name(data)), name="masked")
+
+
+def _along_axis(site: Site, data: relax.Expr, axis: int, index: relax.Expr, values: relax.Expr) -> relax.Expr:
+    """Rows at positions along one axis: of equal positions the last one counts."""
+
+    def formula(x: te.Tensor, positions: te.Tensor, v: te.Tensor) -> te.Tensor:
+        extent, count = x.shape[axis], positions.shape[0]
+
+        def wrapped(n: Any) -> Any:
+            return tirx.if_then_else(positions(n) < 0, positions(n) + extent, positions(n))
+
+        def row(i: tuple[Any, ...], n: Any) -> Any:
+            return broadcast(v, (*i[:axis], n, *i[axis + 1 :]))
+
+        if is_one(count):
+            return te.compute(
+                x.shape, lambda *i: tirx.if_then_else(wrapped(0) == i[axis], row(i, 0), x(*i)), name="written"
+            )
+        n = te.reduce_axis((0, count), "n")
+        last = te.compute(
+            (extent,), lambda p: te.max(tirx.if_then_else(wrapped(n) == p, n, -1), axis=n), name="last_writer"
+        )
+
+        def value(*i: Any) -> Any:
+            writer = last(i[axis])
+            return tirx.if_then_else(writer >= 0, row(i, tirx.max(writer, 0)), x(*i))
+
+        return te.compute(x.shape, value, name="written")
+
+    return site.compute(formula, data, index, site.cast(values, type_name(data)), name="written")
+
+
+def scatter_add(site: Site) -> relax.Expr:
+    """aten.scatter_add."""
+    return site.emit(relax.op.scatter_elements(site["self"], site["index"], site["src"], site["dim"], "add"))

@@ -1,0 +1,97 @@
+"""What a compiled model was promised of its arguments, and what it refuses: dtypes, shapes, devices, constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tvm_cascade.errors import ModelError
+
+Extent = int | str
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One tensor argument.
+
+    Attributes
+    ----------
+    name : in the exported graph.
+    dtype : of its elements.
+    shape : extents; symbolic ones by their expressions.
+    """
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[Extent, ...]
+
+    def __str__(self) -> str:
+        return f"`{self.name}`: {str(self.dtype).removeprefix('torch.')} [{', '.join(map(str, self.shape))}]"
+
+
+def leaves_of(program: torch.export.ExportedProgram, names: Sequence[str | None]) -> tuple[Leaf | None, ...]:
+    """The tensor arguments of a program by position; None of a constant."""
+    values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
+    return tuple(None if name is None else _leaf(name, values[name]) for name in names)
+
+
+def _leaf(name: str, value: torch.Tensor) -> Leaf:
+    return Leaf(name, value.dtype, tuple(e if isinstance(e, int) else str(e.node.expr) for e in value.shape))
+
+
+def ranges_of(program: torch.export.ExportedProgram) -> dict[str, tuple[int, int | None]]:
+    """The least and the largest value of each symbolic extent; None where there is none."""
+    found: dict[str, tuple[int, int | None]] = {}
+    for symbol, limits in program.range_constraints.items():
+        upper = int(limits.upper) if str(limits.upper).isdecimal() else None
+        found[str(symbol)] = int(limits.lower), upper
+    return found
+
+
+def check(
+    leaf: Leaf,
+    argument: object,
+    device: torch.device,
+    ranges: Mapping[str, tuple[int, int | None]],
+    sizes: dict[str, int],
+) -> torch.Tensor:
+    """The argument, where it is what the model was compiled for.
+
+    Parameters
+    ----------
+    sizes : values of symbolic extents that earlier arguments have, to which those of this one are added.
+
+    Raises
+    ------
+    ModelError
+        When it is not.
+    """
+    hint = "call tvm_cascade.optimize with an example of this kind; `dynamic` says which extents may change"
+    if not isinstance(argument, torch.Tensor):
+        raise ModelError(f"the tensor {leaf}", type(argument).__name__, "call of the model", hint)
+    found = f"{str(argument.dtype).removeprefix('torch.')} {list(argument.shape)}"
+    if argument.dtype != leaf.dtype or argument.dim() != len(leaf.shape):
+        raise ModelError(str(leaf), found, "call of the model", hint)
+    if argument.device.type != device.type:
+        raise ModelError(f"{leaf} on {device}", f"on {argument.device}", "call of the model", "move it with .to(…)")
+    if argument.requires_grad and torch.is_grad_enabled():
+        raise ModelError(
+            f"{leaf} without gradient", "one that requires it", "call of the model", "call it under torch.no_grad()"
+        )
+    for wanted, extent in zip(leaf.shape, argument.shape, strict=True):
+        known = wanted if isinstance(wanted, int) else sizes.setdefault(wanted, extent)
+        lower, upper = ranges.get(str(wanted), (0, None)) if isinstance(wanted, str) else (extent, extent)
+        if extent != known or extent < lower or (upper is not None and extent > upper):
+            limits = f" where {wanted} is from {lower} to {upper or 'any size'}" if isinstance(wanted, str) else ""
+            raise ModelError(f"{leaf}{limits}", found, "call of the model", hint)
+    return argument
+
+
+def check_constant(name: str, value: object, argument: Any) -> None:
+    """Refuses another value of an argument that was taken for a constant."""
+    if type(value) is not type(argument) or value != argument:
+        hint = "call tvm_cascade.optimize with this value, or pass a tensor"
+        raise ModelError(f"the constant {value!r} of the example", repr(argument), name, hint)

@@ -1,0 +1,106 @@
+"""A compiled model: called as the module was, with torch tensors, which are shared and not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch.utils import _pytree as pytree
+
+from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.graph import Interface
+from tvm_cascade.torch.leaves import Leaf, check, check_constant
+from tvm_cascade.torch.state import SharedTensor
+from tvm_cascade.torch.tensors import to_torch, to_tvm
+
+
+class Program:
+    """A function of the virtual machine, called with the tensors of the model's leaves.
+
+    Parameters
+    ----------
+    function : `main` of the virtual machine.
+    interface : what it takes and gives.
+    leaves : what was promised of the arguments.
+    ranges : of symbolic extents.
+    state : the model's parameters and buffers.
+    device : that it runs on, as torch and as TVM name it.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        interface: Interface,
+        leaves: Sequence[Leaf | None],
+        ranges: dict[str, tuple[int, int | None]],
+        state: dict[str, SharedTensor],
+        device: tuple[torch.device, tvm.runtime.Device],
+    ) -> None:
+        self._function, self._interface = function, interface
+        self._leaves, self._ranges, self._state = leaves, ranges, state
+        self._torch_device, self._tvm_device = device
+
+    @torch.no_grad()
+    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+        """The leaves of the result; what the model writes to is written to."""
+        interface, sizes = self._interface, dict[str, int]()
+        if len(arguments) != len(self._leaves):
+            raise ModelError(f"{len(self._leaves)} arguments", str(len(arguments)), "call of the model")
+        passed = [self._state[name]() for name in interface.state]
+        for position, (leaf, argument) in enumerate(zip(self._leaves, arguments, strict=True)):
+            if leaf is None:
+                check_constant(f"argument {position} of the model", interface.constants[position], argument)
+                continue
+            passed.append(to_tvm(check(leaf, argument, self._torch_device, self._ranges, sizes), self._tvm_device))
+        try:
+            results = self._function(*passed)
+        except Exception as error:
+            told = str(error).strip().splitlines()[-1]
+            raise ModelError("a call that runs", told, "the virtual machine of TVM") from error
+        found = [to_torch(result) for result in results]
+        for target, result in zip(interface.mutated, found, strict=False):
+            written = self._state[target].tensor if isinstance(target, str) else arguments[target]
+            written.copy_(result)
+        constants = iter(interface.returned)
+        return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
+
+
+class OptimizedModel:
+    """What `tvm_cascade.optimize` returns.
+
+    Attributes
+    ----------
+    report : every reduction of the model, with verdict and kernel.
+    target : what it was compiled for.
+    """
+
+    def __init__(self, name: str, program: Program, call_spec: Any, target: Any, report: Any) -> None:
+        self._name, self._program, self._spec = name, program, call_spec
+        self.target, self.report = target, report
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result for these arguments, which have the structure of the example's.
+
+        Raises
+        ------
+        ModelError
+            When an argument is not what the model was compiled for: its dtype, device or shape, or the value of a
+            constant.
+        """
+        leaves, spec = pytree.tree_flatten((args, _ordered(kwargs, self._spec.in_spec)))
+        if spec != self._spec.in_spec:
+            hint = "call tvm_cascade.optimize with an example of this structure"
+            raise ModelError(f"arguments as {self._spec.in_spec}", str(spec), f"call of {self._name}", hint)
+        return pytree.tree_unflatten(self._program(leaves), self._spec.out_spec)
+
+    def __repr__(self) -> str:
+        return f"<OptimizedModel of {self._name} for {self.target.kind.name}; its .report says what was fused>"
+
+
+def _ordered(kwargs: dict[str, Any], spec: Any) -> dict[str, Any]:
+    """The keyword arguments in the order of the example's."""
+    names = spec.children()[1].context if callable(getattr(spec, "children", None)) else spec.children_specs[1].context
+    known = {name: kwargs[name] for name in names or () if name in kwargs}
+    return {**known, **{name: value for name, value in kwargs.items() if name not in known}}

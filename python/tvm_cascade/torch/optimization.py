@@ -1,0 +1,119 @@
+"""`tvm_cascade.optimize`: a PyTorch module in, a callable on torch tensors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import tvm
+from torch.utils import _pytree as pytree
+from tvm import relax
+from tvm.target import Target
+
+from tvm_cascade.driver.targets import resolve_target
+from tvm_cascade.errors import InputError, ModelError
+from tvm_cascade.torch.build import built
+from tvm_cascade.torch.importer import import_program
+from tvm_cascade.torch.leaves import leaves_of, ranges_of
+from tvm_cascade.torch.model import OptimizedModel, Program
+from tvm_cascade.torch.state import shared_state
+
+Dynamic = Mapping[str, Any] | Sequence[Any] | None
+
+
+def optimize(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    target: str | dict[str, Any] | Target = "auto",
+    dynamic: Dynamic = None,
+) -> OptimizedModel:
+    """Compile a module for inference, its cascades of reductions fused.
+
+    Parameters
+    ----------
+    module : in evaluation mode. Its parameters and buffers are shared, not copied: what is written to them counts.
+    example_inputs : a tensor, a tuple of the positional arguments, or a mapping of keyword arguments. Tensors stand for
+        all of their shape and dtype; what is no tensor is a constant.
+    target : as `tvm_cascade.compile` takes it; "auto" is the device that the example is on.
+    dynamic : which extents may change, as `dynamic_shapes` of `torch.export.export`: per argument a mapping from
+        dimensions to `torch.export.Dim`.
+
+    Returns
+    -------
+    model : called as the module, with torch tensors, which it reads where they lie.
+
+    Raises
+    ------
+    InputError
+        When the module or the target is none.
+    ModelError
+        When the module has an operator that cannot be converted, or control flow that depends on its data.
+
+    Examples
+    --------
+    >>> import torch, tvm_cascade
+    >>> softmax = tvm_cascade.optimize(torch.nn.Softmax(dim=-1), torch.randn(8, 64))
+    >>> softmax(torch.randn(8, 64)).shape
+    torch.Size([8, 64])
+    """
+    if not isinstance(module, torch.nn.Module):
+        hint = "wrap a function in a module whose forward calls it"
+        raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
+    args, kwargs = _arguments(example_inputs)
+    exported = _exported(module, args, kwargs, dynamic)
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    program, resolved, report = compiled(exported, module, target, tensors)
+    return OptimizedModel(type(module).__name__, program, exported.call_spec, resolved, report)
+
+
+def compiled(
+    exported: torch.export.ExportedProgram,
+    module: torch.nn.Module | None,
+    target: str | dict[str, Any] | Target,
+    tensors: Sequence[torch.Tensor],
+) -> tuple[Program, Target, Any]:
+    """(the runnable program, its target, the report of its reductions) of an exported module."""
+    device = tensors[0].device if tensors else torch.device("cpu")
+    resolved = resolve_target(device.type if target == "auto" and device.type != "cpu" else target)
+    imported, interface = import_program(exported)
+    machine = tvm.device(resolved.kind.name if resolved.kind.name != "llvm" else "cpu", device.index or 0)
+    if device.type != ("cpu" if resolved.kind.name == "llvm" else _TORCH_NAMES.get(resolved.kind.name)):
+        hint = "move the module and the example to the target's device"
+        raise ModelError(f"an example on the target's device, {machine}", f"on {device}", "tvm_cascade.optimize", hint)
+    executable, report = built(imported, resolved)
+    function = relax.VirtualMachine(executable, machine)["main"]
+    state = shared_state(exported, module, interface.state, machine)
+    leaves = leaves_of(exported, interface.inputs)
+    program = Program(function, interface, leaves, ranges_of(exported), state, (device, machine))
+    return program, resolved, report
+
+
+_TORCH_NAMES = {"cuda": "cuda", "rocm": "cuda"}
+"""What torch calls the devices of TVM's kinds of targets."""
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
+
+
+def _exported(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
+) -> torch.export.ExportedProgram:
+    """The exported module.
+
+    Raises
+    ------
+    ModelError
+        When torch cannot export it.
+    """
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic)
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        hint = "torch.export says why; torch.compile(model, backend='tvm_cascade') takes a model in parts"
+        found = f"{type(error).__name__}: {lines[0] if lines else ''}"
+        raise ModelError("a module that torch.export takes", found, type(module).__name__, hint) from error

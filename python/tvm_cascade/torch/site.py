@@ -1,0 +1,96 @@
+"""One node of an exported graph as a converter sees it: its arguments by name, as Relax expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+from tvm import relax, te
+
+HALVES = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node, and the importer that has converted what stands before it.
+
+    Attributes
+    ----------
+    node : a call of an operator.
+    importer : TVM's, with its block builder and its values of earlier nodes.
+    """
+
+    node: fx.Node
+    importer: Any
+
+    def __getitem__(self, name: str) -> Any:
+        """The argument of that name in the operator's schema, nodes as Relax expressions; its default if not given."""
+        return map_arg(self.given(name), lambda node: self.importer.env[node])
+
+    def given(self, name: str) -> Any:
+        """The argument of that name as the graph has it."""
+        for position, argument in enumerate(self.node.target._schema.arguments):  # type: ignore[union-attr]
+            if argument.name == name:
+                if position < len(self.node.args):
+                    return self.node.args[position]
+                return self.node.kwargs.get(name, argument.default_value)
+        raise KeyError(name)
+
+    @property
+    def dtype(self) -> str:
+        """Of the result, as PyTorch gives it."""
+        return dtype_name(self.node.meta["val"].dtype)
+
+    def emit(self, expression: relax.Expr) -> relax.Var:
+        """The expression under a name."""
+        return self.importer.block_builder.emit(expression)
+
+    def compute(self, formula: Callable[..., Any], *arguments: Any, name: str) -> relax.Var:
+        """A TE formula over the arguments, as one function of that name."""
+        return self.importer.block_builder.emit_te(formula, *arguments, primfunc_name_hint=name)
+
+    def cast(self, value: relax.Expr, dtype: str) -> relax.Expr:
+        """The value in a dtype."""
+        return value if type_name(value) == dtype else self.emit(relax.op.astype(value, dtype))
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """TVM's name of a dtype of torch."""
+    return str(dtype).removeprefix("torch.")
+
+
+def type_name(value: relax.Expr) -> str:
+    """The dtype of a tensor expression."""
+    return str(value.ty.dtype.dtype)
+
+
+def shape_of(value: relax.Expr) -> list[Any] | None:
+    """The extents of a tensor expression; None where Relax does not know them."""
+    return None if value.ty.shape is None else list(value.ty.shape.values)
+
+
+def accumulator(dtype: str) -> str:
+    """The dtype in which PyTorch computes on elements of a dtype."""
+    return "float32" if dtype in HALVES else dtype
+
+
+def broadcast(x: te.Tensor, index: tuple[Any, ...]) -> Any:
+    """The element of x that broadcasting puts at an index of the result."""
+    own = index[len(index) - len(x.shape) :]
+    return x(*(0 if is_one(extent) else position for extent, position in zip(x.shape, own, strict=True)))
+
+
+def is_one(extent: Any) -> bool:
+    """Whether an extent is the number 1, which broadcasting repeats."""
+    return (isinstance(extent, int) and extent == 1) or getattr(extent, "value", None) == 1
+
+
+def joined(tensors: list[te.Tensor]) -> list[Any]:
+    """The shape that the tensors broadcast to."""
+    rank = max(len(x.shape) for x in tensors)
+    padded = [[1] * (rank - len(x.shape)) + list(x.shape) for x in tensors]
+    return [next((e for e in extents if not is_one(e)), 1) for extents in zip(*padded, strict=True)]

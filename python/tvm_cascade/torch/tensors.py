@@ -1,0 +1,37 @@
+"""Tensors of torch as tensors of TVM, and back: shared by DLPack, copied only where compiled code could not read them.
+
+Compiled code takes 64-byte alignment for granted without looking, and TVM's virtual machine compact strides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import tvm
+import tvm_ffi
+
+ALIGNMENT = 64  # bytes
+
+
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it that is contiguous and aligned where it is not."""
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def to_tvm(tensor: torch.Tensor, device: tvm.runtime.Device) -> Any:
+    """A tensor of TVM over the same memory, or over that of a compact copy."""
+    if not tensor.numel():  # strides and address of nothing are whatever torch likes
+        return tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), device)
+    return tvm_ffi.from_dlpack(compact(tensor))
+
+
+def to_torch(tensor: Any) -> torch.Tensor:
+    """A tensor of torch over the same memory."""
+    return torch.from_dlpack(tensor)

@@ -1,0 +1,129 @@
+"""Operators as PyTorch computes them: those that TVM's importer lacks, gets wrong, or takes in another dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.nn import functional as F  # noqa: E402
+
+import tvm_cascade  # noqa: E402
+from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+
+Formula = Callable[..., Any]
+INF = float("inf")
+
+# x, y: floats [4, 6, 8]; n: int64 [4, 6, 8]; w: floats [5, 8]; at: int64 [3].
+ATTENTION: Mapping[str, Formula] = {
+    "attention": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x),
+    "scale": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x, scale=1.5),
+    "causal, fewer queries": lambda x, y, n, w, at: F.scaled_dot_product_attention(x[:, :4], y, x, is_causal=True),
+    "causal, low scores": lambda x, y, n, w, at: F.scaled_dot_product_attention(x - 9, y + 9, x, is_causal=True),
+    "boolean mask": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y, x, attn_mask=n[:, :, :6] > 0),
+    "a row without a key": lambda x, y, n, w, at: F.scaled_dot_product_attention(
+        x, y, x, attn_mask=(n[0, :, :1] > 0).expand(6, 6)
+    ),
+    "float mask with -inf": lambda x, y, n, w, at: F.scaled_dot_product_attention(
+        x, y, x, attn_mask=torch.where(n[:, :, :6] > 0, y[:, :, :6], -INF)
+    ),
+    "mask of the lowest numbers": lambda x, y, n, w, at: F.scaled_dot_product_attention(
+        x, y, x, attn_mask=torch.full((6, 6), torch.finfo(x.dtype).min / 2, dtype=x.dtype)
+    ),
+    "grouped heads": lambda x, y, n, w, at: F.scaled_dot_product_attention(
+        x.view(2, 4, 3, 8), y.view(2, 4, 3, 8)[:, :2], x.view(2, 4, 3, 8)[:, 2:], enable_gqa=True
+    ),
+    "shared keys": lambda x, y, n, w, at: F.scaled_dot_product_attention(x, y[:1], x[:1]),
+}
+PRODUCTS: Mapping[str, Formula] = {
+    "linear": lambda x, y, n, w, at: F.linear(x, w, w[:, 0]),
+    "linear of a vector": lambda x, y, n, w, at: F.linear(x[0, 0], w),
+    "matmul": lambda x, y, n, w, at: x[:, None] @ y.mT[None],
+    "matrix by vector": lambda x, y, n, w, at: x[0] @ w[0],
+    "addmm": lambda x, y, n, w, at: torch.addmm(w[:, 0], x[0], w.T, beta=0.5, alpha=2),
+    "baddbmm": lambda x, y, n, w, at: torch.baddbmm(y[:, :, :6], x, y.mT, alpha=0.5),
+    "convolution": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :3], stride=2),
+}
+REDUCTIONS: Mapping[str, Formula] = {
+    "softmax": lambda x, y, n, w, at: x.softmax(1),
+    "sum": lambda x, y, n, w, at: x.sum((0, 2)),
+    "mean": lambda x, y, n, w, at: x.mean(-1),
+    "amax": lambda x, y, n, w, at: x.amax((0, 2)),
+    "amin": lambda x, y, n, w, at: x.amin(-1, keepdim=True),
+    "min": lambda x, y, n, w, at: x.min(1)[0],
+    "logsumexp": lambda x, y, n, w, at: x.logsumexp(-1),
+    "variance": lambda x, y, n, w, at: torch.var_mean(x, -1)[0],
+    "variance of all": lambda x, y, n, w, at: x.var(correction=0),
+    "deviation": lambda x, y, n, w, at: x.std((1, 2)),
+    "layer norm": lambda x, y, n, w, at: F.layer_norm(x, (8,), w[0]),
+    "group norm": lambda x, y, n, w, at: F.group_norm(x, 3),
+    "rms norm": lambda x, y, n, w, at: F.rms_norm(x, (8,)),
+    "cumsum": lambda x, y, n, w, at: x.cumsum(-1),
+    "product": lambda x, y, n, w, at: x.prod(-1),
+    "top-k": lambda x, y, n, w, at: x.topk(3, 1)[0],
+    "top-k of shares": lambda x, y, n, w, at: x.softmax(-1).topk(2)[0],
+    "SELU": lambda x, y, n, w, at: F.selu(x),
+    "number beside integers": lambda x, y, n, w, at: (n + 0.5).to(x.dtype) * x,
+    "quotient of integers": lambda x, y, n, w, at: (n / 4).to(x.dtype),
+    "remainder": lambda x, y, n, w, at: x % 0.75,
+    "masked_fill": lambda x, y, n, w, at: x.masked_fill(n > 0, -INF),
+    "lower triangle": lambda x, y, n, w, at: torch.full((6, 6), -INF, dtype=x.dtype).triu(1) + x[:, :, :6],
+    "written rows": lambda x, y, n, w, at: x.index_copy(1, at, y[:, :3]),
+    "a written row": lambda x, y, n, w, at: x.index_copy(1, at[:1], y[:, :1]),
+    "scatter_add": lambda x, y, n, w, at: x.scatter_add(1, n.abs() % 6, y),
+}
+EXACT: Mapping[str, Formula] = {
+    "any": lambda x, y, n, w, at: (n > 3).any(-1),
+    "any of all": lambda x, y, n, w, at: (n > 8).any(),
+    "any of floats": lambda x, y, n, w, at: (x * (n > 5)).any(1, keepdim=True),
+    "all": lambda x, y, n, w, at: (n > -5).all(1),
+    "cumsum of truth values": lambda x, y, n, w, at: (n > 0).cumsum(1),
+    "cumsum of int32": lambda x, y, n, w, at: n.int().cumsum(0),
+    "integers against a number": lambda x, y, n, w, at: n > 0.5,
+    "floor division": lambda x, y, n, w, at: n // 4,
+    "truncated division": lambda x, y, n, w, at: torch.div(n, 4, rounding_mode="trunc"),
+    "modulus of a negative": lambda x, y, n, w, at: n % -4,
+    "fmod": lambda x, y, n, w, at: torch.fmod(n, 4),
+    "experts": lambda x, y, n, w, at: x.softmax(-1).topk(2)[1],
+    "positions": lambda x, y, n, w, at: x.topk(3, 1, largest=False)[1],
+}
+
+
+class Several(torch.nn.Module):
+    def __init__(self, formulas: Mapping[str, Formula]) -> None:
+        super().__init__()
+        self.formulas = formulas
+
+    def forward(self, *inputs: Any) -> dict[str, Any]:
+        return {name: formula(*inputs) for name, formula in self.formulas.items()}
+
+
+def inputs_of(dtype: Any) -> tuple[Any, ...]:
+    torch.manual_seed(0)
+    x, y, w = torch.randn(4, 6, 8), torch.randn(4, 6, 8), torch.randn(5, 8)
+    n = torch.randint(-9, 9, (4, 6, 8))
+    n[0, 1, 0] = -1  # a masked row
+    return x.to(dtype), y.to(dtype), n, w.to(dtype), torch.tensor([0, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_operators_are_those_of_pytorch(dtype: str) -> None:
+    known = {**ATTENTION, **PRODUCTS, **REDUCTIONS, **EXACT}
+    inputs = inputs_of(getattr(torch, dtype))
+    found = tvm_cascade.optimize(Several(known), inputs)(*inputs)
+    eager = Several(known)(*inputs)
+    exact = Several(known)(*(one.double() if one.is_floating_point() else one for one in inputs))
+    for name in known:
+        assert found[name].dtype == eager[name].dtype, name
+        if name in EXACT:
+            assert torch.equal(found[name], eager[name]), name
+        else:
+            results = (np.asarray(one.double()) for one in (found[name], exact[name], eager[name]))
+            try:
+                assert_close(*results, length=48, dtype=dtype)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
