@@ -84,6 +84,7 @@ EXACT: Mapping[str, Formula] = {
     "cumsum of truth values": lambda x, y, n, w, at: (n > 0).cumsum(1),
     "cumsum of int32": lambda x, y, n, w, at: n.int().cumsum(0),
     "integers against a number": lambda x, y, n, w, at: n > 0.5,
+    "integers from a number on": lambda x, y, n, w, at: n.clamp(min=2),
     "floor division": lambda x, y, n, w, at: n // 4,
     "truncated division": lambda x, y, n, w, at: torch.div(n, 4, rounding_mode="trunc"),
     "modulus of a negative": lambda x, y, n, w, at: n % -4,

@@ -77,6 +77,16 @@ def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) 
     return convert
 
 
+def clamp(site: Site) -> relax.Expr:
+    """aten.clamp between numbers, of which TVM's converter makes an infinity where there is but one."""
+    wide = accumulator(site.dtype)
+    value = site.cast(site["self"], wide)
+    for name, bound in (("min", relax.op.maximum), ("max", relax.op.minimum)):
+        if name in _names(site) and site[name] is not None:
+            value = site.emit(bound(value, _operand(site, name, wide)))
+    return value
+
+
 def elu(site: Site) -> relax.Expr:
     """aten.elu, of which TVM's converter ignores both scales: its SELU is wrong."""
     x = site["self"]

@@ -59,6 +59,7 @@ CONVERTERS: Mapping[str, Converter] = {
     **dict.fromkeys(("remainder.Tensor", "remainder.Scalar"), arithmetic.remainder(tirx.floormod, tirx.floor)),
     **dict.fromkeys(("fmod.Tensor", "fmod.Scalar"), arithmetic.remainder(tirx.truncmod, tirx.trunc)),
     **{f"{name}.{form}": arithmetic.comparison(op) for name, op in _COMPARISONS.items() for form in _FORMS},
+    **dict.fromkeys(("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_max.default"), arithmetic.clamp),
     "elu.default": arithmetic.elu,
     "exp2.default": arithmetic.exp2,
 }

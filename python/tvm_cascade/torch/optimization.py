@@ -12,7 +12,7 @@ from tvm import relax
 from tvm.target import Target
 
 from tvm_cascade.driver.targets import resolve_target
-from tvm_cascade.errors import InputError, ModelError
+from tvm_cascade.errors import CascadeError, InputError, ModelError
 from tvm_cascade.torch.build import built
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, ranges_of
@@ -61,14 +61,14 @@ def optimize(
         hint = "wrap a function in a module whose forward calls it"
         raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
     args, kwargs = _arguments(example_inputs)
-    exported = _exported(module, args, kwargs, dynamic)
+    program = exported(module, args, kwargs, dynamic)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    program, resolved, report = compiled(exported, module, target, tensors)
-    return OptimizedModel(type(module).__name__, program, exported.call_spec, resolved, report)
+    run, resolved, report = compiled(program, module, target, tensors)
+    return OptimizedModel(type(module).__name__, run, program.call_spec, resolved, report)
 
 
 def compiled(
-    exported: torch.export.ExportedProgram,
+    program: torch.export.ExportedProgram,
     module: torch.nn.Module | None,
     target: str | dict[str, Any] | Target,
     tensors: Sequence[torch.Tensor],
@@ -76,17 +76,23 @@ def compiled(
     """(the runnable program, its target, the report of its reductions) of an exported module."""
     device = tensors[0].device if tensors else torch.device("cpu")
     resolved = resolve_target(device.type if target == "auto" and device.type != "cpu" else target)
-    imported, interface = import_program(exported)
+    imported, interface = import_program(program)
     machine = tvm.device(resolved.kind.name if resolved.kind.name != "llvm" else "cpu", device.index or 0)
     if device.type != ("cpu" if resolved.kind.name == "llvm" else _TORCH_NAMES.get(resolved.kind.name)):
         hint = "move the module and the example to the target's device"
         raise ModelError(f"an example on the target's device, {machine}", f"on {device}", "tvm_cascade.optimize", hint)
-    executable, report = built(imported, resolved)
+    try:
+        executable, report = built(imported, resolved)
+    except CascadeError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+        raise ModelError("a model that TVM generates code for", told, "tvm_cascade.optimize") from error
     function = relax.VirtualMachine(executable, machine)["main"]
-    state = shared_state(exported, module, interface.state, machine)
-    leaves = leaves_of(exported, interface.inputs)
-    program = Program(function, interface, leaves, ranges_of(exported), state, (device, machine))
-    return program, resolved, report
+    state = shared_state(program, module, interface.state, machine)
+    leaves = leaves_of(program, interface.inputs)
+    run = Program(function, interface, leaves, ranges_of(program), state, (device, machine))
+    return run, resolved, report
 
 
 _TORCH_NAMES = {"cuda": "cuda", "rocm": "cuda"}
@@ -99,7 +105,7 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(example) if isinstance(example, (tuple, list)) else (example,), {}
 
 
-def _exported(
+def exported(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Dynamic
 ) -> torch.export.ExportedProgram:
     """The exported module.

@@ -1,0 +1,87 @@
+"""The backend of `torch.compile`: graphs for inference; what it cannot take runs as PyTorch runs it, with a warning."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from tvm_cascade.errors import CascadeError
+from tvm_cascade.torch.aliases import views_of_arguments
+from tvm_cascade.torch.optimization import compiled, exported
+
+MOST_KINDS = 8
+"""Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
+
+Runnable = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+class FallbackWarning(UserWarning):
+    """A graph runs as PyTorch runs it."""
+
+
+def backend(graph: fx.GraphModule, example_inputs: Sequence[Any], **_: object) -> Callable[..., Any]:
+    """Compile a graph that TorchDynamo captured.
+
+    A graph is compiled at its first call, and again for other shapes where TorchDynamo made sizes its arguments.
+
+    Parameters
+    ----------
+    graph : whose parameters are among its arguments.
+    example_inputs : what they are like; not used, since the first call shows it.
+    """
+    return CapturedGraph(graph)
+
+
+class CapturedGraph:
+    """A graph of TorchDynamo, with a program for each kind of arguments that was seen."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self._graph = graph
+        self._programs: dict[tuple[object, ...], Runnable | None] = {}
+        self._told: set[str] = set()
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The graph's results, a tuple."""
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments):
+            self._warn("it is for inference, and gradients are asked for: call the model under torch.no_grad()")
+            return self._graph(*arguments)
+        kind = tuple(map(_kind, arguments))
+        if kind not in self._programs:
+            self._programs[kind] = self._compiled(arguments)
+        program = self._programs[kind]
+        return self._graph(*arguments) if program is None else program(arguments)
+
+    def _compiled(self, arguments: Sequence[Any]) -> Runnable | None:
+        """The program for such arguments; None where there is none, after a warning."""
+        if len(self._programs) >= MOST_KINDS:
+            hint = "tvm_cascade.optimize(…, dynamic=…) compiles one program for all shapes"
+            self._warn(f"it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
+            return None
+        try:
+            program = exported(self._graph, tuple(arguments), {}, None)
+            views = views_of_arguments(program)
+            run = compiled(program, None, "auto", [one for one in arguments if isinstance(one, torch.Tensor)])[0]
+        except CascadeError as error:
+            self._warn(str(error))
+            return None
+
+        def call(given: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(views[k].of(given) if k in views else result for k, result in enumerate(run(given)))
+
+        return call
+
+    def _warn(self, told: str) -> None:
+        if told not in self._told:
+            self._told.add(told)
+            warnings.warn(f"a graph runs in PyTorch, not in tvm-cascade: {told}", FallbackWarning, stacklevel=3)
+
+
+def _kind(argument: Any) -> object:
+    """What a program is compiled for: a tensor's layout, dtype and device; any other value."""
+    if isinstance(argument, torch.Tensor):
+        return tuple(argument.shape), argument.stride(), argument.dtype, argument.device
+    return type(argument), argument
