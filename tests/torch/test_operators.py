@@ -48,6 +48,16 @@ PRODUCTS: Mapping[str, Formula] = {
     "baddbmm": lambda x, y, n, w, at: torch.baddbmm(y[:, :, :6], x, y.mT, alpha=0.5),
     "convolution": lambda x, y, n, w, at: F.conv1d(x, y[:, :, :3], stride=2),
 }
+MOVES: Mapping[str, Formula] = {
+    "the last row": lambda x, y, n, w, at: x[:, -1],
+    "rows counted from the end": lambda x, y, n, w, at: x[:, at - 3],
+    "positions of two axes": lambda x, y, n, w, at: x[at, :, at - 3],
+    "positions of neighbours": lambda x, y, n, w, at: x[:, at[:, None], at],
+    "embedding": lambda x, y, n, w, at: F.embedding(n.abs() % 5, w),
+    "gather": lambda x, y, n, w, at: x.gather(1, n[:, :2].abs() % 6),
+    "take": lambda x, y, n, w, at: x.take(n - 20),
+    "every other row from the end": lambda x, y, n, w, at: x[:, -5:-1:2],
+}
 REDUCTIONS: Mapping[str, Formula] = {
     "softmax": lambda x, y, n, w, at: x.softmax(1),
     "sum": lambda x, y, n, w, at: x.sum((0, 2)),
@@ -113,7 +123,7 @@ def inputs_of(dtype: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_operators_are_those_of_pytorch(dtype: str) -> None:
-    known = {**ATTENTION, **PRODUCTS, **REDUCTIONS, **EXACT}
+    known = {**ATTENTION, **PRODUCTS, **MOVES, **REDUCTIONS, **EXACT}
     inputs = inputs_of(getattr(torch, dtype))
     found = tvm_cascade.optimize(Several(known), inputs)(*inputs)
     eager = Several(known)(*inputs)

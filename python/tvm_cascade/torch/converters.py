@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tvm_cascade.torch import arithmetic, attention, constants, indices, norms, products, reductions
+from tvm_cascade.torch import arithmetic, attention, constants, gathers, indices, norms, products, reductions
 from tvm_cascade.torch.site import Site
 
 Converter = Callable[[Site], Any]
@@ -50,6 +50,12 @@ CONVERTERS: Mapping[str, Converter] = {
     "scalar_tensor.default": constants.scalar_tensor,
     "where.self": constants.where,
     "slice.Tensor": indices.slice_,
+    "select.int": gathers.select,
+    "index.Tensor": gathers.index,
+    "index_select.default": gathers.index_select,
+    "embedding.default": gathers.embedding,
+    "take.default": gathers.take,
+    "gather.default": gathers.gather,
     "index_put.default": indices.index_put,
     "scatter_add.default": indices.scatter_add,
     "native_group_norm.default": norms.native_group_norm,
