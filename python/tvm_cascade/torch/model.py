@@ -42,7 +42,6 @@ class Program:
         self._leaves, self._ranges, self._state = leaves, ranges, state
         self._torch_device, self._tvm_device = device
 
-    @torch.no_grad()
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result; what the model writes to is written to."""
         interface, sizes = self._interface, dict[str, int]()
@@ -62,7 +61,8 @@ class Program:
         found = [to_torch(result) for result in results]
         for target, result in zip(interface.mutated, found, strict=False):
             written = self._state[target].tensor if isinstance(target, str) else arguments[target]
-            written.copy_(result)
+            with torch.no_grad():
+                written.copy_(result)
         constants = iter(interface.returned)
         return [constant if k is None else found[k] for k, constant in zip(interface.outputs, constants, strict=True)]
 

@@ -1,0 +1,242 @@
+"""`tvm_cascade.optimize`: what it shares with the module, what it copies, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import tvm_cascade  # noqa: E402
+from tvm_cascade.errors import CascadeError, InputError, ModelError  # noqa: E402
+from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.testing.models.sizes import TINY  # noqa: E402
+from tvm_cascade.testing.models.table import model  # noqa: E402
+
+
+class Function(nn.Module):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call(*args, **kwargs)
+
+
+class Counting(nn.Module):
+    """Has a parameter that shares its memory, a buffer that it writes, and an argument that is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros(8))
+
+    def forward(self, x: Any, double: bool = False) -> dict[str, Any]:
+        self.seen.add_(x.sum(0))
+        y = self.linear(x).softmax(-1)
+        return {"result": 2 * y if double else y, "rows": x.shape[0], "none": None}
+
+
+def close(found: Any, eager: Any, dtype: str = "float32") -> None:
+    assert_close(np.asarray(found.detach().double()), np.asarray(eager.detach().double()), length=64, dtype=dtype)
+
+
+@pytest.fixture(scope="module")
+def counting() -> tuple[Counting, Any]:
+    module = Counting().eval()
+    return module, tvm_cascade.optimize(module, (torch.randn(4, 8),))
+
+
+@torch.no_grad()
+def test_parameters_and_buffers_are_the_modules_own(counting: tuple[Counting, Any]) -> None:
+    module, optimized = counting
+    x = torch.randn(4, 8)
+    module.seen.zero_()
+    found = optimized(x)
+    assert found["rows"] == 4 and found["none"] is None
+    close(module.seen, x.sum(0))
+    close(found["result"], module(x)["result"])
+    module.linear.weight.mul_(3.0)
+    close(optimized(x)["result"], module(x)["result"])
+    module.linear.weight.data = torch.randn(9, 8)[1:].contiguous()[:, :]
+    close(optimized(x)["result"], module(x)["result"])
+    module.linear.weight.data = torch.randn(8, 8).T  # has to be copied, and again after it is written to
+    close(optimized(x)["result"], module(x)["result"])
+    module.linear.weight.mul_(3.0)
+    close(optimized(x)["result"], module(x)["result"])
+
+
+LAYOUTS: dict[str, Callable[[], Any]] = {
+    "as it is": lambda: torch.randn(4, 8),
+    "32 bytes off": lambda: torch.randn(40)[8:].view(4, 8),
+    "4 bytes off": lambda: torch.randn(33)[1:].view(4, 8),
+    "transposed": lambda: torch.randn(8, 4).T,
+    "every other row": lambda: torch.randn(8, 8)[::2],
+    "one row, repeated": lambda: torch.randn(1, 8).expand(4, 8),
+    "under inference mode": lambda: inference_tensor(),
+}
+
+
+def inference_tensor() -> Any:
+    with torch.inference_mode():
+        return torch.randn(4, 8)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@torch.no_grad()
+def test_tensors_that_compiled_code_cannot_read_are_copied(layout: str, counting: tuple[Counting, Any]) -> None:
+    module, optimized = counting
+    x = LAYOUTS[layout]()
+    close(optimized(x)["result"], module(x)["result"])
+
+
+def test_aligned_tensors_are_read_where_they_lie() -> None:
+    """A result that is an argument has its memory: nothing was copied on the way in or out."""
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    found, same = tvm_cascade.optimize(Function(lambda x, y: (x + y, x)), (x, y))(x, y)
+    assert same.data_ptr() == x.data_ptr() and found.data_ptr() not in (x.data_ptr(), y.data_ptr())
+
+
+def test_an_argument_is_written_to_as_the_module_does() -> None:
+    def call(cache: Any, x: Any) -> Any:
+        cache[1:3] = x
+        return cache.sum(0)
+
+    x, cache = torch.randn(2, 8), torch.randn(9, 4).T[:, :8]
+    expected = cache.clone()
+    found = tvm_cascade.optimize(Function(call), (cache, x))(cache, x)
+    close(found, call(expected, x))
+    assert torch.equal(cache, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@torch.no_grad()
+def test_a_model_of_halves_gives_halves(dtype: str) -> None:
+    module, inputs = model("llama", TINY)
+    exact = module.double()(*inputs)
+    module = module.to(getattr(torch, dtype))
+    eager, found = module(*inputs), tvm_cascade.optimize(module, inputs)(*inputs)
+    assert found.dtype == eager.dtype
+    results = (np.asarray(one.double()) for one in (found, exact, eager))
+    assert_close(*results, length=4 * TINY.width, dtype=dtype)
+
+
+@torch.no_grad()
+def test_lengths_that_may_change() -> None:
+    rows, keys = torch.export.Dim("rows", min=2, max=40), torch.export.Dim("keys", min=2)
+    module = Function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    example = torch.randn(2, 5, 8), torch.randn(2, 7, 8), torch.randn(2, 7, 8)
+    optimized = tvm_cascade.optimize(module, example, dynamic=(({1: rows}, {1: keys}, {1: keys}),))
+    for lengths in ((5, 7, 7), (40, 3, 3)):
+        inputs = [torch.randn(2, length, 8) for length in lengths]
+        close(optimized(*inputs), module(*inputs))
+    with pytest.raises(ModelError, match=r"(?s)from 2 to 40.*found float32 \[2, 41, 8\].*dynamic"):
+        optimized(torch.randn(2, 41, 8), *inputs[1:])
+    with pytest.raises(ModelError, match=r"(?s)found float32 \[2, 4, 8\]"):
+        optimized(*inputs[:2], torch.randn(2, 4, 8))
+
+
+CALLS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "another shape": (lambda call: call(torch.randn(5, 8)), r"float32 \[4, 8\].*float32 \[5, 8\].*dynamic"),
+    "another rank": (lambda call: call(torch.randn(8)), r"float32 \[8\]"),
+    "another dtype": (lambda call: call(torch.randn(4, 8).double()), r"float64 \[4, 8\]"),
+    "an array": (lambda call: call(np.zeros((4, 8), "float32")), "the tensor `x`.*found ndarray"),
+    "another device": (lambda call: call(torch.empty(4, 8, device="meta")), "on cpu.*on meta.*move it"),
+    "no argument": (lambda call: call(), "arguments as"),
+    "another structure": (lambda call: call([torch.randn(4, 8)]), "arguments as"),
+    "a further argument": (lambda call: call(torch.randn(4, 8), double=True), "arguments as"),
+    "a gradient": (lambda call: call(torch.randn(4, 8, requires_grad=True)), "without gradient.*no_grad"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_it_was_not_compiled_for(name: str, counting: tuple[Counting, Any]) -> None:
+    call, message = CALLS[name]
+    with pytest.raises(ModelError, match=f"(?s){message}"):
+        call(counting[1])
+
+
+def test_a_constant_has_the_value_of_the_example() -> None:
+    optimized = tvm_cascade.optimize(Counting().eval(), {"x": torch.randn(4, 8), "double": True})
+    assert optimized(double=True, x=torch.randn(4, 8))["rows"] == 4
+    with pytest.raises(ModelError, match=r"(?s)the constant True.*found False"):
+        optimized(x=torch.randn(4, 8), double=False)
+
+
+X = torch.randn(4, 8)
+MODULES: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
+    "a function": (lambda: tvm_cascade.optimize(F.relu, X), InputError, "a torch.nn.Module.*function.*wrap"),
+    "a target": (lambda: tvm_cascade.optimize(nn.ReLU(), X, target="abacus"), InputError, "a target of TVM"),
+    "an operator": (
+        lambda: tvm_cascade.optimize(Function(torch.special.bessel_j0), X),
+        ModelError,
+        r"aten.special_bessel_j0.default.*module `call`|aten.special_bessel_j0.default.*torch.compile",
+    ),
+    "dropout in training": (
+        lambda: tvm_cascade.optimize(nn.Dropout().train(), X),
+        ModelError,
+        r"no random numbers.*\.eval\(\)",
+    ),
+    "dropout of attention": (
+        lambda: tvm_cascade.optimize(
+            Function(lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)), torch.randn(2, 4, 8)
+        ),
+        ModelError,
+        r"dropout_p=0.*0\.5.*\.eval\(\)",
+    ),
+    "control flow on data": (
+        lambda: tvm_cascade.optimize(Function(lambda x: x if x.sum() > 0 else -x), X),
+        ModelError,
+        "torch.export takes.*torch.compile",
+    ),
+    "no result": (lambda: tvm_cascade.optimize(Function(lambda x: None), X), ModelError, "gives a tensor"),
+    "an example elsewhere": (
+        lambda: tvm_cascade.optimize(nn.ReLU(), X, target={"kind": "cuda", "arch": "sm_90a"}),
+        ModelError,
+        "on the target's device.*on cpu.*move",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_that_it_does_not_take(name: str) -> None:
+    call, kind, message = MODULES[name]
+    with pytest.raises(kind, match=f"(?s){message}"):
+        call()
+
+
+def test_without_torch_the_error_says_how_to_install_it() -> None:
+    script = """
+import sys
+sys.modules["torch"] = None
+import tvm_cascade
+from tvm_cascade.errors import DependencyError
+try:
+    tvm_cascade.optimize
+except DependencyError as error:
+    assert "tvm-cascade[torch]" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_importing_tvm_cascade_leaves_torch_alone() -> None:
+    script = """
+import sys
+import tvm
+before = "torch" in sys.modules  # tvm_ffi imports it where it finds it
+import tvm_cascade
+assert "tvm_cascade.torch" not in sys.modules and ("torch" in sys.modules) == before
+tvm_cascade.optimize
+assert "tvm_cascade.torch" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
