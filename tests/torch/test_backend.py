@@ -1,4 +1,4 @@
-"""`torch.compile(…, backend="tvm_cascade")`: graphs that it takes, and those that fall back to PyTorch with a warning."""
+"""`torch.compile(…, backend="tvm_cascade")`: graphs that it takes, and those that PyTorch runs, with a warning."""
 
 from __future__ import annotations
 
