@@ -19,7 +19,10 @@ def in_dtype(values: Any, dtype: Any) -> Any:
     return [one.to(dtype) if one.is_floating_point() else one for one in values]
 
 
-@pytest.mark.parametrize("name", MODELS)
+QUICK = ("llama", "gemma2", "bert")
+
+
+@pytest.mark.parametrize("name", [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in MODELS])
 def test_a_model_gives_what_pytorch_gives(name: str) -> None:
     module, inputs = model(name, TINY)
     found = tvm_cascade.optimize(module, inputs)(*inputs)

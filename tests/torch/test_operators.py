@@ -121,7 +121,7 @@ def inputs_of(dtype: Any) -> tuple[Any, ...]:
     return x.to(dtype), y.to(dtype), n, w.to(dtype), torch.tensor([0, 2, 1])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
 def test_operators_are_those_of_pytorch(dtype: str) -> None:
     known = {**ATTENTION, **PRODUCTS, **MOVES, **REDUCTIONS, **EXACT}
     inputs = inputs_of(getattr(torch, dtype))
