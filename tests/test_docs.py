@@ -20,19 +20,26 @@ import tvm
 
 import tvm_cascade
 from tvm_cascade import cli, te
-from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.codes import CODES
 
 from .pages import PAGES, ROOT, Block, Page
 
 TEXTS = {page.name: page.text for page in PAGES}
 ALL = "\n".join(TEXTS.values())
 COMMAND = "python -m tvm_cascade "
+NEEDS = {"pytorch": "torch"}
+"""Pages that need an optional package."""
+
+OPTIONAL = {"tvm_cascade.optimize": "torch"}
+"""Names that do."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
 def test_every_block_runs_and_prints_what_stands_below_it(
     page: Page, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    if page.path.stem in NEEDS:
+        pytest.importorskip(NEEDS[page.path.stem])
     namespace: dict[str, object] = {"__name__": page.path.stem}
     printed = ""
     for block in page.blocks():
@@ -101,6 +108,8 @@ def test_the_limit_of_topk_is_that_of_topk() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`(tvm_cascade(?:\.\w+)+)", ALL))))
 def test_a_name_that_the_text_gives_is_there(name: str) -> None:
+    if name in OPTIONAL:
+        pytest.importorskip(OPTIONAL[name])
     *path, last = name.split(".")
     found = importlib.import_module(".".join(path))
     assert hasattr(found, last) or importlib.import_module(name)

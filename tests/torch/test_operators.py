@@ -99,6 +99,7 @@ EXACT: Mapping[str, Formula] = {
     "truncated division": lambda x, y, n, w, at: torch.div(n, 4, rounding_mode="trunc"),
     "modulus of a negative": lambda x, y, n, w, at: n % -4,
     "fmod": lambda x, y, n, w, at: torch.fmod(n, 4),
+    "order": lambda x, y, n, w, at: x.argsort(-1, descending=True),
     "experts": lambda x, y, n, w, at: x.softmax(-1).topk(2)[1],
     "positions": lambda x, y, n, w, at: x.topk(3, 1, largest=False)[1],
 }
@@ -121,7 +122,7 @@ def inputs_of(dtype: Any) -> tuple[Any, ...]:
     return x.to(dtype), y.to(dtype), n, w.to(dtype), torch.tensor([0, 2, 1])
 
 
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_operators_are_those_of_pytorch(dtype: str) -> None:
     known = {**ATTENTION, **PRODUCTS, **MOVES, **REDUCTIONS, **EXACT}
     inputs = inputs_of(getattr(torch, dtype))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tvm.target import Target
 
-from tvm_cascade.bench import environment, goals, suites, table
+from tvm_cascade.bench import environment, goals, models, suites, table
 from tvm_cascade.bench.case import Case
 from tvm_cascade.bench.check import check
 from tvm_cascade.bench.gpu import runner as gpu_runner
@@ -29,6 +29,10 @@ DEFAULT = "cpu"
 
 JSON_FORMAT = 2
 """Version of what `--json` writes; a field that changes its meaning raises it."""
+
+
+_OTHER_RUNNERS = {**dict.fromkeys(gpu_suites.SUITES, gpu_runner.run), models.SUITE: models.run}
+"""Suites that are no programs for a CPU."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Settings:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `bench`."""
     plan = Plan()
-    known = (*suites.SUITES, *gpu_suites.SUITES)
+    known = (*suites.SUITES, models.SUITE, *gpu_suites.SUITES)
     parser.add_argument("--suite", choices=known, metavar="SUITE", help=f"of {', '.join(known)} (default: {DEFAULT})")
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="workloads, labels or functions to keep")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
@@ -98,8 +102,8 @@ def run(
     OptionError
         When a number is not positive, the file of `--json` cannot be written, or an option is not one of the suite.
     """
-    if args.suite in gpu_suites.SUITES:
-        return gpu_runner.run(args)
+    if args.suite in _OTHER_RUNNERS:
+        return _OTHER_RUNNERS[args.suite](args)
     suite = "given" if entries else args.suite or DEFAULT
     gpu_runner.refuse_options(args)
     settings = _settings(args, options or FuseOptions.from_environment())

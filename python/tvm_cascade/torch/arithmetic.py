@@ -69,7 +69,7 @@ def remainder(whole: Callable[[Any, Any], Any], rounding: Callable[[Any], Any]) 
 
     def convert(site: Site) -> relax.Expr:
         wide = accumulator(site.dtype)
-        left, right = (_operand(site, name, wide) for name in ("self", "other"))
+        left, right = (_operand(site, name, wide, site.dtype) for name in ("self", "other"))
         if wide.startswith("float"):
             return _elementwise(site, lambda a, b: a - rounding(a / b) * b, left, right, "remainder")
         return _elementwise(site, whole, left, right, "remainder")
@@ -114,7 +114,7 @@ def _elementwise(
 
 
 def _names(site: Site) -> set[str]:
-    return {argument.name for argument in site.node.target._schema.arguments}  # type: ignore[union-attr]
+    return {argument.name for argument in site.node.target._schema.arguments}
 
 
 def _promoted(site: Site) -> str:

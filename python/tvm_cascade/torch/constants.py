@@ -67,5 +67,5 @@ def _literal(node: Any, dtype: str) -> Any | None:
         return None
     if node.meta["val"].dim():
         return None
-    value = node.args[1 if node.target.__name__ == "full.default" else 0]  # type: ignore[union-attr]
+    value = node.args[1 if node.target.__name__ == "full.default" else 0]
     return tirx.const(value, dtype) if isinstance(value, (bool, int, float)) else None

@@ -34,7 +34,7 @@ def import_program(program: torch.export.ExportedProgram) -> tuple[tvm.IRModule,
     """
     table = torch.export.default_decompositions()
     for kept in KEPT_WHOLE:
-        table.pop(kept, None)  # type: ignore[arg-type]
+        table.pop(kept, None)
     shown, interface = prepared(program.run_decompositions(table))
     return translated(shown), interface
 
@@ -46,9 +46,9 @@ def translated(shown: ImportedGraph) -> tvm.IRModule:
     _refuse_unknown(calls, stock)
     convert = {node.target.__name__: _converter(node.target.__name__) for node in calls}
     module: tvm.IRModule = from_exported_program(
-        shown,  # type: ignore[arg-type]
+        shown,
         run_ep_decomposition=False,
-        custom_convert_map=convert,  # type: ignore[arg-type]
+        custom_convert_map=convert,
     )
     return module
 
@@ -58,7 +58,7 @@ def _refuse_unknown(calls: list[fx.Node], stock: Mapping[str, Any]) -> None:
     if random:
         hint = "call the module's .eval(), or draw outside of it"
         raise ModelError("operators that draw no random numbers", _names(random), origin(random[0]), hint)
-    unknown = [node for node in calls if node.target.__name__ not in {*CONVERTERS, *stock}]  # type: ignore[union-attr]
+    unknown = [node for node in calls if node.target.__name__ not in {*CONVERTERS, *stock}]
     if unknown:
         hint = "write it by other operators, or leave it to torch.compile(…, backend='tvm_cascade'), which falls back"
         raise ModelError("operators that can be converted", _names(unknown), origin(unknown[0]), hint)
@@ -67,7 +67,7 @@ def _refuse_unknown(calls: list[fx.Node], stock: Mapping[str, Any]) -> None:
 def _is_random(node: fx.Node) -> bool:
     """Whether an operator draws random numbers; those of ours that could, with dropout, refuse by themselves."""
     seeded = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-    return seeded and node.target.__name__ not in CONVERTERS  # type: ignore[union-attr]
+    return seeded and node.target.__name__ not in CONVERTERS
 
 
 def _names(nodes: list[fx.Node]) -> str:

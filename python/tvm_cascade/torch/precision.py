@@ -1,8 +1,9 @@
 """PyTorch's rule for halves: an operator computes on float32 values and rounds its result once.
 
-TVM's own converters compute in the dtype of their operands: a softmax of float16 is summed in float16. So operands of
-halves are converted before an operator, and its result after it; TVM fuses both conversions into what stands around
-them. Operators that compute nothing are left alone, and products round by themselves (`products`, `attention`).
+TVM's own converters compute in the dtype of their operands: a softmax of float16 is summed in float16, and bfloat16 is
+sorted by its bits. So operands of halves are converted before an operator, and its result after it; TVM fuses both
+conversions into what stands around them. Operators that compute nothing are left alone, and products round by
+themselves (`products`, `attention`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tvm_cascade.torch.site import HALVES, Site, dtype_name, type_name
 _MOVES = """
     alias as_strided broadcast_to cat chunk clone contiguous copy detach diagonal embedding empty expand expand_as
     flatten flip full full_like gather index index_put index_select lift_fresh_copy narrow new_zeros new_ones ones
-    ones_like permute repeat reshape roll scatter select select_scatter slice slice_scatter sort split split_with_sizes
-    squeeze stack t tile topk transpose tril triu unbind unflatten unfold unsqueeze view where zeros zeros_like
+    ones_like permute repeat reshape roll scatter select select_scatter slice slice_scatter split split_with_sizes
+    squeeze stack t tile transpose tril triu unbind unflatten unfold unsqueeze view where zeros zeros_like
     _to_copy scalar_tensor constant_pad_nd
 """
 _PRODUCTS = "matmul mm bmm mv addmm baddbmm linear scaled_dot_product_attention"
@@ -58,7 +59,7 @@ def operands_in_float32(site: Site) -> Iterator[None]:
 
 def rounded(site: Site, value: Any) -> Any:
     """The value in the dtype that PyTorch gives, where that is a half and the value is float32."""
-    found = site.node.meta["val"]
+    found = site.node.meta.get("val")
     if isinstance(found, torch.Tensor) and dtype_name(found.dtype) in HALVES and type_name(value) == "float32":
         return site.cast(value, dtype_name(found.dtype))
     return value

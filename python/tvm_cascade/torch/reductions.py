@@ -49,8 +49,8 @@ def all_true(site: Site) -> relax.Expr:
 
 def _truth(site: Site, name: str, combine: Callable[[Any, Any], Any], identity: bool) -> relax.Expr:
     x = site["self"]
-    rank = len(site.node.args[0].meta["val"].shape)  # type: ignore[union-attr]
-    names = {argument.name for argument in site.node.target._schema.arguments}  # type: ignore[union-attr]
+    rank = len(site.node.args[0].meta["val"].shape)
+    names = {argument.name for argument in site.node.target._schema.arguments}
     given = site["dim"] if "dim" in names else None
     axes = _axes(given, rank)
     keep = "keepdim" in names and site["keepdim"]
@@ -122,7 +122,7 @@ def sums_of_integers(scan: Reduce) -> Callable[[Site], relax.Expr]:
 
 def product(site: Site) -> relax.Expr:
     """aten.prod of all elements or along one axis."""
-    names = {argument.name for argument in site.node.target._schema.arguments}  # type: ignore[union-attr]
+    names = {argument.name for argument in site.node.target._schema.arguments}
     x = site.cast(site["self"], accumulator(site.dtype))
     if "dim" not in names:
         return site.emit(relax.op.prod(x))

@@ -33,7 +33,7 @@ class Site:
 
     def given(self, name: str) -> Any:
         """The argument of that name as the graph has it."""
-        for position, argument in enumerate(self.node.target._schema.arguments):  # type: ignore[union-attr]
+        for position, argument in enumerate(self.node.target._schema.arguments):
             if argument.name == name:
                 if position < len(self.node.args):
                     return self.node.args[position]
