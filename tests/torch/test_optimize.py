@@ -164,6 +164,14 @@ def test_calls_that_it_was_not_compiled_for(name: str, counting: tuple[Counting,
         call(counting[1])
 
 
+def test_every_reduction_is_reported_and_attention_is_one_loop() -> None:
+    module = nn.Sequential(nn.LayerNorm(8), Function(lambda x: F.scaled_dot_product_attention(x, x, x)))
+    report = tvm_cascade.optimize(module.eval(), torch.randn(2, 64, 8)).report
+    fused = [group.buffers for group in report.groups if str(group.verdict) == "fused"]
+    assert ("highest", "sums", "attended") in fused
+    assert "attention" in str(report) and len(report.groups) == len(report.functions)
+
+
 def test_a_constant_has_the_value_of_the_example() -> None:
     optimized = tvm_cascade.optimize(Counting().eval(), {"x": torch.randn(4, 8), "double": True})
     assert optimized(double=True, x=torch.randn(4, 8))["rows"] == 4

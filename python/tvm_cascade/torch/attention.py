@@ -36,7 +36,7 @@ def scaled_dot_product_attention(site: Site) -> relax.Var:
 
 def _group_size(query: relax.Expr, key: relax.Expr) -> int:
     """Heads of the query that share one of the key and the value."""
-    heads = [shape_of(one)[-3] for one in (query, key)]
+    heads = [(shape_of(one) or [])[-3] for one in (query, key)]
     return int(heads[0]) // int(heads[1])
 
 

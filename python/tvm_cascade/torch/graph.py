@@ -35,7 +35,7 @@ class ImportedGraph:
     ----------
     graph_module : whose graph gives tensors alone.
     graph_signature : in which parameters and buffers are inputs; constants stay constants.
-    constants : tensors that the program itself made.
+    constants : tensors that the program itself made, on the CPU, where TVM computes on constants.
     range_constraints : of symbolic extents.
     """
 
@@ -116,7 +116,7 @@ def prepared(program: torch.export.ExportedProgram) -> tuple[ImportedGraph, Inte
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
     module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs)
-    known = {str(spec.target): compact(program.constants[str(spec.target)]) for spec in bound}
+    known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, _Signature([*passed, *bound]), known, program.range_constraints)
     return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
 

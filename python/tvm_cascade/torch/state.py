@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import tvm
 
-from tvm_cascade.torch.tensors import compact, to_tvm
+from tvm_cascade.torch.tensors import is_compact, to_tvm
 
 
 class SharedTensor:
@@ -20,25 +20,23 @@ class SharedTensor:
 
     def __init__(self, tensor: torch.Tensor, device: tvm.runtime.Device) -> None:
         self.tensor, self._device = tensor, device
-        self._seen: tuple[int, int | None] | None = None
+        self._seen: object = None
         self._shared: Any = None
 
     def __call__(self) -> Any:
         """The tensor of TVM."""
         tensor = self.tensor
-        seen = (tensor.data_ptr(), None if self._in_place else _version(tensor))
+        seen = tensor.data_ptr(), tensor.stride(), tensor.dtype, _writes_to_follow(tensor)
         if seen != self._seen:
-            self._in_place = compact(tensor).data_ptr() == tensor.data_ptr()
-            self._shared = to_tvm(tensor, self._device)
-            self._seen = (tensor.data_ptr(), None if self._in_place else _version(tensor))
+            self._shared, self._seen = to_tvm(tensor, self._device), seen
         return self._shared
 
-    _in_place = False
 
-
-def _version(tensor: torch.Tensor) -> int | None:
-    """Counts writes; tensors made under inference mode have no count."""
-    return None if tensor.is_inference() else tensor._version
+def _writes_to_follow(tensor: torch.Tensor) -> int | None:
+    """The count of writes to a tensor that is copied; None of one that is shared."""
+    if is_compact(tensor):
+        return None
+    return -1 if tensor.is_inference() else tensor._version  # nobody counts writes to tensors of inference mode
 
 
 def shared_state(

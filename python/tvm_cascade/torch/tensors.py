@@ -14,15 +14,19 @@ import tvm_ffi
 ALIGNMENT = 64  # bytes
 
 
+def is_compact(tensor: torch.Tensor) -> bool:
+    """Whether compiled code reads a tensor where it lies."""
+    plain = tensor.layout is torch.strided and not tensor.is_conj() and not tensor.is_neg()
+    return plain and tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0
+
+
 def compact(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it that is contiguous and aligned where it is not."""
     tensor = tensor.detach()
-    if tensor.layout is not torch.strided:
-        tensor = tensor.to_dense()
-    tensor = tensor.resolve_conj().resolve_neg()
-    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+    if is_compact(tensor):
         return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    dense = tensor.to_dense() if tensor.layout is not torch.strided else tensor
+    return dense.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def to_tvm(tensor: torch.Tensor, device: tvm.runtime.Device) -> Any:
