@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tvm_cascade.algebra.verdict import CODES
+from tvm_cascade.codes import CODES
 from tvm_cascade.options import ENVIRONMENT_PREFIX, FuseOptions
 
 EXAMPLES: dict[str, str] = {

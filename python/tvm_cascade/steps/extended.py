@@ -61,8 +61,15 @@ def _product(*factors: Any) -> Any:
     return np.ldexp(mantissa, np.clip(exponent, -_FAR, _FAR))
 
 
+def _selected(kept: Number, value: Number) -> Number:
+    return np.where(kept != 0, value, 0.0)
+
+
 _PRODUCT = sp.Function("as_written_product")
 """Stands for products of three factors and more."""
+
+_SELECTED = sp.Function("selected")
+"""Stands for what conditions keep of a value, 0 elsewhere, whatever the value is."""
 
 _FAR = 5000
 """A power of two that is out of range either way."""
@@ -81,7 +88,8 @@ _MEANINGS: dict[type, Callable[..., Any]] = {
 
 _NAMES = {kind: sp.Function(f"as_written_{kind.__name__}") for kind in _MEANINGS}
 _MODULES: list[Any] = [
-    {str(_NAMES[kind]): meaning for kind, meaning in _MEANINGS.items()} | {str(_PRODUCT): _product},
+    {str(_NAMES[kind]): meaning for kind, meaning in _MEANINGS.items()}
+    | {str(_PRODUCT): _product, str(_SELECTED): _selected},
     "numpy",
 ]
 
@@ -187,8 +195,7 @@ def _selecting(expression: sp.Expr) -> sp.Expr:
         others = [factor for factor in product.args if factor not in conditions]
         if not conditions or all(factor.is_number for factor in others):  # −keep, of 1 − keep
             return product
-        holds = sp.And(*(sp.Ne(condition, 0, evaluate=False) for condition in conditions))
-        return sp.Piecewise((sp.Mul(*others, evaluate=False), holds), (0, True), evaluate=False)
+        return _SELECTED(sp.Mul(*conditions), sp.Mul(*others, evaluate=False))  # opaque: nothing folds cases of it
 
     return expression.replace(lambda part: isinstance(part, sp.Mul), selection)
 
