@@ -119,6 +119,7 @@ def test_a_campaign_without_sense_is_bad_input(arguments: list[str]) -> None:
 
 
 FOUND = {
+    1000005075: "a condition that keeps a logarithm of what may be 0",
     1000258: "results that are numbers carry no loop",
     1002319: "a ragged loop under the CPU schedule",
     1002147: "a result that underflows and whose logarithm is read",
