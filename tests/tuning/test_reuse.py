@@ -102,7 +102,7 @@ def test_of_shipped_records_sound_lines_are_read(softmax: tvm.tirx.PrimFunc, tmp
 
 
 def test_the_report_draws_the_learning_curve(softmax: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
-    found = tuned(softmax, tmp_path, fast((2,)))
+    found = tuned(softmax, tmp_path, fast((0, 2)))
     assert len(found.curve) == found.tried and list(found.curve) == sorted(found.curve, reverse=True)
     assert found.best is not None and found.curve[-1] == found.best.seconds < found.curve[0]
     told = str(TuningReport((found,)))

@@ -49,6 +49,10 @@ class Work:
     operations: float = 0.0
     functions: float = 0.0
 
+    def live(self, computed: float, read: float) -> Work:
+        """The work where masks leave these shares of what is computed, and of what is moved."""
+        return Work(self.bytes * read, self.flops * computed, self.operations * computed, self.functions * computed)
+
     def seconds(self, gpu: Gpu, memory: float = 1.0, compute: float = 1.0, flops_per_second: float = 0.0) -> float:
         """The time on a GPU, without the launch.
 

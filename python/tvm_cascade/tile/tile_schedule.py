@@ -71,12 +71,13 @@ def visited_tiles(program: TileProgram, rows: int, columns: int) -> NDArray[np.i
     return np.array(found)
 
 
-def live_share(program: TileProgram, rows: int, columns: int) -> float:
-    """The greatest share of the axis that a tile of rows visits; 1 where extents are symbolic."""
+def live_shares(program: TileProgram, rows: int, columns: int) -> tuple[float, float]:
+    """The shares of the axis that tiles of rows visit, on average and at most; 1 where extents are symbolic."""
     visited, length = visited_tiles(program, rows, columns), program.stream.extent(program.stream.position)
-    return (
-        1.0 if visited is None or not isinstance(length, int) else float(visited.max()) / max(-(-length // columns), 1)
-    )
+    if visited is None or not isinstance(length, int) or not length:
+        return 1.0, 1.0
+    tiles = -(-length // columns)
+    return float(visited.mean()) / tiles, float(visited.max()) / tiles
 
 
 def schedule_tiles(costs: NDArray[np.float64], places: int, blocks: int, uneven: bool) -> TileSchedule:

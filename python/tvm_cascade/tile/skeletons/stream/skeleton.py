@@ -20,7 +20,7 @@ from tvm_cascade.tile.skeletons.stream.pieces.cost import pieces_seconds
 from tvm_cascade.tile.skeletons.stream.pieces.kernel import PiecesKernel
 from tvm_cascade.tile.skeletons.stream.pieces.spread import is_spread
 from tvm_cascade.tile.skeletons.stream.room import beside, leaving_room
-from tvm_cascade.tile.tile_schedule import live_share
+from tvm_cascade.tile.tile_schedule import live_shares
 
 
 class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
@@ -71,9 +71,8 @@ class StreamSkeleton(Skeleton[Stream, TileProgram, StreamConfig]):
             folded = pieces_seconds(config, program, gpu)
         else:
             folded = seconds(config, program, gpu)
-        if not folded:  # of symbolic extents
-            return work.seconds(gpu, self.memory_share, self.compute_share)
-        return max(folded, live_share(program, config.rows, config.columns) * self.moving_seconds(work, setting))
+        alive = work.live(*live_shares(program, config.rows, config.columns))
+        return max(folded, alive.seconds(gpu, self.memory_share, self.compute_share))
 
     def fetches_ahead(self, config: StreamConfig) -> bool:
         """Where many rows share tiles: products take longer than copies."""
