@@ -125,7 +125,9 @@ def _joined(
 ) -> Cluster | None:
     """The next two clusters that are one; None where none are left."""
     for node in in_order(clusters):
-        for other in {clusters[reader] for reader in _fed(node, clusters)} - {clusters[node]}:
+        for other in dict.fromkeys(clusters[reader] for reader in _fed(node, clusters)):
+            if other == clusters[node]:
+                continue
             wanted = clusters[node] | other
             if wanted in refused:
                 continue

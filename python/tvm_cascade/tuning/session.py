@@ -55,7 +55,7 @@ class Session:
 
     Attributes
     ----------
-    trials : what was tried, in order, also before this session.
+    trials : what was tried, in order, also by earlier sessions.
     stopped : why it ended, in words.
     """
 
