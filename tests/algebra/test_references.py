@@ -195,6 +195,24 @@ def test_the_mean_that_a_line_needs_is_that_of_least_squares() -> None:
     assert {x * y, x**2} <= set(lifts.values())
 
 
+@pytest.mark.parametrize(
+    ("polynomial", "zeros"),
+    [
+        ((x - a) * (y - a) * (2 * w - a), (x + y + 2 * w) / 3),
+        ((x - a) * (y - a) * (w - a) * (x * y - a), (x + y + w + x * y) / 4),
+    ],
+    ids=["three", "four"],
+)
+def test_a_product_of_differences_is_taken_at_the_mean_of_its_zeros(polynomial: sp.Expr, zeros: sp.Expr) -> None:
+    """A total lies far from the zeros; extrapolated from a few positions it may lie farther, and what moves cancels."""
+    fold = derive(Cascade([Reduction(a, SUM, x), Reduction(b, SUM, polynomial)], [x, y, w]))
+    assert isinstance(fold, Fold)
+    (reference,) = fold.references
+    assert reference.range is Range.MEAN
+    lifts = {component.symbol: component.lift for component in fold.components}
+    assert sp.expand(reference.value.subs(lifts).subs(COUNT, 1) - zeros) == 0
+
+
 def test_a_sum_of_lines_moves_nothing() -> None:
     fold = derive(Cascade([Reduction(a, SUM, w), Reduction(b, SUM, weight * (y - a * x))], [x, y, w, weight]))
     assert isinstance(fold, Fold)

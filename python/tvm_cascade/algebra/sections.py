@@ -12,7 +12,7 @@ most is taken; of those that promise as much, the one with the smallest state; t
 | scaling under log    | log-polynomials      | u of partial results | yes                  | yes              | u     |
 | translation, scaling | all                  | u of partial results | u bounds exponents   | u is a location  | u     |
 | translation          | exponentials         | the largest exponent | yes                  | yes              | a max |
-| translation, shear   | polynomials          | the (weighted) mean  | yes                  | yes              | sums  |
+| translation, shear   | polynomials          | the mean of zeros    | yes                  | yes              | sums  |
 """
 
 from __future__ import annotations
@@ -107,9 +107,29 @@ class Reading:
         return (p, q) if fits and not (p + q).has(*self.derivation.handles.values) else None
 
     @cached_property
+    def between(self) -> tuple[sp.Expr, sp.Expr] | None:
+        """p(x) and q(x) of ∂ⁿ⁻¹F/∂uⁿ⁻¹ = p + q·u, where F is a polynomial of degree n > 1 in the handle u.
+
+        The zero −p/q of that line is the mean of the zeros of F: of (a − u)·(b − u) it is (a + b)/2. A polynomial whose
+        zeros lie evenly about 0 has none.
+        """
+        symbol = self.handle.symbol
+        if self.exponents or self.factor is not None or not self.function.is_polynomial(symbol):
+            return None
+        last, *others = sp.Poly(self.function, symbol).all_coeffs()
+        degree, before = len(others), expanded(others[0]) if others else sp.S.Zero
+        read = (last + before).has(*self.derivation.handles.values)
+        return (before, degree * last) if degree > 1 and before != 0 and not read else None
+
+    @cached_property
+    def lines(self) -> tuple[sp.Expr, sp.Expr] | None:
+        """p(x) and q(x) of the line p + q·u that tells where the handle stands, where it is not a(x) − u."""
+        return self.line or self.between
+
+    @cached_property
     def located(self) -> sp.Expr | None:
-        """The a(x) that the handle stands beside: a(x) − u, or p + q·u with a = −p/q."""
-        return -self.line[0] / self.line[1] if self.part is None and self.line is not None else self.part
+        """The a(x) that the handle stands beside: a(x) − u, or −p/q of a line or between several."""
+        return -self.lines[0] / self.lines[1] if self.part is None and self.lines is not None else self.part
 
     @property
     def is_in_waves(self) -> bool:
@@ -307,6 +327,10 @@ def _mean(reading: Reading) -> sp.Expr | None:
     derivation, reduction, elements = reading.derivation, reading.reduction, reading.derivation.elements
     factors = sp.Mul.make_args(reading.function)
     weight = sp.Abs(sp.Mul(*(f for f in factors if f.has(*elements) and not f.has(reading.handle.symbol))))
+    if reading.part is None and reading.line is None and reading.between is not None:
+        p, q = reading.between  # weights of F are in them
+        constant = not q.has(*elements)
+        return _plain(derivation, reduction, -p / q) if constant else _weighted(derivation, reduction, -p * q, q**2)
     if reading.part is None:
         p, q = reading.line or (sp.S.Zero, sp.S.One)
         return _weighted(derivation, reduction, -p * q * weight, q**2 * weight)
@@ -316,8 +340,13 @@ def _mean(reading: Reading) -> sp.Expr | None:
         mean = _weighted(derivation, reduction, varying * like, like) if like != 1 else None
         if mean is not None:
             return apart + mean
-    scale, bare = varying.as_coeff_Mul()
-    return apart + scale * derivation.component(reduction, SUM, bare) / COUNT
+    return apart + _plain(derivation, reduction, varying)
+
+
+def _plain(derivation: Derivation, reduction: Reduction, value: sp.Expr) -> sp.Expr:
+    """Σ value / n in a component."""
+    scale, bare = value.as_coeff_Mul()
+    return scale * derivation.component(reduction, SUM, bare) / COUNT
 
 
 def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weight: sp.Expr) -> sp.Expr | None:
