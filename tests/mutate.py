@@ -212,7 +212,7 @@ def outcome(mutant: Mutant, root: Path, log: Path) -> str:
                 shutil.copy(root / name, folder)
         broken = Path(folder) / mutant.file
         broken.write_text(mutant.applied(broken.read_text(encoding="utf-8")), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "", "-p", "no:cacheprovider", *mutant.tests]
         environment = {**os.environ, "PYTHONPATH": str(Path(folder) / "python")}
         with log.open("a", encoding="utf-8") as told:
             print(f"\n== {mutant.name}", file=told, flush=True)
