@@ -92,7 +92,6 @@ def test_findings_are_no_unknowns() -> None:
     assert [record.seed for record in findings(records)] == [1]
 
 
-@pytest.mark.slow
 def test_the_command_resumes_and_its_exit_code_tells_of_findings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +142,6 @@ FOUND = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND, ids=FOUND.values())
 def test_a_program_that_was_a_finding_is_none_any_more(seed: int) -> None:
     record = run_trial(("program", seed))
@@ -171,7 +169,6 @@ FOUND_IN_THE_ALGEBRA = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", FOUND_IN_THE_ALGEBRA, ids=FOUND_IN_THE_ALGEBRA.values())
 def test_a_cascade_that_was_a_finding_is_none_any_more(seed: int) -> None:
     record = run_trial(("algebra", seed))

@@ -68,7 +68,6 @@ def test_seeds_that_are_none_are_an_input_error(text: str) -> None:
         ledger.seeds_of(text)
 
 
-@pytest.mark.slow
 def test_the_command_records_adds_and_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ledger.txt"
     command = ["fuzz", "--jobs", "1", "--ledger", str(path)]

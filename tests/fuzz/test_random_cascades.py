@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hypothesis
-import pytest
 import sympy as sp
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -62,7 +61,6 @@ def cascades(draw: st.DrawFn) -> Cascade:
     return Cascade(reductions, ELEMENTS)
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cascades())
 def test_derive_gives_a_proved_fold_or_a_refusal(source: Cascade) -> None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import hypothesis
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tvm import te, tirx
@@ -87,7 +86,6 @@ recipes = st.builds(
 )
 
 
-@pytest.mark.slow
 @hypothesis.settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(recipes)
 def test_the_pass_keeps_the_meaning_of_a_random_program(recipe: Recipe) -> None:

@@ -98,7 +98,6 @@ def test_programs_without_faults(workload: str) -> None:
     assert outcome(workload) == ""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_found(name: str) -> None:
     assert re.search(FAULTS[name].message, outcome(FAULTS[name].workload, FAULTS[name]))
