@@ -22,6 +22,7 @@ from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 
 from ..analysis.programs import array, fold, number, program, total
+from ..tiers import slow_but
 from .column_programs import COLUMNS, argmax, softmax, variance
 from .emulator.run import compiler
 from .fold_programs import FOLDS
@@ -68,9 +69,8 @@ def test_half_precision(name: str) -> None:
     config_of(assert_right(COLUMNS[name](dtype="float16", length=6 if name == "batch_norm" else 37), HALVES))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", [ONE, FEW_LANES, GRID, MANY], ids=["one", "few lanes", "grid", "many blocks"])
-@pytest.mark.parametrize("name", ["variance", "argmax", "masked_sum_exp", "slope"])
+@pytest.mark.parametrize("name", slow_but(["argmax"], ["variance", "argmax", "masked_sum_exp", "slope"]))
 def test_every_level_merges_every_fold(name: str, config: ColumnConfig) -> None:
     """Of 32 segments of 71 positions some are empty, and no split divides them."""
     assert_right(COLUMNS[name](rows=36, length=71), config)

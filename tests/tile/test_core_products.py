@@ -26,6 +26,7 @@ from tvm_cascade.tile.skeletons.simt.cut import Cut
 from tvm_cascade.tile.skeletons.simt.shape import read_core_product
 from tvm_cascade.tile.skeletons.simt.skeleton import CoreSkeleton
 
+from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
 from .test_compiled_kernels import instructions_of, text_of
 
@@ -267,8 +268,7 @@ def test_the_choice_fills_the_processors() -> None:
     assert 4096 // few.columns.block >= H200.processors * 3 // 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["NN", "NT", "TN"])
+@pytest.mark.parametrize("layout", slow_but(["TN"], ["NN", "NT", "TN"]))
 def test_a_kernel_compiles_without_spills(layout: str, tmp_path: Path) -> None:
     found = instructions_of(text_of(kernel_of(matmul(4096, 4096, 4096, layout))), tmp_path)
     loads = sum(count for name, count in found.items() if name.startswith("LDS.128"))

@@ -49,7 +49,6 @@ def test_few_rows_and_one_tile() -> None:
     assert_attention_right(attention_case("full", "bfloat16", queries=3, keys=5), SMALL)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["causal", "window_softcap", "mask", "causal_alibi"])
 def test_masks_and_score_maps(variant: str) -> None:
     window = {"window": 70} if "window" in variant else {}
@@ -94,7 +93,6 @@ FOLDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDS)
 def test_folds_that_nobody_wrote_kernels_for(name: str) -> None:
     assert_fold_right(*FOLDS[name])
@@ -117,26 +115,22 @@ def test_weights_that_the_program_rounds() -> None:
     assert_fold_right(folds.log_sum_exp, "float16", compiled=rounded)
 
 
-@pytest.mark.slow
 def test_rows_without_a_key() -> None:
     """More queries than keys: the first rows are NaN, as in the unfused program."""
     assert_attention_right(attention_case("window", "bfloat16", queries=200, keys=100, window=40), PERSISTENT)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["all_neg_inf_row", "neg_inf_first_segment", "pos_inf", "nan", "denormals"])
 def test_classes_of_results(kind: str) -> None:
     assert_attention_right(attention_case("causal", "bfloat16"), SMALL, kind)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["entropy", "sigmoid", "variance"])
 @pytest.mark.parametrize("special", [np.inf, np.nan])
 def test_folds_of_special_values(name: str, special: float) -> None:
     assert_fold_right(*FOLDS[name], special=special)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "head_dim", "config"),
     [

@@ -124,7 +124,6 @@ def test_fault_is_found(name: str) -> None:
     assert re.search(FAULTS[name].message, outcome(FAULTS[name]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MORE_FAULTS)
 def test_more_faults_are_found(name: str) -> None:
     assert re.search(MORE_FAULTS[name].message, outcome(MORE_FAULTS[name]))

@@ -25,6 +25,7 @@ from tvm_cascade.tile.shape import read_stream
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig, ranked_configs
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import Array, compiler, emulate
 from .float8_programs import E4M3, E5M2, Attention
@@ -160,7 +161,6 @@ def test_adversarial_data(case: Attention, kind: Callable[[Attention], list[Arra
 
 
 @emulated
-@pytest.mark.slow
 @pytest.mark.parametrize("special", [np.inf, np.nan])
 def test_special_values_of_keys(special: float) -> None:
     case = Attention(E5M2, E5M2, causal=True)
@@ -170,15 +170,13 @@ def test_special_values_of_keys(special: float) -> None:
 
 
 @emulated
-@pytest.mark.slow
 def test_lengths_known_at_launch_alone() -> None:
     symbolic, case = Attention(queries=te.var("m"), keys=te.var("n")).build(), Attention(queries=70, keys=77)
     assert_right(case.build(), case.inputs(), SMALL, length=77, compiled=symbolic, narrow_sums=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", [Attention(causal=True), NARROW], ids=["scores", "values"])
-@pytest.mark.parametrize("features", [64, 128])
+@pytest.mark.parametrize("features", slow_but([64], [64, 128]))
 def test_kernels_compile_for_the_tensor_cores(case: Attention, features: int, tmp_path: Path) -> None:
     case = replace(case, heads=64, queries=4096, keys=4096, depth=features, features=features)
     found = instructions_of(text_of(allowed(case)), tmp_path)

@@ -22,6 +22,7 @@ from tvm_cascade.tile.skeleton import Setting, build_kernel
 from tvm_cascade.tile.skeletons.stream.halves.config import HalvesConfig
 from tvm_cascade.tile.skeletons.stream.halves.skeleton import HalvesSkeleton
 
+from ..tiers import slow_but
 from .checked import assert_attention_right, assert_right, attention_case, kernel_of
 from .emulator.run import compiler, emulate
 from .test_compiled_kernels import instructions_of, text_of
@@ -87,7 +88,6 @@ def test_states_far_apart(kind: str, blocks: int) -> None:
     assert_attention_right(NARROW, cut(NARROW, blocks), kind, skeleton=SKELETON)
 
 
-@pytest.mark.slow
 @emulated
 def test_clusters_of_four_blocks() -> None:
     case = latent_case(16, 250)
@@ -244,8 +244,7 @@ def test_shares_of_less_than_a_box_are_refused(width: int, blocks: int) -> None:
 COMPILED = {"a batch": (128, 4096, 32), "one request": (128, 2048, 1), "few heads": (16, 4096, 128)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", slow_but(["one request"], COMPILED))
 def test_a_kernel_compiles_without_spills(name: str, tmp_path: Path) -> None:
     heads, keys, batch = COMPILED[name]
     kernel = kernel_of(latent_case(heads, keys, batch).build(), skeleton=SKELETON)

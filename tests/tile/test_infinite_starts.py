@@ -42,7 +42,6 @@ def test_every_level_merges_them(config: RowConfig, kind: str) -> None:
     assert_row_right(func, config, inputs=inputs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", [slice(None), slice(0, 64), slice(64, None)], ids=["all", "first tile", "all but it"])
 @pytest.mark.parametrize("name", ["log_sum_exp", "entropy", "two_values"])
 def test_products(name: str, where: slice) -> None:

@@ -54,7 +54,6 @@ def _outputs(factor: float, taken: str | None = None) -> np.ndarray:
     return np.asarray(found[0], "float64")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("factor", "taken", "other"), [(1, "true", "false"), (32, "false", "true")])
 def test_small_scores_go_by_the_polynomial_and_others_do_not(factor: float, taken: str, other: str) -> None:

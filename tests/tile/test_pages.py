@@ -14,6 +14,7 @@ from tvm_cascade.evaluate.tolerance import check
 from tvm_cascade.tile.operand import Unfit
 from tvm_cascade.tile.skeletons.stream.config import StreamConfig
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler, emulate
 from .paged_programs import Paged
@@ -117,8 +118,7 @@ def test_pages_of_any_number_get_the_tensor_core_kernel() -> None:
     assert "`stream`" in str(tvm_cascade.explain(Paged(pages_known=False).func(), target=TARGET))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 16, 64])
+@pytest.mark.parametrize("size", slow_but([16], [1, 16, 64]))
 def test_a_kernel_of_pages_spills_nothing(size: int, tmp_path: Path) -> None:
     case = Paged(size=size, queries=2048, keys=4096, depth=128, dtype="bfloat16")
     found = instructions_of(text_of(kernel_of(case.func())), tmp_path)

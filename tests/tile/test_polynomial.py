@@ -23,7 +23,6 @@ def test_a_share_is_spread_over_every_eight(share: int) -> None:
     assert all(abs(sum(chosen[:k]) - share * k / EIGHTHS) < 1 for k in range(EIGHTHS))
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize(("optimistic", "share"), [(False, EIGHTHS), (True, EIGHTHS), (False, 3)])
 def test_what_the_polynomial_gives_is_right(optimistic: bool, share: int) -> None:

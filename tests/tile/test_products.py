@@ -23,6 +23,7 @@ from tvm_cascade.tile.skeletons.product.raster import ends_with
 from tvm_cascade.tile.skeletons.product.skeleton import ProductSkeleton
 from tvm_cascade.tile.skeletons.product.variants import Variants
 
+from ..tiers import slow_but
 from .emulator.run import Array, compiler, emulate
 from .product_programs import Gated, Product, Scaled, inputs_of
 from .test_compiled_kernels import instructions_of, text_of
@@ -463,8 +464,7 @@ COMPILED: dict[str, tuple[Product | Gated, ProductConfig, set[str]]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", slow_but(["whole", "clusters", "split", "float8"], COMPILED))
 def test_a_product_compiles_without_spills_or_products_that_wait(name: str, tmp_path: Path) -> None:
     product, config, expected = COMPILED[name]
     found = instructions_of(text_of(kernel_of(product.build(), config, narrow_sums=True)), tmp_path)

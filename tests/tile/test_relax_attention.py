@@ -42,7 +42,6 @@ def test_zeros_above_the_diagonal_are_not_visited_although_the_maximum_is_over_t
     assert program.uneven and program.optimistic is not None
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_is_right(causal: bool) -> None:

@@ -28,6 +28,7 @@ from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
+from ..tiers import slow_but
 from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, residual_rms_norm, rms_norm
 
@@ -111,8 +112,9 @@ def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
     assert_right(PROGRAMS[name]())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["entropy", "variance", "argmax_of_softmax", "weighted_slope", "modes"])
+@pytest.mark.parametrize(
+    "name", slow_but(["variance", "modes"], ["entropy", "variance", "argmax_of_softmax", "weighted_slope", "modes"])
+)
 @pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
 def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     assert_right(PROGRAMS[name](rows=3, length=1000), config)

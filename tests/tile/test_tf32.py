@@ -99,7 +99,6 @@ def test_weights_in_registers_are_none_of_tf32() -> None:
     assert "float32 is none of float16, bfloat16" in told.whole
 
 
-@pytest.mark.slow
 def test_it_compiles_to_products_of_tf32(tmp_path: Path) -> None:
     found = instructions_of(text_of(kernel_of(matmul(4096, 4096, 4096, layout="NT"), tf32=True)), tmp_path)
     assert any(name.startswith("HGMMA") and "TF32" in name for name in found)

@@ -80,7 +80,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 @pytest.mark.parametrize("case", CASES)
 def test_they_are_right(case: str) -> None:

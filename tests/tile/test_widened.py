@@ -11,6 +11,7 @@ import pytest
 from tvm_cascade.bench.workloads import get
 from tvm_cascade.tile.skeletons.stream.pieces.config import PiecesConfig
 
+from ..tiers import slow_but
 from .checked import assert_right, kernel_of
 from .emulator.run import compiler
 from .paged_programs import Paged
@@ -90,8 +91,9 @@ def test_every_float_of_8_bits_arrives() -> None:
     assert_right(case.func(), inputs, SMALL, length=1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "queries", "size"), [("float16", 1, 1), ("bfloat16", 1, 16)])
+@pytest.mark.parametrize(
+    ("dtype", "queries", "size"), slow_but([("float16", 1, 1)], [("float16", 1, 1), ("bfloat16", 1, 16)])
+)
 def test_a_kernel_that_converts_spills_nothing(dtype: str, queries: int, size: int, tmp_path: Path) -> None:
     case = Paged(size=size, queries=queries, heads=64, kv_heads=8, keys=8000, depth=128, dtype=dtype, stored=E4M3)
     found = instructions_of(text_of(kernel_of(case.func())), tmp_path)
