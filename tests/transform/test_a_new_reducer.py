@@ -132,7 +132,6 @@ def test_elements_that_read_earlier_results_need_a_law(xor: Reducer) -> None:
     assert isinstance(outcome, Refusal) and outcome.reason.code == "reducer_dependence"
 
 
-@pytest.mark.slow
 def test_a_kernel_for_a_gpu_folds_with_it(xor: Reducer) -> None:
     rng = np.random.default_rng(2)
     inputs = [rng.standard_normal((2, 136)).astype("float32"), rng.random((2, 136)) < 0.5]

@@ -14,6 +14,7 @@ from tvm_cascade.algebra.gauge import Range
 
 from ..analysis import programs
 from ..analysis.programs import LENGTH, Element, each, number, program
+from ..tiers import slow_but
 from .running import Array, Arrays, Unfused, read
 
 TILINGS = [(1, 1), (5, 1), (4, 3)]
@@ -219,8 +220,9 @@ def drawn(name: str, abscissae: str, noise: float) -> Arrays:
     return [x, y, third][: len(unfused(name).func.params) - 1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "abscissae", "noise"), CASES)
+@pytest.mark.parametrize(
+    ("name", "abscissae", "noise"), slow_but([case for case in CASES if case[1:] == ("spread", "anywhere")], CASES)
+)
 def test_residues_keep_their_digits(name: str, abscissae: str, noise: str) -> None:
     for tile, segments in TILINGS:
         unfused(name).check(drawn(name, abscissae, NOISES[noise]), tile=tile, segments=segments)
@@ -232,9 +234,10 @@ def test_so_do_those_near_rounding(abscissae: str) -> None:
         unfused("by the means").check(drawn("by the means", abscissae, 3e-3), tile=tile, segments=segments)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("abscissae", [name for name in ABSCISSAE if name != "constant"])
-@pytest.mark.parametrize("name", ["squares", "by the means", "through zero", "weighted", "normalised"])
+@pytest.mark.parametrize(
+    "name", slow_but(["by the means"], ["squares", "by the means", "through zero", "weighted", "normalised"])
+)
 def test_squares_of_residues_that_vanish_do_not_become_negative(name: str, abscissae: str) -> None:
     for tile, segments in TILINGS:
         results = unfused(name).fused_results(drawn(name, abscissae, 0.0), tile=tile, segments=segments)

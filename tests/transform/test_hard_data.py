@@ -29,6 +29,7 @@ from ..analysis.programs import (
     program,
     softmax_stats,
 )
+from ..tiers import slow_but
 from .programs import PROGRAMS
 from .running import Arrays, Unfused, read
 
@@ -57,8 +58,7 @@ def drawn(name: str, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", FINITE)
+@pytest.mark.parametrize("kind", slow_but(FINITE[-1:], FINITE))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_finite_data_keeps_its_digits(name: str, kind: str) -> None:
     given = drawn(name, kind)

@@ -18,6 +18,7 @@ from tvm_cascade.evaluate.tolerance import assert_close, kinds
 
 from ..analysis.infinite import from_infinity
 from ..analysis.programs import ROWS, Attention, array, fold, maximum, number, program, softmax_stats
+from ..tiers import slow_but
 from .running import Array, Arrays, Unfused, after, build, numpy_dtype, read
 from .test_specials import CASCADES, DATA, TILINGS, given
 
@@ -37,7 +38,6 @@ def starts(build: Callable[[], tirx.PrimFunc]) -> bool:
 ALL = {name: build for name, build in CASCADES.items() if starts(build)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_every_element_has_the_class_that_it_has_unfused(name: str) -> None:
     for kind in DATA:
@@ -101,8 +101,7 @@ KEPT: dict[str, tuple[slice, slice] | None] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("of_max", [True, False], ids=["masked max", "max of all"])
+@pytest.mark.parametrize("of_max", slow_but([True], [True, False]), ids=["masked max", "max of all"])
 @pytest.mark.parametrize(
     "element", ["the value", "the exponent", "the exponential", "either of two", "another exponential", "a square"]
 )
@@ -143,7 +142,6 @@ CASES = [(te.sum, f"Σ {name}", BESIDE[name]) for name in BESIDE]
 CASES += [(maximum, f"max {name}", OF_EXTREMA[name]) for name in OF_EXTREMA]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("combine", "element"), [pytest.param(c, e, id=n) for c, n, e in CASES])
 def test_elements_of_other_inputs_and_comparisons(combine: Callable[..., Expr], element: Element) -> None:
     x, w = array("x"), array("w")

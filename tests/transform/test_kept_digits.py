@@ -19,6 +19,7 @@ from tvm_cascade.evaluate import oracle
 from tvm_cascade.evaluate.inputs import INPUTS
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, minimum, number, product, program
+from ..tiers import slow_but
 from .running import Arrays, Unfused, read
 
 KINDS = ["normal", "large_offset", "rising", "falling", "late_spike", "alternating_sign"]
@@ -218,8 +219,7 @@ def drawn(func: tirx.PrimFunc, kind: str) -> Arrays:
     return [INPUTS[kind if k == 0 else "normal"](rng, shape, "float32") for k, shape in enumerate(shapes)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["large_offset"], KINDS))
 @pytest.mark.parametrize("name", CASCADES)
 def test_digits_are_kept_however_the_data_drift(name: str, kind: str) -> None:
     func = unfused(name)

@@ -14,6 +14,7 @@ from tvm_cascade.algebra.verdict import Verdict
 from tvm_cascade.evaluate import oracle
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, number, program, softmax_stages, total
+from ..tiers import slow_but
 from .running import assert_close, build, run
 
 Build = Callable[[], tirx.PrimFunc]
@@ -145,8 +146,7 @@ GROUPS: dict[str, tuple[Build, list[tuple[str, ...]]]] = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("schedule", [True, False], ids=["scheduled", "plain"])
+@pytest.mark.parametrize("schedule", slow_but([True], [True, False]), ids=["scheduled", "plain"])
 @pytest.mark.parametrize("name", GROUPS)
 def test_what_can_be_fused_is_and_the_rest_stays_right(name: str, schedule: bool) -> None:
     build_program, expected = GROUPS[name]

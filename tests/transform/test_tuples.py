@@ -16,6 +16,7 @@ from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.transform.nest import ROLE
 
+from ..tiers import slow_but
 from .running import Array, Arrays, Unfused, assert_close, build, read, run
 from .tuple_programs import PROGRAMS
 
@@ -40,8 +41,7 @@ def drawn(name: str, kind: str) -> Arrays:
     return [draws[kind](tuple(int(n) for n in p.ty.shape)).astype("float32") for p in params]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normal", "ties", "all equal", "rising"])
+@pytest.mark.parametrize("kind", slow_but(["ties"], ["normal", "ties", "all equal", "rising"]))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_fused_tuples_are_those_of_the_unfused_program(name: str, kind: str) -> None:
     given = drawn(name, kind)

@@ -132,7 +132,6 @@ GROUPS = {"loops": LOOPS, "starts": STARTS, "declared": DECLARED}
 FORMS = {f"{group}: {name}": text for group, forms in GROUPS.items() for name, text in forms.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_another_way_of_writing_is_fused_and_leaves_what_it_leaves_unfused(name: str) -> None:
     func = tvm.script.from_source(FORMS[name])
