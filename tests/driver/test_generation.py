@@ -64,9 +64,14 @@ def test_a_library_for_the_cpu_does_what_the_compiled_program_does(tmp_path: Pat
     assert all(np.array_equal(here[name], there[name]) and np.isfinite(here[name]).all() for name in here)
 
 
-@pytest.mark.slow
 @needs_toolkit
-@pytest.mark.parametrize("build", [lambda: attention_case("causal").build(), doubled], ids=["tensor cores", "S-TIR"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(lambda: attention_case("causal").build(), id="tensor cores", marks=pytest.mark.slow),
+        pytest.param(doubled, id="S-TIR"),
+    ],
+)
 def test_a_library_for_a_gpu_holds_machine_code_and_needs_the_runtime_alone(build, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "kernel.so"
     tvm_cascade.compile(build(), {"kind": "cuda", "arch": "sm_90a"}).export_library(path)

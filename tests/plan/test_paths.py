@@ -9,6 +9,7 @@ from tvm_cascade.testing.products.grammar import draw
 from tvm_cascade.testing.products.program import program
 from tvm_cascade.tile.skeleton import Kernel
 
+from ..tiers import slow_but
 from ..tile.emulator.run import compiler
 from . import functions, unread
 from .run import as_written, assert_plan_right, emulated, plan_of, skeletons
@@ -50,7 +51,11 @@ PATHS: dict[str, list[str]] = {
 }
 """Skeletons in order; none for maps by themselves, which S-TIR schedules compute."""
 
-QUICK = ("feed_forward", "quantised", "attention_layer_norm", "symmetrised")
+QUICK = (
+    "pointwise", "relu_first", "feed_forward", "normalised_rows", "quantised", "float8_weights", "two_groups",
+    "attention_layer_norm", "rms_gated", "symmetrised",
+)  # fmt: skip
+"""One of each sequence of skeletons, but of those in a longer one here, and of a whole layer."""
 
 
 def test_every_function_has_its_path() -> None:
@@ -68,9 +73,7 @@ def test_products_are_on_tensor_cores_and_parts_compute_the_function(name: str) 
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PATHS]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, PATHS))
 def test_kernels_of_a_plan_compute_the_function(name: str) -> None:
     func = functions.FUNCTIONS[name]()
     assert_plan_right(func, plan_of(func), emulated, length=128)

@@ -10,7 +10,12 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from ..tiers import slow_but
+
 TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
+QUICK = [path for path in TUTORIALS if path.stem in ("01_online_softmax", "04_refusals", "06_products", "11_derive")]
+"""A fused loop on the CPU, a refusal with its numbers, kernels of products, and a fold by itself."""
+
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")
 PUBLIC = re.compile(r"^\s*(?:from|import) tvm_cascade\.", re.M)
 
@@ -38,8 +43,7 @@ def test_the_notebook_is_stored_with_what_it_shows_and_uses_public_names_alone(p
     assert not PUBLIC.search("\n".join(cell.source for cell in notebook.cells))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", slow_but(QUICK, TUTORIALS), ids=lambda path: path.stem)
 def test_the_notebook_runs_and_prints_what_is_stored(path: Path) -> None:
     stored = nbformat.read(path, as_version=4)
     if importlib.util.find_spec("matplotlib") is None and "matplotlib" in str(stored):
