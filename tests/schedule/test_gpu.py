@@ -17,6 +17,7 @@ from tvm_cascade.schedule.nests import read_nests
 from tvm_cascade.transform.nest import OPAQUE, ROLE
 
 from ..analysis.programs import fold, maximum, program
+from ..tiers import slow_but
 from .gpu_programs import (
     NVCC,
     cuda_source,
@@ -44,7 +45,6 @@ def _assert_right(func: tirx.PrimFunc, inputs: list[np.ndarray], results: dict[s
         tolerance.assert_close(value, exact[name], rounded[name], length=length, dtype=dtype)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_program_compiles_and_its_structure_computes_it(name: str) -> None:
     job = workloads.get(name).cpu
@@ -203,9 +203,8 @@ def main(x: T.Buffer((8,), "float32"), o: T.Buffer((8,), "float32")):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(NVCC is None, reason="nvcc is not on the path")
-@pytest.mark.parametrize("name", ["H1", "PF_CAUSAL", "softmax_stats", "I3", "R5", "rmsnorm_gemm"])
+@pytest.mark.parametrize("name", slow_but(["H1"], ["H1", "PF_CAUSAL", "softmax_stats", "I3", "R5", "rmsnorm_gemm"]))
 def test_kernels_of_full_size_keep_everything_in_registers(name: str, tmp_path: Path) -> None:
     report = ptxas_report(cuda_source(scheduled(fused(workloads.get(name).build()).func)), tmp_path)
     assert "Used " in report

@@ -23,6 +23,7 @@ from tvm_cascade.transform.fuse_function import AsItIs, fuse_function
 from tvm_cascade.transform.handoff import FUSED, carried_folds
 from tvm_cascade.transform.nest import AXES, ROLE
 
+from ..tiers import slow_but
 from .fused_programs import attention
 from .gpu_programs import TARGET as GPU_TARGET
 from .gpu_programs import scheduled as scheduled_gpu
@@ -59,8 +60,10 @@ def noted(name: str, **notes: object) -> Edit:
     return lambda block: {**dict(block.annotations), **(changed if block.name_hint == name else {})}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*(name for name in ONE_OF_EACH if name != "Q1"), "V1"])  # V1 has one row
+ROUND_TRIPS = [*(name for name in ONE_OF_EACH if name != "Q1"), "V1"]  # V1 has one row
+
+
+@pytest.mark.parametrize("name", slow_but(["softmax_stats", "variance", "V1"], ROUND_TRIPS))
 def test_a_function_that_was_printed_or_saved_is_scheduled_as_before(name: str) -> None:
     func = fuse_function(workloads.get(name).cpu.build(), FuseOptions(force=True)).func
     others = (through_text(func), through_json(func))

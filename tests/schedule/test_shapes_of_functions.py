@@ -15,6 +15,7 @@ from tvm_cascade.testing.fuzz.program_trial import compiled, run, scheduled
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import array, fold, maximum, number, program
+from ..tiers import slow_but
 
 LENGTH = 37
 
@@ -93,9 +94,8 @@ def contraction_between_rows() -> tirx.PrimFunc:
 BUILDS = [scalars, two_fused_loops, map_beside_two_scalars, truth_beside, nested_temporaries, contraction_between_rows]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("build", BUILDS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("segments", slow_but([2], [1, 2]))
 def test_fused_and_scheduled_functions_agree_with_the_unfused_one(build, segments: int) -> None:  # type: ignore[no-untyped-def]
     func = build()
     outcome = fuse_function(func, FuseOptions(tile=4, segments=segments, force=True))

@@ -24,6 +24,8 @@ from tvm_cascade.schedule.cpu import schedule_cpu
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
 from tvm_cascade.transform.fuse_function import fuse_function
 
+from ..tiers import slow_but
+
 HEADS, LENGTH, FEATURES, TILE, ROWS = 2, 128, 16, 16, 16
 LOWEST = float(np.finfo("float32").min)
 EIGHT_LANES = Target({"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "haswell", "num-cores": 2})
@@ -118,8 +120,7 @@ def visited_share(func: tirx.PrimFunc) -> float:
     return total / (int(tasks.extent) * int(tiles.extent))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("hidden", [-math.inf, LOWEST], ids=["infinite", "lowest"])
+@pytest.mark.parametrize("hidden", slow_but([-math.inf], [-math.inf, LOWEST]), ids=["infinite", "lowest"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_tiles_without_a_live_position_are_passed_over_and_the_result_is_right(mask: str, hidden: float) -> None:
     keep, share = MASKS[mask]

@@ -108,7 +108,6 @@ def test_one_function_of_a_symbolic_length_is_right_at_all_of_them(mask: str) ->
 STATIC = [(17, 17, 1), (31, 577, 1), (77, 77, 2), (100, 521, 1), (197, 197, 1), (5, 601, 2)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("queries", "keys", "group"), STATIC)
 @pytest.mark.parametrize("build", [tvm_cascade.compile, compile_unfused], ids=["fused", "unfused"])
 def test_static_lengths_are_right(build: Callable[..., Any], queries: int, keys: int, group: int) -> None:
