@@ -86,7 +86,6 @@ def test_run_explains_checks_and_times_every_form() -> None:
     assert "fusing alone:" in done.stdout and "temporaries:" in done.stdout and "exp (at most" in done.stdout
 
 
-@pytest.mark.slow
 def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--shape", "rows=3", "length=101", "--dtype", "float16", "--tile", "16", "--segments", "2"]
     assert cli.main(["run", "softmax_stats", *arguments, "--seed", "7", "--target", "llvm", "--force"]) == 0
@@ -94,7 +93,6 @@ def test_run_takes_shape_dtype_tile_segments_seed_and_target(capsys: pytest.Capt
     assert "softmax_stats (float16): rows=3 length=101" in printed and "ours, fused" in printed
 
 
-@pytest.mark.slow
 def test_run_returns_one_when_a_check_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +116,6 @@ def test_explain_prints_a_workloads_explanation(capsys: pytest.CaptureFixture[st
     assert printed.startswith("variance: fused: mean_sum, moment") and "merge" in printed
 
 
-@pytest.mark.slow
 def test_explain_reads_every_function_of_a_python_file(program: Path) -> None:
     done = command("explain", str(program), "--json")
     assert done.returncode == 0, done.stderr
@@ -344,7 +341,6 @@ def test_a_file_that_cannot_be_written_after_all_is_a_message(capsys: pytest.Cap
     assert "1 programs: 1 fused" in printed.out and "where: /proc/nowhere.json" in printed.err
 
 
-@pytest.mark.slow
 def test_bad_input_leaves_no_traceback() -> None:
     done = command("explain", "attention", "--tile", "0")
     assert done.returncode == 2 and "Traceback" not in done.stderr and "option `tile`" in done.stderr

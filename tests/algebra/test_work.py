@@ -123,7 +123,6 @@ def test_exponentials_do_not_turn_into_hyperbolic_functions() -> None:
     assert not simplified((sp.exp(-x) * v - sp.exp(-x)) * (v + 1)).has(sp.sinh, sp.cosh)
 
 
-@pytest.mark.slow
 def test_two_shifts_of_high_degree_under_an_exponential_end() -> None:
     """Its roots and exponentials had kept SymPy busy without end, in ranks over exact numbers."""
     shifts = temperature ** sp.Rational(1, 8) * (x**2 / 64 - a) ** 2 * (v * x - 2 * a - temperature) ** 2
@@ -133,7 +132,6 @@ def test_two_shifts_of_high_degree_under_an_exponential_end() -> None:
     assert time.process_time() - start < ENDS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1002822, 1032703, 2001372])
 def test_what_took_fuzz_long_is_decided_within_seconds(seed: int) -> None:
     cascade = draw(seed).cascade()
@@ -171,7 +169,6 @@ def test_each_workload_of_the_tables_is_derived_with_operations_of_a_second(spen
     assert not {name: found for name, found in operations.items() if found > OPERATIONS_OF_A_SECOND}
 
 
-@pytest.mark.slow
 def test_a_chain_of_eight_is_derived_with_operations_of_five_seconds(spent: list[Work]) -> None:
     d = sp.symbols("d:8", real=True)
     chain = [

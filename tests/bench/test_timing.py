@@ -173,7 +173,6 @@ def test_waiting_for_a_device_is_idle_and_stolen_time_is_not(monkeypatch: pytest
     assert timing._ticks() == (909, 90)
 
 
-@pytest.mark.slow
 def test_threads_of_peers_may_use_every_core() -> None:
     """TVM binds the thread that calls it, and with it all threads started from there, unless it is told not to."""
     program = (
