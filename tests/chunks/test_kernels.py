@@ -32,6 +32,7 @@ from tvm_cascade.tile.skeletons.stream.skeleton import StreamSkeleton
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import each, fold, maximum, number, program
+from ..tiers import slow_but
 from ..tile.emulator.run import compiler, emulate
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
@@ -182,8 +183,7 @@ def test_few_states_of_many_rows_are_merged_by_one_thread_each() -> None:
     assert isinstance(config, ColumnConfig) and config.is_alone
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("prefix", [256, 1024], ids=["short", "long"])
+@pytest.mark.parametrize("prefix", slow_but([256], [256, 1024]), ids=["short", "long"])
 def test_a_shared_prefix_meets_what_sequences_own_in_the_epilogue_of_their_kernel(prefix: int) -> None:
     shape = {"batch": 64, "heads": 8, "kv_heads": 2, "keys": prefix + 40, "prefix": prefix, "head_dim": FEATURES}
     workload = workloads.get("decode_prefix").with_shape(**shape)

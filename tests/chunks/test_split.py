@@ -21,6 +21,7 @@ from tvm_cascade.te import topk
 from tvm_cascade.transform.fuse_function import fuse_function
 
 from ..analysis.programs import LENGTH, ROWS, array, each, fold, maximum, number, program, softmax_stages, variance
+from ..tiers import slow_but
 from ..transform.programs import PROGRAMS
 from ..transform.running import Array, Arrays, assert_close, build, run
 from ..transform.test_hard_data import EXPONENTIALS, MOMENTS, NON_FINITE, masks
@@ -220,8 +221,7 @@ def test_parts_are_programs_that_fuse_again(name: str) -> None:
         assert fuse_function(func, FuseOptions(force=True)).fused, func.script()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["softmax_weighted_variance", "variance", "router"])
+@pytest.mark.parametrize("name", slow_but(["router"], ["softmax_weighted_variance", "variance", "router"]))
 def test_parts_that_are_fused_give_what_the_whole_gives(name: str) -> None:
     func, lengths = ALL[name](), (7, 11, 3, 16)
 

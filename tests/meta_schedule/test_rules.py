@@ -85,7 +85,6 @@ def test_designs_are_for_the_function_s_own_target_before_the_current_one(fused:
     assert not any(map(tvm_ffi.structural_equal, own, current))
 
 
-@pytest.mark.slow
 def test_tune_tir_measures_our_designs(attention: tvm.tirx.PrimFunc, fused: tvm.tirx.PrimFunc, tmp_path: Path) -> None:
     from tvm.s_tir import meta_schedule
 

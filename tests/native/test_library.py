@@ -161,7 +161,6 @@ for call in (
 """
 
 
-@pytest.mark.slow
 def test_the_library_builds_loads_without_a_driver_and_names_the_calls_that_fail(tmp_path: Path) -> None:
     if reason := native.why_not_buildable():
         pytest.skip(reason)
