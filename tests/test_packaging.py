@@ -114,7 +114,6 @@ assert tvm.get_global_func("s_tir.meta_schedule.cpu.tvm_cascade", allow_missing=
     assert _python(code, path_of_installed_package, tmp_path) == ""
 
 
-@pytest.mark.slow
 def test_importing_the_package_attaches_it_where_autoload_is_off(
     path_of_installed_package: str, tmp_path: Path
 ) -> None:
@@ -136,7 +135,6 @@ import tvm_cascade
     assert _python(code, path_of_installed_package, tmp_path, TVM_USE_RUNTIME_LIB="1") == ""
 
 
-@pytest.mark.slow
 def test_a_wrong_version_warns_when_tvm_is_imported(path_of_installed_package: str, tmp_path: Path) -> None:
     _pretend_installed(tmp_path, "apache-tvm-ffi", "0.1.15.post2")
     printed = _python("import tvm", f"{tmp_path}{os.pathsep}{path_of_installed_package}", tmp_path)

@@ -23,6 +23,8 @@ from tvm_cascade.bench.workload import Workload
 from tvm_cascade.errors import OptionError, OracleError, WorkloadError
 from tvm_cascade.evaluate import oracle
 
+from ..tiers import slow_but
+
 EVERY_ROW = [peers.NUMPY, peers.TORCH, peers.TVM_DEFAULT, peers.TVM_DLIGHT, peers.OURS_UNFUSED, peers.OURS_FUSED]
 ONE_WORKLOAD = ["--suite", "smoke", "--only", "variance", "--no-idle-gate", "--repeats", "2"]
 
@@ -47,19 +49,20 @@ def constant(value: float, scale: float = 0.0, calls: list[int] | None = None) -
     return prepare
 
 
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+@pytest.fixture(scope="module", params=slow_but(["attention"], ["attention", "all"]))
+def smoke(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("bench") / "smoke.json"
-    arguments = parse("--suite", "smoke", "--no-idle-gate", "--repeats", "2", "--seed", "3", "--json", str(path))
+    only = [] if request.param == "all" else [request.param]
+    words = ["--suite", "smoke", *(["--only", *only] if only else [])]
+    arguments = parse(*words, "--no-idle-gate", "--repeats", "2", "--seed", "3", "--json", str(path))
     code = runner.run(arguments)
     found: dict[str, Any] = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    return {**found, "exit code": code}
+    return {**found, "exit code": code, "asked for": suites.entries("smoke", only)}
 
 
-@pytest.mark.slow
 def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
     assert smoke["exit code"] == 0
-    assert [one["label"] for one in smoke["workloads"]] == [entry.label for entry in suites.entries("smoke")]
+    assert [one["label"] for one in smoke["workloads"]] == [entry.label for entry in smoke["asked for"]]
     for workload in smoke["workloads"]:
         assert [row["name"] for row in workload["rows"] if row["name"] != peers.OURS_FORCED] == EVERY_ROW
         assert workload["baseline"] == peers.TVM_DEFAULT
@@ -68,7 +71,6 @@ def test_smoke_is_sound_and_complete(smoke: dict[str, Any]) -> None:
         assert workload["flops"] > 0 and workload["bytes"] > 0
 
 
-@pytest.mark.slow
 def test_every_timed_row_of_smoke_was_checked(smoke: dict[str, Any]) -> None:
     for row in (row for workload in smoke["workloads"] for row in workload["rows"]):
         if row["status"] != Status.TIMED:
@@ -79,7 +81,6 @@ def test_every_timed_row_of_smoke_was_checked(smoke: dict[str, Any]) -> None:
         assert 0 < row["timing"]["p20_s"] <= row["timing"]["median_s"] <= row["timing"]["p80_s"]
 
 
-@pytest.mark.slow
 def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: dict[str, Any]) -> None:
     (attention,) = (one for one in smoke["workloads"] if one["label"].startswith("attention"))
     rows = {row["name"]: row for row in attention["rows"]}
@@ -87,7 +88,6 @@ def test_fusing_leaves_smaller_temporaries_in_what_runs(smoke: dict[str, Any]) -
     assert fused["temporary_bytes"] < rows[peers.TVM_DEFAULT]["temporary_bytes"]
 
 
-@pytest.mark.slow
 def test_json_says_what_the_figures_depend_on(smoke: dict[str, Any]) -> None:
     where = smoke["environment"]
     assert where["cpu"] and where["threads"] >= 1 and where["target"].startswith("llvm") and where["date"]

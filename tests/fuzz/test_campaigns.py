@@ -16,6 +16,8 @@ from tvm_cascade.testing.fuzz.summary import findings, unknown_share
 from tvm_cascade.testing.fuzz.term import OPERATIONS
 from tvm_cascade.testing.fuzz.trial import Record
 
+from ..tiers import slow_but
+
 DRAWN = 400
 
 
@@ -44,8 +46,7 @@ def test_selections_are_drawn_from_later_seeds_alone() -> None:
     assert [r.reducer.part for r in chosen.cascade().reductions[:4]] == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [0, COMPARISONS_FROM, SELECTIONS_FROM])
+@pytest.mark.parametrize("first", slow_but([SELECTIONS_FROM], [0, COMPARISONS_FROM, SELECTIONS_FROM]))
 @pytest.mark.parametrize(("kind", "trials"), [("algebra", 20), ("program", 9)])
 def test_the_first_trials_find_nothing(kind: str, trials: int, first: int) -> None:
     records = [run_trial((kind, seed)) for seed in range(first, first + trials)]

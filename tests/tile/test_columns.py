@@ -58,8 +58,7 @@ def config_of(kernel: Kernel) -> ColumnConfig:
     return kernel.config
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("name", slow_but(["softmax"], COLUMNS))
 def test_columns_in_the_cut_of_their_own_choice(name: str) -> None:
     config_of(assert_right(COLUMNS[name]()))
 
