@@ -29,6 +29,22 @@ _GROUPED = (
     relax.transform.DeadCodeElimination(),
 )
 
+_BUILT = (
+    relax.transform.ToNonDataflow(),
+    relax.transform.RemovePurityChecking(),
+    relax.transform.CallTIRRewrite(),
+    relax.transform.StaticPlanBlockMemory(),
+    relax.transform.RewriteCUDAGraph(),
+    relax.transform.LowerAllocTensor(),
+    relax.transform.KillAfterLastUse(),
+    relax.transform.LowerRuntimeBuiltin(),
+    relax.transform.ComputePrimValue(),
+    relax.transform.VMShapeLower(),
+    relax.transform.AttachGlobalSymbol(),
+)
+"""As `default_build` of TVM, without what `_GROUPED` did: looking for reshapes, it refuses functions of GPUs, which
+have no root block once they are scheduled."""
+
 
 class Pipeline:
     """The passes, as one pass; and the report of the module that it was last run on.
@@ -47,7 +63,7 @@ class Pipeline:
         given = {name: getattr(self.options, name) for name in vars(self.options)}
         cascades = FuseCascades(self.target, **given)
         grouped = tvm.transform.Sequential([*_DISPATCHED, cascades, *_GROUPED])(mod)
-        return relax.get_pipeline("default_build")(self.scheduled(grouped))
+        return tvm.transform.Sequential(_BUILT)(self.scheduled(grouped))
 
     def build(self, mod: tvm.IRModule) -> relax.VMExecutable:
         """A module's code, for `relax.VirtualMachine`.

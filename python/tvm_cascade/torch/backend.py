@@ -11,7 +11,8 @@ from torch import fx
 
 from tvm_cascade.errors import CascadeError
 from tvm_cascade.torch.aliases import views_of_arguments
-from tvm_cascade.torch.optimization import compiled, exported
+from tvm_cascade.torch.devices import device_of
+from tvm_cascade.torch.optimization import compiled, exported, runnable
 
 MOST_KINDS = 8
 """Shapes and strides of its arguments for which one graph is compiled; for further ones it runs in PyTorch."""
@@ -62,9 +63,10 @@ class CapturedGraph:
             self._warn(f"it was compiled for {MOST_KINDS} shapes of its arguments already; {hint}")
             return None
         try:
+            device = device_of(self._graph, tuple(arguments))
             program = exported(self._graph, tuple(arguments), {}, None)
             views = views_of_arguments(program)
-            run = compiled(program, None, "auto", [one for one in arguments if isinstance(one, torch.Tensor)])[0]
+            run = runnable(compiled(program, "auto", device), program, None)
         except CascadeError as error:
             self._warn(str(error))
             return None

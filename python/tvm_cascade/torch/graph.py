@@ -87,13 +87,13 @@ class Interface:
     returned: tuple[object, ...]
 
 
-def prepared(program: torch.export.ExportedProgram) -> tuple[ImportedGraph, Interface]:
+def prepared(program: torch.export.ExportedProgram, device: torch.device) -> tuple[ImportedGraph, Interface]:
     """A decomposed program for TVM's importer, and how it is called.
 
     Raises
     ------
     ModelError
-        Where it takes or gives what no tensor is, or writes a parameter.
+        Where it takes or gives what no tensor is, gives a tensor on another device, or writes a parameter.
     """
     specs = program.graph_signature.input_specs
     passed, bound = list[InputSpec](), list[InputSpec]()
@@ -115,7 +115,7 @@ def prepared(program: torch.export.ExportedProgram) -> tuple[ImportedGraph, Inte
             hint = "pass numbers as tensors, or as constants of the example"
             raise ModelError("tensors and constants", f"{spec.kind.name} {spec.arg}", f"input `{spec.arg.name}`", hint)
         passed.append(InputSpec(InputKind.USER_INPUT, TensorArgument(spec.arg.name), None))
-    module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs)
+    module, (mutated, outputs, returned) = program.graph_module, _results(program, inputs, device)
     known = {str(spec.target): compact(program.constants[str(spec.target)].cpu()) for spec in bound}
     shown = ImportedGraph(module, _Signature([*passed, *bound]), known, program.range_constraints)
     return shown, Interface(tuple(state), tuple(inputs), tuple(constants), mutated, outputs, returned)
@@ -124,7 +124,7 @@ def prepared(program: torch.export.ExportedProgram) -> tuple[ImportedGraph, Inte
 _Results = tuple[tuple[str | int, ...], tuple[int | None, ...], tuple[object, ...]]
 
 
-def _results(program: torch.export.ExportedProgram, inputs: list[str | None]) -> _Results:
+def _results(program: torch.export.ExportedProgram, inputs: list[str | None], device: torch.device) -> _Results:
     """(mutated, outputs, returned) of `Interface`; the graph is left with results that are tensors."""
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     mutated, outputs, returned = list[str | int](), list[int | None](), list[object]()
@@ -142,6 +142,9 @@ def _results(program: torch.export.ExportedProgram, inputs: list[str | None]) ->
         elif not isinstance(value.meta["val"], torch.Tensor):
             hint = "return tensors, and read sizes off their shapes"
             raise ModelError("results that are tensors", f"the number {value.meta['val']}", f"result `{value}`", hint)
+        elif (found := value.meta["val"].device) != device:
+            hint = "return it where the model is, and move it outside"
+            raise ModelError(f"results on {device}", f"one on {found}", f"result `{value}`", hint)
         else:
             outputs.append(len(kept))
             returned.append(None)

@@ -24,8 +24,12 @@ KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, 
 """Not decomposed: their parts flatten batch and sequence between cascades, and lose what is not of known length."""
 
 
-def import_program(program: torch.export.ExportedProgram) -> tuple[tvm.IRModule, Interface]:
+def import_program(program: torch.export.ExportedProgram, device: torch.device) -> tuple[tvm.IRModule, Interface]:
     """A module whose function `main` takes the program's state and its inputs, and how that is called.
+
+    Parameters
+    ----------
+    device : that the program's tensors are on, and its results must be on.
 
     Raises
     ------
@@ -35,7 +39,7 @@ def import_program(program: torch.export.ExportedProgram) -> tuple[tvm.IRModule,
     table = torch.export.default_decompositions()
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
-    shown, interface = prepared(program.run_decompositions(table))
+    shown, interface = prepared(program.run_decompositions(table), device)
     return translated(shown), interface
 
 

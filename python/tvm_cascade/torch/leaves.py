@@ -75,7 +75,7 @@ def check(
     found = f"{str(argument.dtype).removeprefix('torch.')} {list(argument.shape)}"
     if argument.dtype != leaf.dtype or argument.dim() != len(leaf.shape):
         raise ModelError(str(leaf), found, "call of the model", hint)
-    if argument.device.type != device.type:
+    if argument.device != device:
         raise ModelError(f"{leaf} on {device}", f"on {argument.device}", "call of the model", "move it with .to(…)")
     if argument.requires_grad and torch.is_grad_enabled():
         raise ModelError(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import tvm
 from torch.utils import _pytree as pytree
 
 from tvm_cascade.errors import ModelError
+from tvm_cascade.torch.devices import ModelDevice
 from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.leaves import Leaf, check, check_constant
 from tvm_cascade.torch.state import SharedTensor
@@ -26,7 +26,7 @@ class Program:
     leaves : what was promised of the arguments.
     ranges : of symbolic extents.
     state : the model's parameters and buffers.
-    device : that it runs on, as torch and as TVM name it.
+    device : that it runs on.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Program:
         leaves: Sequence[Leaf | None],
         ranges: dict[str, tuple[int, int | None]],
         state: dict[str, SharedTensor],
-        device: tuple[torch.device, tvm.runtime.Device],
+        device: ModelDevice,
     ) -> None:
         self._function, self._interface = function, interface
         self._leaves, self._ranges, self._state = leaves, ranges, state
-        self._torch_device, self._tvm_device = device
+        self._device = device
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The leaves of the result; what the model writes to is written to."""
@@ -52,9 +52,11 @@ class Program:
             if leaf is None:
                 check_constant(f"argument {position} of the model", interface.constants[position], argument)
                 continue
-            passed.append(to_tvm(check(leaf, argument, self._torch_device, self._ranges, sizes), self._tvm_device))
+            checked = check(leaf, argument, self._device.torch, self._ranges, sizes)
+            passed.append(to_tvm(checked, self._device.tvm))
         try:
-            results = self._function(*passed)
+            with self._device.current():
+                results = self._function(*passed)
         except Exception as error:
             told = str(error).strip().splitlines()[-1]
             raise ModelError("a call that runs", told, "the virtual machine of TVM") from error

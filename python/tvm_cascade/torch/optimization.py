@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import tvm
-from torch.utils import _pytree as pytree
 from tvm import relax
 from tvm.target import Target
 
 from tvm_cascade.driver.targets import resolve_target
 from tvm_cascade.errors import CascadeError, InputError, ModelError
+from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.torch.build import built
+from tvm_cascade.torch.devices import ModelDevice, asked_for, device_of, placed
+from tvm_cascade.torch.graph import Interface
 from tvm_cascade.torch.importer import import_program
 from tvm_cascade.torch.leaves import leaves_of, ranges_of
 from tvm_cascade.torch.model import OptimizedModel, Program
@@ -35,7 +38,8 @@ def optimize(
     module : in evaluation mode. Its parameters and buffers are shared, not copied: what is written to them counts.
     example_inputs : a tensor, a tuple of the positional arguments, or a mapping of keyword arguments. Tensors stand for
         all of their shape and dtype; what is no tensor is a constant.
-    target : as `tvm_cascade.compile` takes it; "auto" is the device that the example is on.
+    target : as `tvm_cascade.compile` takes it; "auto" is the device that the module and the example are on, a CPU or a
+        GPU. On a GPU calls are put on torch's current stream.
     dynamic : which extents may change, as `dynamic_shapes` of `torch.export.export`: per argument a mapping from
         dimensions to `torch.export.Dim`.
 
@@ -48,7 +52,8 @@ def optimize(
     InputError
         When the module or the target is none.
     ModelError
-        When the module has an operator that cannot be converted, or control flow that depends on its data.
+        When the module has an operator that cannot be converted, or control flow that depends on its data; or when its
+        tensors are on several devices, or not on the target's.
 
     Examples
     --------
@@ -61,26 +66,46 @@ def optimize(
         hint = "wrap a function in a module whose forward calls it"
         raise InputError("a torch.nn.Module", type(module).__name__, "tvm_cascade.optimize", hint)
     args, kwargs = _arguments(example_inputs)
+    device = device_of(module, (args, kwargs))
     program = exported(module, args, kwargs, dynamic)
-    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    run, resolved, report = compiled(program, module, target, tensors)
-    return OptimizedModel(type(module).__name__, run, program.call_spec, resolved, report)
+    code = compiled(program, target, device)
+    run = runnable(code, program, module)
+    return OptimizedModel(type(module).__name__, run, program.call_spec, code.target, code.report)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a model was compiled to.
+
+    Attributes
+    ----------
+    executable : of TVM's virtual machine.
+    interface : what its function `main` takes and gives.
+    target : what it was compiled for.
+    device : that it runs on.
+    report : of its reductions.
+    """
+
+    executable: tvm.runtime.Executable
+    interface: Interface
+    target: Target
+    device: ModelDevice
+    report: Explanation
 
 
 def compiled(
-    program: torch.export.ExportedProgram,
-    module: torch.nn.Module | None,
-    target: str | dict[str, Any] | Target,
-    tensors: Sequence[torch.Tensor],
-) -> tuple[Program, Target, Any]:
-    """(the runnable program, its target, the report of its reductions) of an exported module."""
-    device = tensors[0].device if tensors else torch.device("cpu")
-    resolved = resolve_target(device.type if target == "auto" and device.type != "cpu" else target)
-    imported, interface = import_program(program)
-    machine = tvm.device(resolved.kind.name if resolved.kind.name != "llvm" else "cpu", device.index or 0)
-    if device.type != ("cpu" if resolved.kind.name == "llvm" else _TORCH_NAMES.get(resolved.kind.name)):
-        hint = "move the module and the example to the target's device"
-        raise ModelError(f"an example on the target's device, {machine}", f"on {device}", "tvm_cascade.optimize", hint)
+    program: torch.export.ExportedProgram, target: str | dict[str, Any] | Target, device: torch.device
+) -> Code:
+    """The code of an exported module for the device that its tensors are on.
+
+    Raises
+    ------
+    InputError, ModelError
+        As `optimize`.
+    """
+    resolved = resolve_target(asked_for(device, target))
+    place = placed(device, resolved)
+    imported, interface = import_program(program, device)
     try:
         executable, report = built(imported, resolved)
     except CascadeError:
@@ -88,15 +113,15 @@ def compiled(
     except Exception as error:
         told = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
         raise ModelError("a model that TVM generates code for", told, "tvm_cascade.optimize") from error
-    function = relax.VirtualMachine(executable, machine)["main"]
-    state = shared_state(program, module, interface.state, machine)
-    leaves = leaves_of(program, interface.inputs)
-    run = Program(function, interface, leaves, ranges_of(program), state, (device, machine))
-    return run, resolved, report
+    return Code(executable, interface, resolved, place, report)
 
 
-_TORCH_NAMES = {"cuda": "cuda", "rocm": "cuda"}
-"""What torch calls the devices of TVM's kinds of targets."""
+def runnable(code: Code, program: torch.export.ExportedProgram, module: torch.nn.Module | None) -> Program:
+    """The code with the parameters and buffers of its module, or with the program's own."""
+    function = relax.VirtualMachine(code.executable, code.device.tvm)["main"]
+    state = shared_state(program, module, code.interface.state, code.device.tvm)
+    leaves = leaves_of(program, code.interface.inputs)
+    return Program(function, code.interface, leaves, ranges_of(program), state, code.device)
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

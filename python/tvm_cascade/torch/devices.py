@@ -1,0 +1,93 @@
+"""The device that a model is on: its target, its names in torch and TVM, and the stream that calls are put on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import tvm
+import tvm_ffi
+from torch.utils import _pytree as pytree
+from tvm.target import Target
+
+from tvm_cascade.driver.backends import BACKENDS
+from tvm_cascade.errors import ModelError
+
+_KINDS = {"cpu": "llvm", "cuda": "rocm" if torch.version.hip else "cuda"}
+"""The kind of TVM's targets that each of torch's kinds of devices runs."""
+
+
+@dataclass(frozen=True)
+class ModelDevice:
+    """A device of this machine.
+
+    Attributes
+    ----------
+    torch : as torch names it, with its number where there are several.
+    tvm : as TVM does.
+    """
+
+    torch: torch.device
+    tvm: tvm.runtime.Device
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """While this lasts, TVM puts its work on torch's current stream of the device, which stays torch's device."""
+        if self.torch.type != "cuda":
+            yield
+            return
+        with torch.cuda.device(self.torch):
+            stream = torch.cuda.current_stream(self.torch).cuda_stream
+            with tvm_ffi.use_raw_stream(self.tvm, stream):
+                yield
+
+
+def device_of(module: torch.nn.Module | None, example: object) -> torch.device:
+    """The device of a model's tensors: parameters, buffers and arguments; the CPU where it has none.
+
+    Raises
+    ------
+    ModelError
+        When they are on several devices.
+    """
+    first: dict[torch.device, str] = {}
+    for name, tensor in _tensors(module, example):
+        first.setdefault(tensor.device, name)
+    if len(first) > 1:
+        found = ", ".join(f"{name} on {device}" for device, name in first.items())
+        hint = "move them to one: module.to(device), and the example by .to(device)"
+        raise ModelError("a model and an example on one device", found, "tensors of the model", hint)
+    return next(iter(first), torch.device("cpu"))
+
+
+def _tensors(module: torch.nn.Module | None, example: object) -> Iterable[tuple[str, torch.Tensor]]:
+    if module is not None:
+        yield from ((f"parameter `{name}`", one) for name, one in module.named_parameters())
+        yield from ((f"buffer `{name}`", one) for name, one in module.named_buffers())
+    for path, leaf in pytree.tree_leaves_with_path(example):
+        if isinstance(leaf, torch.Tensor):
+            yield f"argument {pytree.keystr(path)}", leaf
+
+
+def asked_for(device: torch.device, target: str | dict[str, object] | Target) -> str | dict[str, object] | Target:
+    """The target that the user means: of "auto", the kind that runs on the model's device."""
+    if target != "auto" or device.type == "cpu":
+        return target
+    return _KINDS.get(device.type, device.type)
+
+
+def placed(device: torch.device, target: Target) -> ModelDevice:
+    """The device of a model as torch and TVM name it.
+
+    Raises
+    ------
+    ModelError
+        When code for the target does not run there.
+    """
+    if target.kind.name != _KINDS.get(device.type):
+        hint = "move the module and the example to the target's device, .to(device), or leave out `target`"
+        expected = f"a model on the target's device, of kind {target.kind.name}"
+        raise ModelError(expected, f"on {device}", "tensors of the model", hint)
+    return ModelDevice(device, tvm.device(BACKENDS[target.kind.name].runtime, device.index or 0))

@@ -1,0 +1,138 @@
+"""PyTorch models on GPUs, without one: what they are compiled to, on which stream they are called, and what is refused.
+
+Tensors "on" a GPU are torch's fake ones: they have a shape, a dtype and a device, and no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tvm  # noqa: E402
+import tvm_ffi  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import tvm_cascade  # noqa: E402
+from tvm_cascade.errors import CascadeError, InputError, ModelError  # noqa: E402
+from tvm_cascade.native.toolkit import find_nvcc  # noqa: E402
+from tvm_cascade.torch.devices import ModelDevice  # noqa: E402
+from tvm_cascade.torch.optimization import Code, compiled, exported  # noqa: E402
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+GPU = torch.device("cuda:0")
+
+
+class Attention(nn.Module):
+    """Projections by `linear`, whose weights are stored [out, in], around causal attention."""
+
+    def __init__(self, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.heads, self.inward, self.outward = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in self.inward(x).chunk(3, -1))
+        return self.outward(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+class Function(nn.Module):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args: Any) -> Any:
+        return self.call(*args)
+
+
+def on_gpu(module: Callable[[], Any], dtype: Any) -> Any:
+    """A module with parameters on a GPU that have no memory."""
+    with torch.device("meta"):
+        made = module().eval()
+    for part in made.modules():
+        for name, one in part._parameters.items():
+            part._parameters[name] = nn.Parameter(torch.empty(one.shape, dtype=dtype, device=GPU), False)
+    return made
+
+
+def code(module: Callable[[], Any], shape: tuple[int, ...], dtype: str, target: Any, **dynamic: Any) -> Code:
+    """What `optimize` compiles of a module and an argument that are on a GPU."""
+    kind = getattr(torch, dtype)
+    with FakeTensorMode():
+        program = exported(on_gpu(module, kind), (torch.empty(shape, dtype=kind, device=GPU),), {}, dynamic or None)
+    return compiled(program, target, GPU)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_model_of_halves_is_compiled_to_kernels_for_tensor_cores(dtype: str) -> None:
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    made = code(Attention, (2, 256, 256), dtype, HOPPER)
+    assert made.target.attrs["arch"] == "sm_90a" and made.device.tvm == tvm.cuda(0)
+    told = str(made.report)
+    assert told.count("the tensor-core kernel `product`") == 2 and "the tensor-core kernel `stream`" in told
+    assert [group.buffers for group in made.report.groups if str(group.verdict) == "fused"] == [
+        ("highest", "sums", "attended")
+    ]
+
+
+def test_lengths_may_change_as_on_cpus() -> None:
+    if find_nvcc() is None:
+        pytest.skip("there is no nvcc")
+    length = torch.export.Dim("length", min=2, max=512)
+    made = code(lambda: Function(lambda x: x.softmax(-1).flatten()), (4, 8, 64), "float32", HOPPER, args=({1: length},))
+    assert [str(group.verdict) for group in made.report.groups] == ["fused"]
+
+
+def test_calls_are_put_on_the_current_stream_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=48))
+    device = ModelDevice(GPU, tvm.cuda(0))
+    before = tvm_ffi.get_raw_stream(device.tvm)
+    with device.current():
+        assert tvm_ffi.get_raw_stream(device.tvm) == 48
+    assert tvm_ffi.get_raw_stream(device.tvm) == before
+
+
+def mixed() -> Any:
+    with FakeTensorMode():
+        return tvm_cascade.optimize(on_gpu(lambda: nn.Linear(8, 8), torch.float32), torch.empty(4, 8))
+
+
+REFUSED: dict[str, tuple[Callable[[], object], type[CascadeError], str]] = {
+    "a module and an example apart": (
+        mixed,
+        ModelError,
+        r"on one device.*parameter `weight` on cuda:0, argument .* on cpu.*\.to\(device\)",
+    ),
+    "a target for another device": (
+        lambda: code(nn.ReLU, (4, 8), "float32", "llvm"),
+        ModelError,
+        "on the target's device, of kind llvm.*on cuda:0.*leave out `target`",
+    ),
+    "no card to compile for": (
+        lambda: code(nn.ReLU, (4, 8), "float32", "auto"),
+        InputError,
+        "a GPU, or the architecture to compile for.*no CUDA device here.*sm_90a",
+    ),
+    "a result elsewhere": (
+        lambda: code(lambda: Function(lambda x: x.cpu()), (4, 8), "float32", HOPPER),
+        ModelError,
+        "results on cuda:0.*one on cpu.*move it outside",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_on_gpus(name: str) -> None:
+    if name == "no card to compile for" and tvm.cuda(0).exist:
+        pytest.skip("there is a card")
+    call, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=f"(?s){message}"):
+        call()
