@@ -14,6 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tvm_cascade  # noqa: E402
 from tvm_cascade.evaluate.tolerance import assert_close  # noqa: E402
+from tvm_cascade.torch.norms import rms_norm  # noqa: E402
 
 Formula = Callable[..., Any]
 INF = float("inf")
@@ -139,3 +140,13 @@ def test_operators_are_those_of_pytorch(dtype: str) -> None:
                 assert_close(*results, length=48, dtype=dtype)
             except AssertionError as error:
                 raise AssertionError(f"{name}: {error}") from error
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("eps", [None, 1e-3])
+def test_rms_norm_is_that_of_pytorch(dtype: torch.dtype, eps: float | None) -> None:
+    x, weight = torch.randn(3, 4, 8).to(dtype), torch.randn(4, 8).to(dtype)
+    for given in (weight, None):
+        found, expected = (norm(x, (4, 8), given, eps) for norm in (rms_norm, F.rms_norm))
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected)

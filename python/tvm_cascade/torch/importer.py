@@ -13,6 +13,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from tvm_cascade.errors import CascadeError, ModelError
+from tvm_cascade.torch import norms
 from tvm_cascade.torch.converters import CONVERTERS
 from tvm_cascade.torch.graph import ImportedGraph, Interface, prepared
 from tvm_cascade.torch.precision import computes_on_halves, operands_in_float32, rounded
@@ -22,6 +23,9 @@ from tvm_cascade.torch.site import Site
 _ATEN = torch.ops.aten
 KEPT_WHOLE = (_ATEN.scaled_dot_product_attention.default, _ATEN.matmul.default, _ATEN.linear.default)
 """Not decomposed: their parts flatten batch and sequence between cascades, and lose what is not of known length."""
+
+DECOMPOSED = {_ATEN.rms_norm.default: norms.rms_norm}
+"""Decomposed here, since what torch makes of them depends on the device."""
 
 
 def import_program(program: torch.export.ExportedProgram, device: torch.device) -> tuple[tvm.IRModule, Interface]:
@@ -39,6 +43,7 @@ def import_program(program: torch.export.ExportedProgram, device: torch.device) 
     table = torch.export.default_decompositions()
     for kept in KEPT_WHOLE:
         table.pop(kept, None)
+    table.update(DECOMPOSED)
     shown, interface = prepared(program.run_decompositions(table), device)
     return translated(shown), interface
 

@@ -1,10 +1,12 @@
-"""Normalisations that TVM's converters take in part."""
+"""Normalisations that TVM's converters take in part, or that torch decomposes otherwise on each device."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from tvm import relax
 
 from tvm_cascade.torch.site import Site, type_name
@@ -21,3 +23,18 @@ def native_group_norm(site: Site) -> relax.Expr:
     axes = list(range(2, rank))
     normed = relax.op.nn.group_norm(x, given("weight", 1.0), given("bias", 0.0), site["group"], 1, axes, site["eps"])
     return (site.emit(normed),)
+
+
+def rms_norm(
+    x: torch.Tensor, normalized_shape: Sequence[int], weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    """aten.rms_norm by elementwise operators and a mean, in float32 where its input is narrower.
+
+    x·weight/sqrt(mean(x²) + eps), the mean over the last axes, of the shape that is given; eps is by default the
+    resolution of the dtype that is computed in.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    y = x.to(wide)
+    axes = list(range(-len(normalized_shape), 0))
+    y = y * torch.rsqrt((y * y).mean(axes, keepdim=True) + (torch.finfo(wide).eps if eps is None else eps))
+    return (y if weight is None else y * weight).to(x.dtype)

@@ -134,5 +134,5 @@ class SecondWay:
 
 
 def _cell(name: str, dtype: str) -> tirx.Var:
-    """A buffer of one value of a dtype."""
-    return tirx.decl_buffer([1], kept_dtype(dtype), name=name, layout=None)
+    """A buffer of one value of a dtype, which each row has for itself: no thread of a GPU writes another's."""
+    return tirx.decl_buffer([1], kept_dtype(dtype), name=name, scope="local", layout=None)
