@@ -17,6 +17,7 @@ from tvm_cascade.plan.search import find_plan
 from tvm_cascade.schedule.float8 import round_float8
 from tvm_cascade.schedule.gpu import schedule_gpu
 from tvm_cascade.schedule.gpu_serial import launch_serial
+from tvm_cascade.schedule.half_constants import fold_half_constants
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.tile.fast_math import with_fast_math
 from tvm_cascade.tile.skeleton import Kernel, Setting
@@ -100,7 +101,7 @@ def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel |
             return round_float8(kernel.func), kernel
         except CascadeError as defect:  # a kernel that cannot be written must not stop a build
             chosen = AsItIs.after(f"as a schedule, as `{kernel.skeleton.name}` gave no kernel", defect)
-    func = round_float8(step.outcome.readable)
+    func = fold_half_constants(round_float8(step.outcome.readable))
     try:
         carried_folds(func)  # a function that was parsed may tell of folds that it no longer has
         schedule = s_tir.Schedule(private_copy(func))
@@ -112,4 +113,4 @@ def _scheduled(step: Step, name: str, gpu: Gpu) -> tuple[tirx.PrimFunc, Kernel |
 
 def plain_gpu(outcome: Outcome, func: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function as written, in one thread of a GPU."""
-    return launch_serial(func if outcome.program is None else outcome.program.func)
+    return launch_serial(fold_half_constants(func if outcome.program is None else outcome.program.func))
