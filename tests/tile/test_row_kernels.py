@@ -28,6 +28,7 @@ from tvm_cascade.tile.skeletons.columns.config import ColumnConfig
 from tvm_cascade.tile.skeletons.columns.skeleton import ColumnSkeleton
 from tvm_cascade.tile.skeletons.row.skeleton import RowSkeleton
 
+from ..analysis.programs import fold, program
 from ..tiers import slow_but
 from .emulator.run import compiler, emulate
 from .row_programs import PROGRAMS, residual_rms_norm, rms_norm
@@ -117,6 +118,23 @@ def test_programs_in_the_cut_of_their_own_choice(name: str) -> None:
 @pytest.mark.parametrize("config", [WARP, CLUSTER, GRID], ids=["warp", "cluster", "grid"])
 def test_every_level_merges_every_fold(name: str, config: RowConfig) -> None:
     assert_right(PROGRAMS[name](rows=3, length=1000), config)
+
+
+def shares_of_a_sum(dtype: str) -> tirx.PrimFunc:
+    """x -> x/Σ x, position by position."""
+    x = te.placeholder((6, 64), dtype, name="x")
+    total = fold("total", lambda i, j: x[i, j].astype("float32"), te.sum, 64, (6,))
+    shares = te.compute((6, 64), lambda i, j: x[i, j] / total[i].astype(dtype), name="shares")
+    return program(x, shares)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"), [("float16", (1e-7, 1e-6, 1e-3, 1, 30, 300)), ("float32", (3e-42, 2e-40, 1e-20, 1, 1e20, 5e36))]
+)
+def test_divisors_whose_reciprocals_are_out_of_range(dtype: str, sizes: tuple[float, ...]) -> None:
+    """x/s is about 1/64 in every row; 1/s is infinite where s is tiny, and subnormal where it is huge."""
+    x = np.random.default_rng(3).uniform(1, 2, (6, 64)) * np.array(sizes)[:, None]
+    assert_right(shares_of_a_sum(dtype), inputs=[x.astype(dtype)])
 
 
 def test_more_segments_than_lanes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 
+import numpy as np
 import sympy as sp
 import tvm_ffi
 from tvm import ir, tirx
@@ -103,7 +104,10 @@ class PositionOutputs:
             copy_vector(flat, to + part, staged, part, width)
 
     def _with_reciprocals(self, value: ir.Expr) -> ir.Expr:
-        """a / b as a · (1/b) for a loop-invariant b that is no constant: one division a row."""
+        """a / b as (a·s) · (1/(b·s)) for a loop-invariant b that is no constant: one division a row.
+
+        s is a power of two by which b·s has a reciprocal that is finite, and normal. Halves are divided in float32.
+        """
         axis = self.row.axis.variables
 
         def replace(quotient: prim.Div) -> ir.Expr:
@@ -115,7 +119,21 @@ class PositionOutputs:
                 or any(uses(i, axis) for load in loads_of(divisor) for i in load.indices)
             ):
                 return quotient
-            one = tirx.const(1, dtype)
-            return quotient.a * self.sweep.per_row("inverse", lambda at: self.tensors.place(one / divisor, at))
+            wide = dtype if dtype == "float64" else "float32"
+            size = self.sweep.per_row("divisor_size", lambda at: tirx.abs(self.tensors.place(cast(divisor, wide), at)))
+            scale = self.sweep.per_row("divisor_scale", lambda at: self.tensors.place(_scale(size, wide), at))
+            inverse = self.sweep.per_row(
+                "inverse", lambda at: self.tensors.place(tirx.const(1, wide) / (cast(divisor, wide) * scale), at)
+            )
+            return cast(cast(quotient.a, wide) * scale * inverse, dtype)
 
         return tvm_ffi.structural_map(value, (prim.Div, replace))
+
+
+def _scale(size: ir.Expr, dtype: str) -> ir.Expr:
+    """The power of two for a divisor of a size: 1 where its reciprocal is finite, and normal."""
+    exponent = np.finfo(dtype).maxexp
+    bound, step = 2.0 ** (exponent - 2), 2.0 ** (exponent // 2)
+    one, large, small = (tirx.const(c, dtype) for c in (1, 1 / step, step))
+    below = tirx.Select(size < tirx.const(1 / bound, dtype), small, one)
+    return tirx.Select(size > tirx.const(bound, dtype), large, below)
