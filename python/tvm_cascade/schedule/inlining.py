@@ -1,0 +1,96 @@
+"""Maps inlined into the maps that read them, so that a chain of elementwise operators is one kernel.
+
+    t[i] = f(x[i]);  y[i] = g(t[i], c)  ->  y[i] = g(f(x[i]), c)
+
+A map stays where its value would be computed again at a cost, for another reader or another row, and where it moves the
+contiguous axis: a transposition by squares reads and writes whole lines of memory, and a map that reads through it does
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+from tvm.ir import prim
+from tvm.s_tir.schedule.schedule import ScheduleError
+
+from tvm_cascade.analysis.expression import selection_of
+from tvm_cascade.analysis.extent import product
+from tvm_cascade.schedule.nests import Access, BlockPlan, plan_alone
+from tvm_cascade.schedule.private_copy import private_copy
+
+__all__ = ["inline_maps"]
+
+_MOST_LOADS = 16
+"""Loads of one value: what is inlined into itself again and again may double each time."""
+
+
+def inline_maps(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The function with fewer nests; the same object where there is nothing to inline.
+
+    Parameters
+    ----------
+    func : of plain nests, with its blocks; it is not modified.
+    """
+    if len(plan_alone(func)) < 2:
+        return func
+    schedule = s_tir.Schedule(private_copy(func))
+    tried: set[str] = set()
+    while (name := _next(schedule.mod["main"], tried)) is not None:
+        tried.add(name)
+        try:
+            schedule.compute_inline(schedule.get_sblock(name))
+        except ScheduleError:  # as where it is read at a part of its elements, and written at all
+            continue
+    return schedule.mod["main"] if tried else func
+
+
+def _next(func: tirx.PrimFunc, tried: set[str]) -> str | None:
+    """The block of the first map that its readers take in; of those before it none is left to try."""
+    plans = plan_alone(func)
+    for plan in plans:
+        if plan.name not in tried and _is_taken_in(func, plan, plans):
+            return plan.name
+    return None
+
+
+def _is_taken_in(func: tirx.PrimFunc, plan: BlockPlan, plans: Sequence[BlockPlan]) -> bool:
+    if not _is_map(plan) or _moves_lines(plan):
+        return False
+    buffer = plan.stores[0].buffer
+    if not any(buffer.same_as(own) for own in func.body.block.alloc_buffers):
+        return False
+    readers = [(other, access) for other in plans for access in other.loads if access.buffer.same_as(buffer)]
+    if not readers or not all(_is_map(other) and not _moves_lines(other) for other, _ in readers):
+        return False
+    if max(len(other.loads) + len(plan.loads) for other, _ in readers) > _MOST_LOADS:
+        return False
+    return not _calls(plan) or (len(readers) == 1 and _size(readers[0][0]) == _size(plan))
+
+
+def _is_map(plan: BlockPlan) -> bool:
+    return not plan.reduce and len(plan.stores) == 1 and plan.independent and not plan.binds and not plan.role
+
+
+def _moves_lines(plan: BlockPlan) -> bool:
+    """Whether neighbours of what is written are far apart in something that is read."""
+    last = plan.last_axis()
+    return last is not None and any(_is_far(plan, access, last) for access in plan.loads)
+
+
+def _is_far(plan: BlockPlan, access: Access, axis: int) -> bool:
+    """A step that is not known is one within a line: of a reshape, or of a concatenation."""
+    return plan.step(access, axis) not in (0, 1, None)
+
+
+def _size(plan: BlockPlan) -> object:
+    return product(plan.extents[axis] for axis in plan.own)
+
+
+def _calls(plan: BlockPlan) -> bool:
+    """Whether the value takes more than arithmetic: a function, or a quotient."""
+    found: list[ir.Expr] = []
+    tvm_ffi.structural_walk(plan.stores[0].value, [(ir.Call, found.append), (prim.Div, found.append)])
+    return any(selection_of(one) is None for one in found)
