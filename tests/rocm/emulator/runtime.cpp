@@ -116,6 +116,7 @@ int launch(const std::function<void()>& kernel, const int64_t extents[6]) {
   } catch (const Fault& fault) {
     failure = fault.what();
   }
+  scheduler.end();
   return 0;
 }
 

@@ -81,6 +81,7 @@ struct Scheduler {
   void wait(std::function<bool()> ready, const char* what, int64_t which = 0);
   void look();   // at memory that others may have written since: once every other warp that can go on has gone on
   void yield();  // once every other lane of the warp that can go on has gone on as far as here
+  void end() { std::vector<Fiber>().swap(fibers); }  // of a launch: a library stays loaded, and would keep the stacks
 
  private:
   void resume(Fiber& fiber);

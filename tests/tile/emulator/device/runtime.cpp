@@ -157,6 +157,8 @@ int ptx::launch(const std::function<void()>& kernel, const Argument* shape, int 
       run_blocks(kernel, start, bytes, threads);
     }
   });
+  scheduler.end();
+  blocks_of_cluster.clear();
   return 0;
 }
 
