@@ -259,7 +259,8 @@ class _Trial:
         """The results that differ from their definition, in order."""
         known, faults = self.known, dict[sp.Symbol, Fault]()
         wanted = [definition(self.cascade, self.rows, Extended(True, drops), known) for drops in _ORDERS]
-        steps = [NumericSteps(program_of(self.fold), Extended(drops_nan=drops), known) for drops in _ORDERS]
+        program = program_of(self.fold)
+        steps = [NumericSteps(program, Extended(drops_nan=drops), known) for drops in _ORDERS]
         found = [(state.values, way.finish(state)) for way in steps for state in _states(way, self.rows)]
         for block in self.cascade.blocks:
             keys = self._keys(block, wanted[0])

@@ -69,10 +69,9 @@ def _decays(fold: Fold) -> dict[sp.Symbol, float]:
     Such a step may be cut off where its exponential is zero anyway: Δ²·exp(−Δ) is then 0, not inf·0.
     """
     decays: dict[sp.Symbol, float] = {}
+    terms = [t for c in fold.components if c.moves for t in sp.Add.make_args(terms_of_exponentials(c.shift))]
     for reference in fold.references:
-        step = reference.step
-        terms = [t for c in fold.components for t in sp.Add.make_args(terms_of_exponentials(c.shift)) if t.has(step)]
-        rates = [_rate(term, step) for term in terms]
+        rates = [_rate(term, reference.step) for term in terms if term.has(reference.step)]
         if rates and all(rate is not None for rate in rates):
             decays[reference.symbol] = min(float(rate) for rate in rates if rate is not None)
     return decays
