@@ -39,7 +39,10 @@ GROUP_KEYS = [
     "passes_after",
     "bytes_before",
     "bytes_after",
+    "us_before",
+    "us_after",
     "obligations",
+    "passes",
 ]
 
 

@@ -1,12 +1,123 @@
-"""The HTML of a plan: a row for each kernel, with its bytes and its time as bars beside those of the others."""
+"""The HTML of an explanation: pictures, formulas, bars and links, all of them in one document that loads nothing."""
 
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
-from tvm_cascade.report.group import FunctionReport
-from tvm_cascade.report.html import fragment
+import pytest
+
+import tvm_cascade
+from tvm_cascade.accuracy.catalogue.definition import Definition
+from tvm_cascade.report.dependences import PassReport
+from tvm_cascade.report.explanation import Explanation
+from tvm_cascade.report.group import FunctionReport, GroupReport
+from tvm_cascade.report.html import fragment, page
+from tvm_cascade.report.picture import picture
 from tvm_cascade.report.steps import StepReport
+
+SVG = "{http://www.w3.org/2000/svg}"
+PROGRAMS = {
+    "fused": "total = sum x; mean = total/N; spread = sum (x - mean)**2; out = (x - mean)/sqrt(spread/N + 0.1)",
+    "selected": "top = max x; mass = sum exp(x - top); best = top2 exp(x - top)/mass if x < 3 else 0 -> best, best_at",
+    "refused": "total = sum x; out = sum tanh(x - total)",
+    "alone": "out = sum x",
+}
+
+
+def explained(name: str) -> Explanation:
+    return tvm_cascade.explain(Definition(name, PROGRAMS[name]).build(), force=True)
+
+
+def tree_of(one: Explanation) -> ElementTree.Element:
+    """The page as XML, which no HTML parser had to mend."""
+    return ElementTree.fromstring(page(one.groups, one.functions, "a < b"))
+
+
+def texts(tree: ElementTree.Element, tag: str) -> list[str]:
+    return ["".join(found.itertext()) for found in tree.iter(tag)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_page_is_well_formed_and_loads_nothing(name: str) -> None:
+    tree = tree_of(explained(name))
+    loading = [(key, value) for node in tree.iter() for key, value in node.attrib.items() if key in ("src", "href")]
+    assert all(key == "href" and value.startswith("#") for key, value in loading)
+    assert not {node.tag for node in tree.iter()} & {"script", "link", "iframe", "img"}
+    assert "url(" not in "".join(node.get("style", "") for node in tree.iter())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_reason_leads_to_its_law_and_remedy(name: str) -> None:
+    one = explained(name)
+    tree, (group,) = tree_of(one), one.groups
+    (link,) = (node for node in tree.iter("a") if node.text is None)
+    (section,) = (node for node in tree.iter() if f"#{node.get('id')}" == link.get("href"))
+    told = "".join(section.itertext())
+    assert group.reason.law in told and group.reason.hint in told and group.reason.code in told
+
+
+@pytest.mark.parametrize("name", ["fused", "selected"])
+def test_every_formula_is_typeset(name: str) -> None:
+    one = explained(name)
+    (group,) = one.groups
+    assert len(list(tree_of(one).iter("math"))) == len(group.formulas) > 4
+
+
+def test_names_and_cases_are_typeset_as_they_are() -> None:
+    one = tvm_cascade.explain(Definition("m", "top = max x; out = sum y if x == top else 0").build(), force=True)
+    shown = texts(tree_of(one), "math")
+    assert "c_top'=top_0" in shown
+    assert any(line.startswith("out_0={") and " if " in line and line.endswith(" otherwise") for line in shown)
+
+
+def test_the_picture_has_every_pass_and_the_loop_with_its_state() -> None:
+    one = explained("fused")
+    (group,) = one.groups
+    assert [(p.writes, p.reducer, p.reads, p.waits_for, p.after) for p in group.passes] == [
+        (("total",), "sum", ("x",), (), False),
+        (("spread",), "sum", ("x",), (0,), False),
+        (("out",), "", ("x",), (0, 1), True),
+    ]
+    (drawn,) = tree_of(one).iter(f"{SVG}svg")
+    told = texts(drawn, f"{SVG}text")
+    assert told[1:4] == ["total = sum over x", "spread = sum over x", "out = map of x"]
+    assert told[5] == "one loop over x" and told[6] == f"state {', '.join(group.state)}" and told[7] == told[3]
+    assert drawn.get("aria-label") == "As written: 3 passes over the axis; fused: 2"
+    assert (group.passes_before, group.passes_after) == (3, 2)
+
+
+def test_what_is_refused_is_drawn_as_it_is_written() -> None:
+    (drawn,) = tree_of(explained("refused")).iter(f"{SVG}svg")
+    told = texts(drawn, f"{SVG}text")
+    assert told == ["as written", "total = sum over x", "out = sum over x"]
+    assert len(list(drawn.iter(f"{SVG}path"))) == 2  # one arrow: its line and its head
+
+
+def test_boxes_stay_in_the_picture_and_long_lists_are_broken() -> None:
+    passes = [PassReport((f"a_rather_long_name_{k}",), "sum", ("x" * 50,), tuple(range(k)), k > 6) for k in range(9)]
+    drawn = ElementTree.fromstring(picture(passes, [f"component_{k}" for k in range(30)]))
+    width, height = float(drawn.get("width", 0)), float(drawn.get("height", 0))
+    for box in drawn.iter(f"{SVG}rect"):
+        assert float(box.get("x", 0)) + float(box.get("width", 0)) <= width
+        assert float(box.get("y", 0)) + float(box.get("height", 0)) <= height
+    assert "".join(texts(drawn, f"{SVG}text")).count("component_") == 30
+    assert max(map(len, texts(drawn, f"{SVG}text"))) <= 45
+
+
+def test_what_fusing_saves_is_shown_as_bars_of_one_scale() -> None:
+    group = GroupReport(
+        "main", explained("fused").groups[0].reason, us_before=8.0, us_after=2.0, bytes_before=4096, bytes_after=0
+    )
+    shown = fragment((group,), ())
+    widths = re.findall(r'title="([a-z ,]+)"[^>]*width:(\d+)px', shown)
+    assert widths == [
+        ("intermediates, unfused", "120"),
+        ("intermediates, fused", "0"),
+        ("estimated time, unfused", "120"),
+        ("estimated time, fused", "30"),
+    ]
+    assert "4.0 KiB" in shown and "2.0 us" in shown
 
 
 def test_bars_are_as_long_as_their_share_of_the_longest() -> None:

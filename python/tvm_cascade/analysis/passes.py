@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tvm import ir, tirx
@@ -27,8 +28,12 @@ class Passes:
 
 def passes_of(program: Program, group: Group) -> Passes:
     """The passes of a group's reductions in the unfused program."""
+    return passes_for(program, [member.stage for member in group.members if not member.is_slice])
+
+
+def passes_for(program: Program, members: Sequence[Stage]) -> Passes:
+    """The passes of some reductions, whether or not they are a group."""
     search = _Along(program)
-    members = [member.stage for member in group.members if not member.is_slice]
     for stage in members:
         search.follow(stage, stage.reduce)
     inside = [s for s in program.stages if any(s is m for m in members) or search.visited(s)]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tvm_cascade.algebra.verdict import Reason, Verdict
+from tvm_cascade.report.dependences import PassReport
 from tvm_cascade.report.steps import StepReport
 
 
 @dataclass(frozen=True)
 class Formula:
-    """left = right, in one section of a fold: lift, reference (gauge), merge or finish."""
+    """left = right, in one section of a fold: lift, reference (gauge), merge or finish; `mathml` is it typeset."""
 
     section: str
     left: str
     right: str
+    mathml: str = ""
 
     def __str__(self) -> str:
         return f"{self.left} = {self.right}"
@@ -41,7 +44,9 @@ class GroupReport:
         a check at points, not a proof; empty where there is no fold.
     passes_before, passes_after : loops over the cascade axis, unfused and fused; None where not known.
     bytes_before, bytes_after : bytes of temporaries that grow with the cascade axis; None where not known.
+    us_before, us_after : estimated time on a CPU, in microseconds; None where not known.
     obligations : what was checked of the fold, with the number of comparisons at random points.
+    passes : over the cascade axis, as the program is written; none of a function that is fused already.
     """
 
     function: str
@@ -57,12 +62,22 @@ class GroupReport:
     passes_after: int | None = None
     bytes_before: int | None = None
     bytes_after: int | None = None
+    us_before: float | None = None
+    us_after: float | None = None
     obligations: Mapping[str, int] = field(default_factory=dict)
+    passes: tuple[PassReport, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """Fused, refused, unknown, declined, or nothing to fuse."""
         return self.reason.verdict
+
+    @property
+    def state(self) -> list[str]:
+        """The names of the fold's components, and of the references that they are relative to."""
+        components = [formula.left for formula in self.formulas if formula.section == "lift"]
+        moved = [formula.left for formula in self.formulas if formula.section.startswith("reference")]
+        return components + [name.replace("'", "") for name in moved]
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -108,7 +123,10 @@ class GroupReport:
             "passes_after": self.passes_after,
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
+            "us_before": self.us_before,
+            "us_after": self.us_after,
             "obligations": dict(self.obligations),
+            "passes": [dataclasses.asdict(one) for one in self.passes],
         }
 
     @property

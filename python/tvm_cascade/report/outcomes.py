@@ -17,15 +17,18 @@ from tvm_cascade.algebra.verdict import Reason, Verdict
 from tvm_cascade.analysis.extract import Group
 from tvm_cascade.analysis.meaning import meaning_of
 from tvm_cascade.analysis.order import among
+from tvm_cascade.analysis.program import Program
 from tvm_cascade.errors import InputError
 from tvm_cascade.obligations.certificate import certificate
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.ends import at_infinities
 from tvm_cascade.plan.plan import Plan, Step, bytes_of
+from tvm_cascade.report.dependences import dependences
 from tvm_cascade.report.explanation import Explanation
 from tvm_cascade.report.group import Formula, FunctionReport, GroupReport, bytes_text
 from tvm_cascade.report.steps import StepReport
 from tvm_cascade.steps.formulas import formulas
+from tvm_cascade.symbolic.mathml import equation
 from tvm_cascade.symbolic.printing import formula, latex_formula
 from tvm_cascade.tile.skeleton import Kernel
 from tvm_cascade.transform.fuse_function import AsItIs, Decision, Outcome
@@ -68,7 +71,8 @@ def explain_outcomes(
             reports.append(FunctionReport(name, "already fused", f"and changed since: {unlike}", *lowered))
             continue
         decisions = _as_planned(outcome.decisions, kernel)
-        found = [_carried(name, fold) for fold in carried] or [_group(name, one) for one in decisions]
+        found = [_carried(name, fold) for fold in carried]
+        found = found or [_group(name, one, outcome.program) for one in decisions]
         groups += found
         if any(one.verdict is Verdict.FUSED for one in found) and outcome.decisions:
             reports.append(FunctionReport(name, "fused", "by this pass", *lowered))
@@ -123,20 +127,20 @@ def _step(step: Step) -> StepReport:
 def _carried(function: str, fold: CarriedFold) -> GroupReport:
     """A group of a function that was fused before."""
     rows = [(section, left, _shortened(right)) for section, left, right in formulas(fold.program, fold.gauges)]
-    told = tuple(Formula(section, str(left), formula(right)) for section, left, right in rows)
-    return GroupReport(function, Reason("fold"), fold.results, told, _latex(rows))
+    return GroupReport(function, Reason("fold"), fold.results, _told(rows), _latex(rows))
 
 
-def _group(function: str, decision: Decision) -> GroupReport:
+def _group(function: str, decision: Decision, program: Program | None) -> GroupReport:
     group, numbers = decision.candidate.group, decision.estimate
+    passes = dependences(program, decision.candidate) if program is not None else ()
     if group is None:
-        return GroupReport(function, decision.reason, decision.candidate.names)
+        return GroupReport(function, decision.reason, decision.candidate.names, passes=passes)
     rows = _rows(group)
     return GroupReport(
         function,
         decision.reason,
         group.names,
-        tuple(Formula(section, str(left), formula(right)) for section, left, right in rows) + _length(group, rows),
+        _told(rows) + _length(group, rows),
         _latex(rows),
         _gauges(group.fold),
         _ranges(group.fold),
@@ -146,11 +150,18 @@ def _group(function: str, decision: Decision) -> GroupReport:
         numbers.passes_after if numbers else None,
         numbers.bytes_before if numbers else None,
         numbers.bytes_after if numbers else None,
+        numbers.ns_before / 1e3 if numbers else None,
+        numbers.ns_after / 1e3 if numbers else None,
         check(group.fold),
+        passes,
     )
 
 
 _Row = tuple[str, sp.Expr | str, sp.Expr]
+
+
+def _told(rows: Sequence[_Row]) -> tuple[Formula, ...]:
+    return tuple(Formula(section, str(left), formula(right), equation(left, right)) for section, left, right in rows)
 
 
 def _rows(group: Group) -> list[_Row]:

@@ -78,12 +78,16 @@ def is_cascade(example: str) -> bool:
     return " = " in example and "`" not in example
 
 
+def example_of(code: str) -> str:
+    """The example of a code in Markdown, statements as code."""
+    return f"`{EXAMPLES[code]}`" if is_cascade(EXAMPLES[code]) else EXAMPLES[code]
+
+
 def reasons_page() -> str:
     """A section for every code: verdict, law, example, remedy."""
     sections = []
     for code, (verdict, law, hint) in CODES.items():
-        example = f"`{EXAMPLES[code]}`" if is_cascade(EXAMPLES[code]) else EXAMPLES[code]
-        rows = [f"*{verdict}*: {law}.", f"Example: {example}."]
+        rows = [f"*{verdict}*: {law}.", f"Example: {example_of(code)}."]
         sections.append("\n\n".join([f"## {code}", *rows, *([f"To make it fuse: {hint}."] if hint else [])]))
     return "\n".join([_REASONS, "\n\n".join(sections), ""])
 

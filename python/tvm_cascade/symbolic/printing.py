@@ -10,7 +10,7 @@ from sympy.printing.printer import Printer
 from sympy.printing.str import StrPrinter
 
 
-class _AddedFirst(Printer):
+class AddedFirst(Printer):
     """Added terms before subtracted ones: x - c, not -c + x."""
 
     def _as_ordered_terms(self, expr: sp.Expr, order: str | None = None) -> list[sp.Expr]:
@@ -18,11 +18,11 @@ class _AddedFirst(Printer):
         return sorted(terms, key=lambda term: bool(term.could_extract_minus_sign()))
 
 
-class _FormulaPrinter(_AddedFirst, StrPrinter):
+class _FormulaPrinter(AddedFirst, StrPrinter):
     """As text."""
 
 
-class _LatexPrinter(_AddedFirst, LatexPrinter):
+class _LatexPrinter(AddedFirst, LatexPrinter):
     r"""As LaTeX, with c_{m}' for a moved reference and \Delta c_{m} for its step."""
 
     def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
