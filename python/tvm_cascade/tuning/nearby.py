@@ -60,7 +60,7 @@ def nearby(records: Records, func: tirx.PrimFunc, goal: Goal) -> Known | None:
     other, trials = min(found, key=lambda one: _distance(here, _extents(one[0]["main"])))
     shapes = ", ".join(f"{param.name} {_shape(param)}" for param in other["main"].params if tirx.is_buffer_var(param))
     last = {trial.key: trial for trial in trials}
-    origin = f"by a tuning session of {shapes}, which is of its kind"
+    origin = f"a tuning session of {shapes}, which is of its kind"
     return Nearby({}, origin, trials=tuple(_measured(last.values())))
 
 
