@@ -7,6 +7,9 @@ TVM calls every entry point of the group `tvm.backends` at the end of its own im
   `tvm.s_tir`), and `from tvm.script import tir as T`;
 - the schedule rule by which MetaSchedule schedules our fused functions.
 
+It also tells `inspect` of the import system's frames (`_name_frames_of_imports`), so that MetaSchedule's workers, which
+import every tensor intrinsic of TVM within their time limit, are ready in time.
+
 Every process that imports TVM pays for this, tuning workers included, so nothing here imports the algebra or the
 passes before they are called.
 """
@@ -14,6 +17,7 @@ passes before they are called.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
@@ -38,6 +42,17 @@ def autoload() -> None:
     if not hasattr(tvm.script, "tir"):
         tvm.script.register_dialect("tir", "tvm.tirx.script")
     tvm.register_global_func(_CPU_SCHEDULE_RULE, _schedule_cpu, override=True)
+    _name_frames_of_imports()
+
+
+def _name_frames_of_imports() -> None:
+    """Say to `inspect` what it cannot find out by files: the modules that frames of a running import are of.
+
+    TVM's parser asks for the whole stack at each PrimFunc. Where a module of PrimFuncs is imported, most frames are the
+    import system's, and `inspect` searches all modules for each: two thirds of the import of `tvm.s_tir.tensor_intrin`.
+    """
+    for module in (importlib._bootstrap, importlib._bootstrap_external):
+        inspect.modulesbyfile.setdefault(f"<frozen {module.__name__}>", module.__name__)
 
 
 def FuseCascadedReductions(**options: Any) -> Any:

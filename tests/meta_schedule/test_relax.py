@@ -59,6 +59,20 @@ def test_a_record_of_our_space_is_applied_to_the_module(unfused: tvm.IRModule, t
     with TARGET:
         applied = relax.transform.MetaScheduleApplyDatabase(str(tmp_path))(fused)
         machine = relax.VirtualMachine(relax.build(applied, TARGET), tvm.cpu())
+    _is_ours_and_right(applied, machine)
+
+
+@pytest.mark.slow  # TVM's evolution makes 512 schedules a step
+def test_relax_passes_tune_and_apply_our_space(unfused: tvm.IRModule, tmp_path: Path) -> None:
+    fused = tvm_cascade.FuseCascadedReductions(force=True)(unfused)
+    with TARGET, tvm.transform.PassContext(opt_level=3):
+        relax.transform.MetaScheduleTuneIRMod(params={}, work_dir=str(tmp_path), max_trials_global=1)(fused)
+        applied = relax.transform.MetaScheduleApplyDatabase(str(tmp_path))(fused)
+        machine = relax.VirtualMachine(relax.build(applied, TARGET), tvm.cpu())
+    _is_ours_and_right(applied, machine)
+
+
+def _is_ours_and_right(applied: tvm.IRModule, machine: relax.VirtualMachine) -> None:
     assert "T.parallel" in applied["attention"].script() and "T.vectorized" in applied["attention"].script()
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(SHAPE).astype("float32") for _ in range(3)]
