@@ -20,6 +20,7 @@ from tvm_cascade.bench import workloads
 from tvm_cascade.bench.audit import Audit, audits
 from tvm_cascade.bench.programs.draws import KINDS
 from tvm_cascade.bench.progress import waiting
+from tvm_cascade.cli import designs
 from tvm_cascade.cli.arguments import add_input_arguments, add_only_argument, check_inputs, check_writable, console
 from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
 from tvm_cascade.errors import InputError
@@ -40,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     told = "cascades of the catalogue of text-book cascades on hard data (all, without names)"
     parser.add_argument("--catalogue", nargs="*", metavar="NAME", help=told)
     add_input_arguments(parser)
+    told = "instead: draw N designs of these programs at random; each is right, or discarded with its reason"
+    parser.add_argument("--designs", type=int, metavar="N", help=told)
+    told = (
+        'of the designs: "auto" (the CPU of this machine), cuda, or a target of TVM, built alone where it is not here'
+    )
+    parser.add_argument("--target", default="auto", help=told)
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="rows checked at a time, a core each")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write everything to this file")
 
@@ -47,10 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check; returns the exit code, 1 where a row is not sound."""
     hard = args.catalogue is not None
+    if args.designs is None and args.target != "auto":
+        raise InputError("--target with --designs", "--target alone", "check", "the rest is checked on this CPU")
+    if args.designs is not None and (hard or args.inputs is not KINDS):
+        raise InputError("--designs, or --catalogue and --inputs", "both", "check", "designs run on normal data")
     check_inputs(args, HARD if hard else KINDS)
     if args.jobs < 1:
         raise InputError("1 or more", str(args.jobs), "--jobs")
     check_writable(args.json, "--json")
+    if args.designs is not None:
+        return designs.run(args, _chosen(args))
     jobs = _of_catalogue(args) if hard else _chosen(args)
     kinds = tuple(HARD) if hard and args.inputs is KINDS else args.inputs
     found: list[Audit] = []

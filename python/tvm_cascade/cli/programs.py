@@ -13,8 +13,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm import ir, tirx
 
 from tvm_cascade.bench import workloads
@@ -68,6 +71,21 @@ def _given(path: Path, args: argparse.Namespace) -> list[GivenFunction]:
     for one in refused:
         print(f"left out: {one}", file=sys.stderr)
     return found
+
+
+def identifier_of(job: Job) -> str:
+    """A program's name as that of a function."""
+    return "".join(letter if letter.isalnum() else "_" for letter in job.name)
+
+
+def tuning_inputs(job: Job, seed: int) -> list[NDArray[Any]] | None:
+    """A workload's own data to tune on; None where `tune` draws them.
+
+    It does for functions of users, and where results are integers, which ties and rounding would decide otherwise.
+    """
+    of_choice = any(dtype.kind in "iu" for _, dtype in job.outputs)
+    known = isinstance(job, Workload) and not of_choice
+    return job.inputs(np.random.default_rng(seed)) if known else None
 
 
 def is_file_name(name: str) -> bool:

@@ -7,10 +7,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import tvm
 
-from tvm_cascade.bench.workload import Workload
 from tvm_cascade.cli.arguments import (
     add_only_argument,
     add_option_arguments,
@@ -20,7 +18,7 @@ from tvm_cascade.cli.arguments import (
     options_given,
     target_of,
 )
-from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs
+from tvm_cascade.cli.programs import TOLD, Job, chosen_jobs, identifier_of, tuning_inputs
 from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
@@ -90,11 +88,8 @@ def _tune(args: argparse.Namespace) -> int:
 
 
 def _tuned(job: Job, target: tvm.target.Target, args: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
-    of_choice = any(dtype.kind in "iu" for _, dtype in job.outputs)  # `tune` draws what ties and rounding do not decide
-    known = isinstance(job, Workload) and not of_choice
-    inputs = job.inputs(np.random.default_rng(args.seed)) if known else None
-    name = "".join(letter if letter.isalnum() else "_" for letter in job.name)
-    mod = tvm.IRModule({name: job.build()})
+    mod = tvm.IRModule({identifier_of(job): job.build()})
+    inputs = tuning_inputs(job, args.seed)
     options = options_given(args)
     report = tune(mod, target, args.trials, args.seconds, args.work_dir, inputs=inputs, **options)
     print(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -86,6 +87,13 @@ class Space:
                 return None
         design = tuple(places)
         return design if words.keys() == self.words(design).keys() else None
+
+    def drawn(self, rng: random.Random) -> Design:
+        """A sensible design at random: each knob that is in use takes any of its values."""
+        places: list[int] = []
+        for knob in self.knobs:
+            places.append(rng.randrange(len(knob.values)) if knob.is_used(places) else 0)
+        return tuple(places)
 
     def designs(self) -> list[Design]:
         """Every sensible design: the default, then by estimate.

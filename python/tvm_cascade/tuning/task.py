@@ -80,6 +80,20 @@ class Task:
         return parameters_of(self.measured)
 
 
+def task_of(
+    name: str,
+    func: tirx.PrimFunc,
+    target: tvm.target.Target,
+    options: FuseOptions,
+    folder: Path,
+    sizes: tuple[tuple[str, int], ...] = (),
+) -> Task:
+    """The task of a function, in a new folder; see `Task`."""
+    folder.mkdir()
+    told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), target))
+    return Task(name, told, goal, options, folder, sizes)
+
+
 @lru_cache(maxsize=4)
 def space_for(task: Task) -> Space:
     """The space of a task; found once in each process."""
@@ -133,6 +147,11 @@ def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
             return
         _save(task.folder / "exact", exact)
         _save(task.folder / "rounded", rounded)
+
+
+def has_exact(task: Task) -> bool:
+    """Whether the data that were written for a task hold exact results."""
+    return (task.folder / "exact").is_dir()
 
 
 def _is_small(func: tirx.PrimFunc, program: Program) -> bool:

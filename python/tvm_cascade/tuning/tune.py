@@ -26,7 +26,7 @@ from tvm_cascade.tuning.records import Database, Records, check_database
 from tvm_cascade.tuning.report import FunctionTuning, TuningReport
 from tvm_cascade.tuning.running import LocalRunner, Runner, check_device
 from tvm_cascade.tuning.session import Budget, Session
-from tvm_cascade.tuning.task import Task, sizes_of
+from tvm_cascade.tuning.task import sizes_of, task_of
 
 Array = NDArray[Any]
 
@@ -88,9 +88,8 @@ def tune(
         records = Records(work_dir, write=True)
         found = []
         for number, (name, func) in enumerate(functions.items()):
-            told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), resolved))
-            task = Task(name, told, goal, chosen, folder / str(number), sizes_of(func, name, sizes, inputs))
-            task.folder.mkdir()
+            measured_at = sizes_of(func, name, sizes, inputs)
+            task = task_of(name, func, resolved, chosen, folder / str(number), measured_at)
             session = Session(task, inputs, Budget(None if trials == EVERY else trials, seconds), records, makes, runs)
             found.append(_run(session, shown=progress))
         return TuningReport(tuple(found))

@@ -1,0 +1,133 @@
+"""`python -m tvm_cascade check --designs N`: designs drawn at random, each right, or discarded with its reason."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import random
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from tvm_cascade.bench.audit import checkable
+from tvm_cascade.bench.workload import Workload
+from tvm_cascade.cli.arguments import console, target_of
+from tvm_cascade.cli.programs import Job, identifier_of, tuning_inputs
+from tvm_cascade.driver.backends import backend_of
+from tvm_cascade.errors import InputError
+from tvm_cascade.options import FuseOptions
+from tvm_cascade.tuning.building import Builder, LocalBuilder
+from tvm_cascade.tuning.running import LocalRunner, Runner
+from tvm_cascade.tuning.sampling import BUILT, WRONG, Sample, samples
+from tvm_cascade.tuning.task import task_of
+
+JSON_FORMAT = 1
+"""Version of what `--json` writes; a field that changes its meaning raises it."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_WIDTH = 100
+"""Of a reason in the table, and of the design that it is shown by."""
+
+
+def run(args: argparse.Namespace, jobs: Sequence[Job]) -> int:
+    """Check designs of programs; returns the exit code, 1 where one is wrong."""
+    if args.designs < 1:
+        raise InputError("1 design or more", str(args.designs), "--designs")
+    target = target_of(args.target)
+    builder = LocalBuilder(batch=args.jobs if args.jobs > 1 else None)
+    runner = LocalRunner() if backend_of(target).first_device.exist else None
+    found: list[Sample] = []
+    try:
+        for name, several in _drawn(jobs, args, target, builder, runner):
+            found += several
+            counts = Counter(one.outcome for one in several)
+            told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+            print(f"{name}: {told}", file=sys.stderr, flush=True)
+    finally:  # stopped or not, what was found is told
+        builder.close()
+        if runner is not None:
+            runner.close()
+        _tell(found, args.json)
+    return 1 if any(one.outcome == WRONG for one in found) else 0
+
+
+def _drawn(
+    jobs: Sequence[Job], args: argparse.Namespace, target: tvm.target.Target, builder: Builder, runner: Runner | None
+) -> Iterator[tuple[str, list[Sample]]]:
+    """Programs in random order, each with its share of the designs that are still to be drawn."""
+    rng, options = random.Random(args.seed), FuseOptions.from_environment()
+    sized = _different(jobs, args.small)
+    rng.shuffle(sized)
+    left = args.designs
+    with tempfile.TemporaryDirectory(prefix="tvm_cascade_designs_") as folder:
+        for number, job in enumerate(sized):
+            share = -(-left // (len(sized) - number))
+            if share == 0:
+                return
+            name = identifier_of(job)
+            task = task_of(name, job.build(), target, options, Path(folder) / str(number))
+            several = list(samples(task, share, rng, builder, runner, tuning_inputs(job, args.seed)))
+            left -= len(several)
+            yield job.name, several
+
+
+def _different(jobs: Sequence[Job], small: bool) -> list[Job]:
+    """Workloads as small twins, or with few repetitions of their cascades; each program once."""
+    found: dict[int, Job] = {}
+    for job in jobs:
+        sized = job if not isinstance(job, Workload) else job.cpu if small else checkable(job)
+        found.setdefault(tvm_ffi.structural_hash(sized.build()), sized)
+    return list(found.values())
+
+
+def _tell(found: Sequence[Sample], path: Path | None) -> None:
+    """Print the table by reasons, and write every design where it is asked for."""
+    if not found:
+        return
+    out = console()
+    out.print(_table(found))
+    for one in found:
+        if one.outcome == WRONG:
+            out.print(f"{one.program}: {_design(one)}: {one.stage}: {one.reason}", markup=False)
+    out.print(summary(found), markup=False)
+    if path is not None:
+        rows = [dataclasses.asdict(one) for one in found]
+        path.write_text(json.dumps({"format": JSON_FORMAT, "designs": rows}, indent=1) + "\n")
+
+
+def summary(found: Sequence[Sample]) -> str:
+    """How many designs there are of what outcome, in one sentence."""
+    counts = Counter(one.outcome for one in found)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    programs, different = len({one.program for one in found}), sum(not one.same for one in found)
+    text = f"{len(found)} designs of {programs} functions, {different} different kernels: {told}"
+    return f"{text}; there is no such device here to run them on" if BUILT in counts else text
+
+
+def _table(found: Sequence[Sample]) -> Table:
+    """A row for each reason; numbers in it are of its first design."""
+    groups: dict[tuple[str, str, str], list[Sample]] = {}
+    for one in found:
+        groups.setdefault((one.outcome, one.stage, _NUMBER.sub("#", one.reason)), []).append(one)
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("designs", "functions", "outcome", "reason", "such as"):
+        table.add_column(column, justify="right" if column in ("designs", "functions") else "left")
+    for (outcome, stage, _), several in sorted(groups.items(), key=lambda group: -len(group[1])):
+        functions = len({one.program for one in several})
+        reason = f"{stage}: {several[0].reason}"[:_WIDTH] if stage else ""
+        example = f"{several[0].program}: {_design(several[0])}"[:_WIDTH]
+        table.add_row(str(len(several)), str(functions), outcome, reason, example)
+    return table
+
+
+def _design(one: Sample) -> str:
+    return "; ".join(f"{knob}: {value}" for knob, value in one.words.items()) or "its only design"
