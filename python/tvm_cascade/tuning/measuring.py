@@ -1,0 +1,119 @@
+"""A task's data on a device: results are checked, and times taken that compare: cold on GPUs, all by the same rule."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+
+from tvm_cascade.devices.device import Gpu
+from tvm_cascade.evaluate import tolerance
+from tvm_cascade.tuning.task import Task, load
+from tvm_cascade.tuning.worker import TrialError
+
+Array = NDArray[Any]
+
+_SAMPLES, _ROUNDS, _ROUND_SAMPLES = 21, 8, 5
+"""Times of a design, and of one of the best: rounds in which each has a turn, and times of a turn."""
+
+_SAMPLE_MS = 10
+"""That a sample on a CPU lasts at least."""
+
+_COMPARED = 1 << 22
+"""Elements of a result up to which all are compared; of larger ones, rows from all over it."""
+
+
+class Data:
+    """The tensors of a task on a device, and what its results are compared with.
+
+    Attributes
+    ----------
+    has_exact : there are results of float64, so that the default design's are not needed.
+    """
+
+    def __init__(self, task: Task, device: tvm.runtime.Device) -> None:
+        self._task, self._device = task, device
+        inputs = iter(load(task.folder / "inputs"))
+        self._arguments, self._outputs = [], []
+        for parameter in task.parameters:
+            if parameter.written:
+                tensor = tvm.runtime.empty(parameter.shape, parameter.dtype, device)
+                self._outputs.append(tensor)
+            else:
+                tensor = tvm.runtime.tensor(next(inputs), device)
+            self._arguments.append(tensor)
+        self._exact, self._rounded = load(task.folder / "exact"), load(task.folder / "rounded")
+        self._dtypes = [one.dtype for one in task.parameters if one.written]
+        self._narrowest = _narrowest([one.dtype for one in task.parameters])
+        self._length = max(int(extent) for one in task.parameters for extent in (1, *(one.shape or ())))
+        self.has_exact = bool(self._exact)
+
+    def results(self, module: Any) -> list[Array]:
+        """What a library's function writes into outputs that hold NaN before it, or the lowest number."""
+        for tensor in self._outputs:
+            tensor.copyfrom(_poison(tensor.shape, str(tensor.dtype)))
+        module[self._task.name](*self._arguments)
+        self._device.sync()
+        return [tensor.numpy() for tensor in self._outputs]
+
+    def check(self, results: list[Array], reference: list[Array]) -> None:
+        """Compares results with the oracle; without one, with those of the default design.
+
+        Raises
+        ------
+        TrialError
+            Where a result is not within the project's tolerance.
+        """
+        for number, (result, other) in enumerate(zip(results, self._exact or reference, strict=True)):
+            if self._exact:
+                found = tolerance.check(
+                    result, other, self._rounded[number], length=self._length, dtype=self._dtypes[number]
+                )
+            else:
+                dtype = self._dtypes[number] if "int" in self._dtypes[number] else self._narrowest
+                found = tolerance.check(_rows(result), _rows(other), length=self._length, dtype=dtype)
+            if not found.ok:
+                against = "float64" if self._exact else "the default design"
+                raise TrialError("check", f"output {number} against {against}: {found.message}")
+
+    def seconds(self, module: Any) -> float:
+        """The median time of a library's function."""
+        return statistics.median(self._samples(module, _SAMPLES))
+
+    def seconds_in_turns(self, modules: Sequence[Any]) -> list[float]:
+        """The median time of each library's function, measured in turns."""
+        found: list[list[float]] = [[] for _ in modules]
+        for turn in range(_ROUNDS):
+            order = list(range(len(modules)))
+            for number in order[::-1] if turn % 2 else order:
+                found[number] += self._samples(modules[number], _ROUND_SAMPLES)
+        return [statistics.median(seconds) for seconds in found]
+
+    def _samples(self, module: Any, samples: int) -> list[float]:
+        """Times of single runs with another content of the L2 cache on a GPU, of several runs on a CPU."""
+        machine = self._task.goal.device
+        if isinstance(machine, Gpu):
+            timed = {"number": 1, "repeat": samples, "cache_flush_bytes": 2 * machine.l2_bytes}
+        else:
+            timed = {"number": 1, "repeat": samples, "min_repeat_ms": _SAMPLE_MS}
+        return list(module.time_evaluator(self._task.name, self._device, **timed)(*self._arguments).results)
+
+
+def _narrowest(dtypes: list[str]) -> str:
+    floats = [dtype for dtype in dtypes if "float" in dtype]
+    return min(floats, key=lambda dtype: tvm.DataType(dtype).bits, default="float32")
+
+
+def _poison(shape: Sequence[int], dtype: str) -> Array:
+    return np.full(tuple(int(e) for e in shape), np.nan if "float" in dtype else 1, np.dtype(dtype))
+
+
+def _rows(array: Array) -> Array:
+    if array.size <= _COMPARED or array.ndim < 2:
+        return array
+    rows = array.reshape(-1, array.shape[-1])
+    return rows[:: -(-array.size // _COMPARED) | 1]
