@@ -213,6 +213,18 @@ def test_each_shown_position_is_selected_at_its_own_value(name: str) -> None:
         assert found.index(max(found)) == k
 
 
+def test_a_comparison_that_always_holds_decides_no_other_comparison() -> None:
+    """Every x is at least the smallest one, but only that is at most as large."""
+    smallest = (m, MIN, x)
+    always, at_it = sp.Ge(x, m), sp.Le(x, m)
+    keys = selected(TWO, sp.Piecewise((y, always), (0, True)), 2, largest=False)
+    fold = derive(cascade(smallest, *keys))
+    assert isinstance(fold, Fold) and {c.lift for c in fold.components if c.reducer.part == 0 and c.parts} == {y}
+    nested = sp.Piecewise((sp.Piecewise((y, at_it), (0, True)), always), (0, True), evaluate=False)
+    outcome = derive(cascade(smallest, *selected(TWO, nested, 2, largest=False)))
+    assert isinstance(outcome, Refusal) and outcome.reason.code == "select_on_result", str(outcome)
+
+
 def test_an_extremum_of_best_keys_alone_needs_no_positions_to_be_refuted() -> None:
     outcome = derive(cascade(*selected(BEST, r), (o, MIN, (p - x) ** 2)))
     assert isinstance(outcome, Refusal) and outcome.reason.code == "not_monotone", str(outcome)

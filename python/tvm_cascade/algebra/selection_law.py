@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import decided, order_and_factor
+from tvm_cascade.algebra.attained import order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
@@ -55,9 +55,9 @@ def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Sel
     """Of keys that compare an element with an extremum of it: where that decides nothing, of the one key there is."""
     matched = derivation.compared(union.guard)
     if matched is not None and len(union.cases) == 2:
-        extreme, (at, elsewhere) = matched
+        _, (at, elsewhere) = matched
         if at is elsewhere:
-            key = decided(derivation, union.terms[0 if at else 1], extreme, True)
+            key = union.terms[0 if at else 1]
             return selection_law(derivation, (replace(block[0], element=key), *block[1:]), selection)
     shown = derivation.counterexample("not_monotone", block[0], block[0].element)
     code = "not_order_preserving" if shown else "select_on_result"
