@@ -8,12 +8,30 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.fold import Component, Fold
-from tvm_cascade.algebra.reducer import first, second
+from tvm_cascade.algebra.reducer import MIN, SUM, first, second
 from tvm_cascade.errors import CascadeError, FoldError
 from tvm_cascade.obligations.check import check
 from tvm_cascade.obligations.derive import derive
 
-from .cascades import FUSABLE, MAXIMUM, SUM_EXP, WELFORD, cascade, fold_of, m, selected, t, x
+from .cascades import (
+    FUSABLE,
+    MAXIMUM,
+    SUM_EXP,
+    WELFORD,
+    cascade,
+    exp,
+    fold_of,
+    i,
+    keep,
+    m,
+    p,
+    r,
+    s,
+    selected,
+    t,
+    x,
+    y,
+)
 
 
 def changed(expression: sp.Expr) -> sp.Expr:
@@ -58,6 +76,14 @@ def test_a_failed_proof_says_what_was_expected_what_was_found_and_of_which_resul
     assert "t_0 = " in caught.value.expected
     assert caught.value.found
     assert "m, t" in caught.value.where
+
+
+def test_data_on_which_digits_decide_a_tie_tell_nothing_of_a_fold() -> None:
+    """r·(y/r) is y, and need not be so at any number of digits: neither key nor its logarithm tells which ones tie."""
+    key = r * (keep * x + (1 - keep) * y / r) * exp(y - m)
+    total = (s, SUM, sp.Piecewise((x, key >= p), (0, True)))
+    fold = derive(cascade((m, MIN, x), *selected((p, i), key), total))
+    assert isinstance(fold, Fold), str(fold)
 
 
 def with_combine(fold: Fold, combined: tuple[sp.Expr, ...]) -> Fold:

@@ -5,8 +5,9 @@
 3. finish(folding in by tiles) = finish(merging segments, empty ones too) = the cascade's own definition.
 
 Evaluation is in mpmath; an error above 1e-25 of the largest term fails the obligation. Digits are 60, and more where
-that does not suffice: exponentials of exponentials cancel thousands of them. Only a difference at digits that span
-every value on the way is one of the fold; where those are too many, nearer data are drawn.
+that does not suffice: exponentials of exponentials cancel thousands of them. Only a difference that is the same at
+several numbers of digits, each of which spans every value on the way, is one of the fold; where those are too many,
+nearer data are drawn. So are other data where digits decide: g·(v/g) ties with v, and need not at any number of them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ COSTLY_DIGITS = 1000
 EVALUATIONS = 4
 """At growing digits: with them, values may turn out to span more."""
 
+CONFIRMATIONS, MORE_DIGITS = 5, 7
+"""Evaluations at so many more digits, each, that give the same difference before it is one of the fold."""
+
 ATTEMPTS = 8
 ROUNDS = ((1.0, 1), (0.5, -1), (0.5, 1), (0.0, -1))
 """Odds of truth values, and the sign of real numbers, round by round: a conjunction must hold now and then, and a
@@ -78,6 +82,13 @@ class _Differs(Exception):
     def __init__(self, obligation: str, result: sp.Symbol, found: mpmath.mpf, wanted: mpmath.mpf) -> None:
         super().__init__(obligation)
         self.obligation, self.result, self.found, self.wanted = obligation, result, found, wanted
+
+    def same_as(self, other: _Differs) -> bool:
+        """Whether the same is found, and wanted, of the same result."""
+        scale = TOLERANCE * max(1, abs(self.wanted))
+        same = self.obligation == other.obligation and self.result == other.result
+        pairs = (self.found, other.found), (self.wanted, other.wanted)
+        return same and not any(abs(mine - theirs) > scale for mine, theirs in pairs)  # what is NaN twice is the same
 
     def error(self, fold: Fold) -> FoldError:
         """What `check` raises."""
@@ -163,8 +174,8 @@ def _decided(trial: _Trial, seed: int) -> Counter[str] | None:
     FoldError
         Where they fail at digits that span all values.
     """
-    digits = DIGITS
-    for _ in range(EVALUATIONS):
+    digits, settled = DIGITS, list[_Differs]()
+    for _ in range(EVALUATIONS + CONFIRMATIONS):
         charge(len(trial.fold.steps) * len(trial.rows) * digits / COSTLY_DIGITS, "evaluating a fold")
         with mpmath.workdps(digits):
             try:
@@ -172,13 +183,14 @@ def _decided(trial: _Trial, seed: int) -> Counter[str] | None:
                 return _compared(_Evaluation(trial, random.Random(seed), expected))
             except _Differs as differs:
                 needed = DIGITS + 2 * trial.arithmetic.span  # twice: a product of two values has it twice
-                if digits >= needed:
-                    raise differs.error(trial.fold) from None
+                settled += [differs] if digits >= needed else []
             except NO_VALUE:  # beyond the numbers there are, or not real where the definition multiplies by zero
                 return None
-        if needed > MOST_DIGITS:
+        if len(settled) > CONFIRMATIONS:
+            raise settled[-1].error(trial.fold)
+        if needed > MOST_DIGITS or (settled and not settled[-1].same_as(settled[0])):
             return None
-        digits = needed
+        digits = max(needed, digits + MORE_DIGITS) if settled else needed
     return None
 
 
