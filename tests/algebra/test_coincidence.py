@@ -8,6 +8,7 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade
 from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.symbolic.functions import SignedSize
 from tvm_cascade.symbolic.masks import choice
 
 from .cascades import MAXIMUM, SUM, SUM_EXP, Row, absolute, cascade, exp, m, o, s, t, w, x, y
@@ -37,6 +38,24 @@ CASCADES: dict[str, Cascade] = {
     "total of the farthest": cascade(SHARE, (m, MAX, absolute(x - s)), (o, SUM, where(sp.Ge(absolute(x - s), m), y))),
     "largest above a total": cascade(SHARE, (o, MAX, where(sp.Ge(x, s), x, sp.Integer(-100)))),
 }
+
+
+def test_what_is_compared_is_the_element_itself_not_its_cases() -> None:
+    """An equation is of the whole: SymPy would look for where it holds, case by case, and cannot of most functions."""
+    odd = sp.Min(x / 2, sp.tanh(x))
+    fold = folded(cascade(SHARE, (m, MIN, odd * exp(x - s)), (o, SUM, where(sp.Le(odd * exp(x - s), m), y))))
+    (best,) = (c for c in fold.components if c.reducer is MIN)
+    assert isinstance(best.lift, SignedSize)
+    equations = {equation for c in fold.components for equation in c.lift.atoms(sp.Eq)}
+    assert equations and all(best.lift in equation.args for equation in equations)
+
+
+def test_a_condition_on_a_selection_is_one_on_each_of_its_cases() -> None:
+    selection = where(sp.Min(x, sp.tanh(x)) > 0, sp.tanh(x), x / 3)
+    found = where(sp.Eq(selection, m), y)
+    assert [guard for _, guard in found.args] == [guard for _, guard in selection.args]
+    assert [case.args[0][1] for case, _ in found.args] == [sp.Eq(m, sp.tanh(x)), sp.Eq(m, x / 3)]
+
 
 RAMP = np.floor(np.linspace(0, 4, LENGTH))
 KINDS = {

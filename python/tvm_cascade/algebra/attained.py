@@ -26,7 +26,7 @@ from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.monotone import kept_by, through_order
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
-from tvm_cascade.symbolic.functions import Round
+from tvm_cascade.symbolic.functions import Round, SignedSize
 from tvm_cascade.symbolic.masks import is_truth
 
 
@@ -153,8 +153,7 @@ def order_and_factor(
 ) -> tuple[sp.Expr, sp.Expr] | None:
     """What orders positions as G·exp(a) does, and H, of G·exp(a)·H(d); None where the body is no such product.
 
-    Exponents of data are out of range, so the order is that of sign(G)·ψ(log |G| + a), ψ(t) = 1 + t for t ≥ 0 and
-    1/(1 − t) elsewhere: positive, rising, and as good as t to the last digit.
+    Exponents of data are out of range, so the order is that of log |G| + a and the sign of G.
     """
     factor, varying = body.as_independent(*elements, as_Add=False)
     weight, exponent = sp.S.One, sp.S.Zero
@@ -171,7 +170,4 @@ def order_and_factor(
     if exponent == 0:
         return weight, factor
     size = sp.expand_log(sp.log(sp.Abs(weight))) + exponent
-    if weight.is_positive:
-        return size, factor
-    ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
-    return sp.Piecewise((ordered, weight > 0), (-ordered, weight < 0), (sp.S.Zero, True)), factor
+    return size if weight.is_positive else SignedSize(weight, size), factor

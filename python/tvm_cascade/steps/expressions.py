@@ -23,6 +23,7 @@ from tvm_cascade.symbolic.functions import (
     PowerOfTwo,
     Rescaled,
     Round,
+    SignedSize,
     StickyInfinity,
     WholePower,
 )
@@ -33,7 +34,7 @@ FUNCTIONS: dict[str, type[sp.Basic]] = {
         *(sp.Add, sp.Mul, sp.Pow, sp.Max, sp.Min, sp.Abs, sp.sign, sp.floor, sp.ceiling, sp.exp, sp.log),
         *(sp.sin, sp.cos, sp.tan, sp.atan, sp.sinh, sp.cosh, sp.tanh, sp.factorial, sp.binomial),
         *(sp.Piecewise, sp.ITE, sp.And, sp.Or, sp.Not),
-        *(Round, PowerOfTwo, WholePower, LogRatio, GuardedProduct, StickyInfinity, Rescaled),
+        *(Round, PowerOfTwo, WholePower, LogRatio, GuardedProduct, StickyInfinity, Rescaled, SignedSize),
     )
 }
 """What a call may name."""

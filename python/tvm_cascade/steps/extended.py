@@ -6,6 +6,7 @@
 | lowest, highest             | the dtype's own extreme numbers                                        |
 | GuardedProduct(T, f, d…)    | T where it is 0 or infinite, NaN where some d is not finite            |
 | StickyInfinity(T, moved, Δ) | T where it is infinite and every Δ is finite                           |
+| SignedSize(G, t)            | 0 where G is NaN                                                       |
 | max, min of some NaN        | NaN, or what the others give: by the order of comparisons, see below   |
 | the best of keys            | what a program starts from in place of those that do not beat it       |
 """
@@ -21,7 +22,15 @@ import sympy as sp
 
 from tvm_cascade.algebra.reducer import HIGHEST, LOWEST, Reducer, Selection
 from tvm_cascade.steps.arithmetic import Arithmetic, Compiled, Number
-from tvm_cascade.symbolic.functions import GuardedProduct, LogRatio, PowerOfTwo, Rescaled, StickyInfinity, WholePower
+from tvm_cascade.symbolic.functions import (
+    GuardedProduct,
+    LogRatio,
+    PowerOfTwo,
+    Rescaled,
+    SignedSize,
+    StickyInfinity,
+    WholePower,
+)
 from tvm_cascade.symbolic.masks import Condition
 from tvm_cascade.symbolic.sampling import as_function
 from tvm_cascade.symbolic.separate import strip_rounding
@@ -50,6 +59,11 @@ def _rescaled(value: Any, above: Any, below: Any, power: Any) -> Any:
     for _ in range(int(power)):
         value = value * (above / below)
     return value
+
+
+def _signed_size(sign: Any, size: Any) -> Any:
+    ordered = np.where(size >= 0, 1 + size, 1 / (1 - size))
+    return np.where(sign > 0, ordered, np.where(sign < 0, -ordered, 0.0))
 
 
 def _product(*factors: Any) -> Any:
@@ -81,6 +95,7 @@ _MEANINGS: dict[type, Callable[..., Any]] = {
     PowerOfTwo: _power_of_two,
     WholePower: lambda exponent: 2.0**exponent,
     Rescaled: _rescaled,
+    SignedSize: _signed_size,
     sp.Max: lambda *values: functools.reduce(np.maximum, values),  # SymPy's own want one shape before 1.14
     sp.Min: lambda *values: functools.reduce(np.minimum, values),
 }

@@ -148,6 +148,32 @@ class StickyInfinity(InRange):
         return self.args[1]
 
 
+class SignedSize(InRange):
+    """`SignedSize(G, t)`: of the sign of G, and ordered as sign(G)·exp(t), which may be out of range.
+
+    It is sign(G)·ψ(t), ψ(t) = 1 + t for t ≥ 0 and 1/(1 − t) elsewhere: rising, and as good as t to the last digit.
+    """
+
+    nargs = 2
+
+    @property
+    def is_real(self) -> bool:
+        """It is a real number."""
+        return True
+
+    @property
+    def written_out(self) -> sp.Expr:
+        """By cases."""
+        sign, size = self.args
+        ordered = sp.Piecewise((1 + size, size >= 0), (1 / (1 - size), True))
+        return sp.Piecewise((ordered, sign > 0), (-ordered, sign < 0), (sp.S.Zero, True))
+
+    @staticmethod
+    def _imp_(sign: Any, size: Any) -> Any:
+        ordered = 1 + size if size >= 0 else 1 / (1 - size)  # for lambdify
+        return ordered if sign > 0 else -ordered if sign < 0 else 0
+
+
 class Rescaled(InRange):
     """`Rescaled(T, p, q, k)`: T·(p/q)^k by k multiplications with p/q, in range where p^k and q^k are not."""
 

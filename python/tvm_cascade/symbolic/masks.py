@@ -23,10 +23,15 @@ def truth(names: str) -> tuple[Condition, ...] | Condition:
 
 
 def choice(condition: sp.Basic, chosen: sp.Expr, other: sp.Expr) -> sp.Expr:
-    """One value where the condition holds, another elsewhere.
+    """One value where the condition holds, another elsewhere: case by case where it compares a selection.
 
-    SymPy may turn a comparison of two sums that hold logarithms round for ever; their difference it leaves alone.
+    SymPy would solve for where those cases hold, which it cannot for most functions. And it may turn a comparison of
+    two sums that hold logarithms round for ever; their difference it leaves alone.
     """
+    if compared := condition.atoms(sp.Piecewise):
+        selection = max(compared, key=sp.count_ops)
+        cases = ((condition.xreplace({selection: term}), guard) for term, guard in selection.args)
+        return sp.Piecewise(*((choice(case, chosen, other), guard) for case, guard in cases))
     try:
         return sp.Piecewise((chosen, condition), (other, True))
     except RecursionError:

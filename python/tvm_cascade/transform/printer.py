@@ -25,6 +25,7 @@ from tvm_cascade.symbolic.functions import (
     PowerOfTwo,
     Rescaled,
     Round,
+    SignedSize,
     StickyInfinity,
     WholePower,
 )
@@ -143,6 +144,8 @@ class Printer:
             return self._log_ratio(*(self(a) for a in expression.args))
         if isinstance(expression, Rescaled):
             return self._rescaled(*expression.args)
+        if isinstance(expression, SignedSize):
+            return self(expression.written_out)
         if isinstance(expression, (sp.Max, sp.Min)):
             return self._chain(tirx.max if isinstance(expression, sp.Max) else tirx.min, expression.args)
         if isinstance(expression, sp.exp) and (binary := _in_powers_of_two(expression.args[0])) is not None:
