@@ -50,6 +50,15 @@ def test_a_derivation_over_its_budget_is_unknown_and_says_at_which_reduction_and
     assert "20 operations" in outcome.reason.detail and "split the reduction" in outcome.reason.hint
 
 
+def test_what_sympy_cannot_simplify_beside_a_wave_is_left_as_it_is() -> None:
+    """SymPy compares with log r at r = 0 on its way, which is no number of any order."""
+    positive = sp.Symbol("r", positive=True)
+    chosen = sp.Piecewise((1, a <= sp.Max(x, sp.log(positive))), (0, True))
+    with pytest.raises(ValueError, match="not comparable"):
+        sp.simplify(x / chosen)
+    assert simplified(sp.sin(x) / chosen) == sp.sin(x) / chosen
+
+
 @pytest.mark.parametrize("name", ["softmax", "entropy"])
 def test_what_a_derivation_spends_does_not_depend_on_what_was_derived_before(name: str) -> None:
     def spent() -> float:

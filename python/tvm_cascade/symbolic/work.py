@@ -7,7 +7,6 @@ as they are unless they are zero.
 | rewriting  | cost of an expression of k operations  |
 |------------|----------------------------------------|
 | simplified | 1 + k, of a large one 1 + k/10         |
-| tidied     | 1 + k                                  |
 | factored   | 1 + k/2                                |
 | cancelled  | 1 + k/2                                |
 | expanded   | a tenth of the terms that may come out |
@@ -122,18 +121,22 @@ def _simpler(expression: sp.Expr) -> sp.Expr:
     if len(met) == 1:
         (wave,) = met
         symbol = sp.Symbol("_wave", real=wave.is_real)
-        beside = sp.simplify(expression.xreplace({wave: symbol}))
+        beside = _by_sympy(expression.xreplace({wave: symbol}))
         if _is_apart(wave, beside):  # no law of waves applies, and SymPy would try them all
             return beside.xreplace({symbol: wave})
         if isinstance(wave, HyperbolicFunction) and _operations(expression) > MIXED_OPS:
             return sp.Integer(0) if vanishes(expression) else beside.xreplace({symbol: wave})
-    try:
-        found = sp.simplify(expression)
-    except (ValueError, KeyError):  # an undefined part, or the logarithm of one, that SymPy came by on its way
-        return expression
+    found = _by_sympy(expression)
     # cosh(u) − sinh(u) for exp(−u) cancels, and takes SymPy minutes to simplify further.
     waves = found.has(sp.sinh, sp.cosh) and not expression.has(sp.sinh, sp.cosh)
     return sp.powsimp(expression) if waves else found
+
+
+def _by_sympy(expression: sp.Expr) -> sp.Expr:
+    try:
+        return sp.simplify(expression)
+    except (ValueError, KeyError):  # an undefined part, or the logarithm of one, that SymPy came by on its way
+        return expression
 
 
 def _is_reciprocal_sign(expression: sp.Expr) -> bool:
@@ -144,14 +147,6 @@ def _is_apart(wave: sp.Expr, beside: sp.Expr) -> bool:
     """Whether a wave varies with a symbol that no exponential in its term reads, so that no law relates them."""
     read = set().union(*(e.free_symbols for e in beside.atoms(sp.exp)))
     return not read or not wave.free_symbols <= read
-
-
-def tidied(expression: sp.Expr) -> sp.Expr:
-    """The expression in a form that is 0 where it vanishes, and simplified where that is cheap (not for waves)."""
-    if not expression.has(TrigonometricFunction, HyperbolicFunction):
-        return simplified(expression)
-    charge(1 + _operations(expression), "simplifying")
-    return sp.Integer(0) if vanishes(expression) else sp.factor_terms(sp.expand(expression))
 
 
 def factored(expression: sp.Expr) -> sp.Expr:
