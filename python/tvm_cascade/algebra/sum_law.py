@@ -19,16 +19,7 @@ from tvm_cascade.algebra.polynomials import reads_slopes
 from tvm_cascade.algebra.powers import powers_in_range
 from tvm_cascade.algebra.reducer import SUM
 from tvm_cascade.algebra.sections import reference_of
-from tvm_cascade.algebra.summand import (
-    Summand,
-    by_datum,
-    by_location,
-    deferred,
-    in_exponent_units,
-    over_ratios,
-    without_constants,
-    without_shifts,
-)
+from tvm_cascade.algebra.summand import Summand, deferred, near_its_handles
 from tvm_cascade.algebra.units import Powers
 from tvm_cascade.symbolic.functions import GuardedProduct, Round
 from tvm_cascade.symbolic.masks import indicator, masks_in, masks_that_keep, under_its_masks
@@ -82,8 +73,7 @@ def _term(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: lis
         still = Expansion((summand.function,), sp.eye(1), {}, {})
         total = _at_references(derivation, reduction, summand, still)
         return _where_kept(derivation, summand, total, reduction)
-    summand = by_location(derivation, in_exponent_units(derivation, without_constants(summand, elements)))
-    summand = by_datum(derivation, over_ratios(derivation, without_shifts(derivation, summand)))
+    summand = near_its_handles(derivation, summand)
     by_moments = reads_slopes(summand.function, summand.tracked, elements) or _of_one_variable(summand, elements)
     if by_moments and (moments := _moments(derivation, reduction, summand)):
         return _where_kept(derivation, summand, moments, reduction)

@@ -45,10 +45,11 @@ class Summand:
     tracked: list[Handle]
     span: Expansion | None = None
 
-    def over(self, function: sp.Expr, old: Handle, new: Handle) -> Summand:
-        """The term, which nothing rounds, as a function of another handle."""
-        tracked = [new if handle is old else handle for handle in self.tracked]
-        return Summand(function, function, self.factor, tracked)
+    def over(self, function: sp.Expr, old: Handle, *new: Handle) -> Summand:
+        """The term, which nothing rounds, as a function of others than one handle."""
+        at, others = self.tracked.index(old), [handle for handle in self.tracked if handle is not old]
+        added = [handle for handle in new if handle not in others]
+        return Summand(function, function, self.factor, [*others[:at], *added, *others[at:]])
 
 
 def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: list[Handle]) -> Summand:
@@ -71,7 +72,17 @@ def deferred(derivation: Derivation, reduction: Reduction, term: sp.Expr, used: 
     return summand
 
 
-def without_constants(summand: Summand, elements: Sequence[sp.Symbol]) -> Summand:
+def near_its_handles(derivation: Derivation, summand: Summand) -> Summand:
+    """The term over handles whose references keep the digits of what each stands beside, or bound it."""
+    summand = _by_location(derivation, in_exponent_units(derivation, _without_constants(summand, derivation.elements)))
+    for rewritten in (_without_shift, _over_ratio, _by_datum):
+        for handle in summand.tracked if summand.lift == summand.function else ():
+            part = translated_part(summand.function, handle.symbol, derivation.elements)
+            summand = summand if part is None else rewritten(derivation, summand, handle, part)
+    return summand
+
+
+def _without_constants(summand: Summand, elements: Sequence[sp.Symbol]) -> Summand:
     """Factors that do not vary are applied at the end, so that no move divides by one that may be zero.
 
     Of handles, those that other factors read as well, as u·(x − u)²: the others are deferred, or tracked with reason.
@@ -133,72 +144,59 @@ def in_exponent_units(derivation: Derivation, summand: Summand) -> Summand:
     return summand
 
 
-def without_shifts(derivation: Derivation, summand: Summand) -> Summand:
+def _without_shift(derivation: Derivation, summand: Summand, handle: Handle, part: sp.Expr) -> Summand:
     """(x + p) − u, p a parameter, as x − (u − p): neither p + x nor a reference that has p keeps the digits of x."""
-    for handle in summand.tracked if summand.lift == summand.function else ():
-        part = translated_part(summand.function, handle.symbol, derivation.elements)
-        if part is None or exponents(summand.function, handle.symbol, derivation.elements):
-            continue
-        shift, varying = part.as_independent(*derivation.elements, as_Add=True)
-        reads = shift.free_symbols & {*derivation.handles.values, *derivation.results}
-        near = is_location(handle.value, part, derivation.done, derivation.meaning)
-        if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
-            continue
-        apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
-        summand = summand.over(summand.function.subs(handle.symbol, apart.symbol + shift), handle, apart)
-    return summand
+    if exponents(summand.function, handle.symbol, derivation.elements):
+        return summand
+    shift, varying = part.as_independent(*derivation.elements, as_Add=True)
+    reads = shift.free_symbols & {*derivation.handles.values, *derivation.results}
+    near = is_location(handle.value, part, derivation.done, derivation.meaning)
+    if not shift.free_symbols - {LENGTH} or reads or near or varying == 0:
+        return summand
+    apart = derivation.handles.beside(Handle(handle.symbol, handle.value - shift), varying)
+    return summand.over(summand.function.subs(handle.symbol, apart.symbol + shift), handle, apart)
 
 
-def by_datum(derivation: Derivation, summand: Summand) -> Summand:
+def _over_ratio(derivation: Derivation, summand: Summand, handle: Handle, part: sp.Expr) -> Summand:
+    """log |x| − u with u = log |max x| as log(|x|/|v|), v = max x: u has lost what tells x/max x from 1.
+
+    x/Σ x is never near 1, and at data of another scale than the handle's log x and log c are as good apart.
+    """
+    if not isinstance(handle.value, sp.log) or sp.exp(part).has(sp.exp):
+        return summand
+    running = tracking_gauge(handle, derivation.done) is Gauge.RUNNING
+    if not running or not is_location(handle.value, part, derivation.done, derivation.meaning):
+        return summand
+    (within,) = handle.value.args
+    value = within.args[0] if isinstance(within, sp.Abs) else within
+    scale = derivation.handles.beside(Handle(handle.symbol, value), part)
+    ratio = sp.log(sp.exp(part) / sp.Abs(scale.symbol, evaluate=False))
+    (totals,) = (translations(summand.function, handle.symbol, derivation.elements) or {}).values()
+    function = summand.function.xreplace({total: -total.coeff(handle.symbol) * ratio for total in totals})
+    return summand.over(function, handle, scale)
+
+
+def _by_datum(derivation: Derivation, summand: Summand, handle: Handle, part: sp.Expr) -> Summand:
     """x − y − (u − v), u a location of x and v of y, as (x − u) − (y − v).
 
     What vanishes beside u and v in the program then vanishes here: x − y, where both are small, does not beside u − v.
     Of a power, moves would be products of Δu and Δv, which cancel where (Δu − Δv)² has all digits.
     """
     elements, done = derivation.elements, derivation.done
-    for handle in summand.tracked if summand.lift == summand.function else ():
-        part = translated_part(summand.function, handle.symbol, elements)
-        linear = sp.diff(summand.function, handle.symbol, 2) == 0
-        if part is None or not linear:
-            continue
-        varying = part.as_independent(*elements, as_Add=True)[1]
-        apart = by_data(varying - handle.value, done, elements)
-        own = [total.as_independent(*elements, as_Add=True) for total in apart]
-        near = (value.has(*derivation.results) and is_location(-value, a, done, derivation.meaning) for value, a in own)
-        if len(apart) < 2 or part.has(*(h.symbol for h in derivation.handles)) or not all(near):
-            continue
-        symbols = [derivation.extracted(value) for value, _ in own]
-        read = [h for h in derivation.handles if any(h.symbol in symbol.free_symbols for symbol in symbols)]
-        function = summand.function.subs(handle.symbol, -sp.Add(*symbols))
-        others = [other for other in summand.tracked if other is not handle]
-        tracked = [*others, *(other for other in read if other not in others)]
-        summand = dataclasses.replace(summand, function=function, lift=function, tracked=tracked, span=None)
-    return summand
+    if sp.diff(summand.function, handle.symbol, 2) != 0 or part.has(*derivation.handles.values):
+        return summand
+    varying = part.as_independent(*elements, as_Add=True)[1]
+    apart = by_data(varying - handle.value, done, elements)
+    own = [total.as_independent(*elements, as_Add=True) for total in apart]
+    near = (value.has(*derivation.results) and is_location(-value, a, done, derivation.meaning) for value, a in own)
+    if len(apart) < 2 or not all(near):
+        return summand
+    symbols = [derivation.extracted(value) for value, _ in own]
+    read = [h for h in derivation.handles if any(h.symbol in symbol.free_symbols for symbol in symbols)]
+    return summand.over(summand.function.subs(handle.symbol, -sp.Add(*symbols)), handle, *read)
 
 
-def over_ratios(derivation: Derivation, summand: Summand) -> Summand:
-    """log |x| − u with u = log |max x| as log(|x|/|v|), v = max x: u has lost what tells x/max x from 1.
-
-    x/Σ x is never near 1, and at data of another scale than the handle's log x and log c are as good apart.
-    """
-    for handle in summand.tracked if summand.lift == summand.function else ():
-        part = translated_part(summand.function, handle.symbol, derivation.elements)
-        if part is None or not isinstance(handle.value, sp.log) or sp.exp(part).has(sp.exp):
-            continue
-        running = tracking_gauge(handle, derivation.done) is Gauge.RUNNING
-        if not running or not is_location(handle.value, part, derivation.done, derivation.meaning):
-            continue
-        (within,) = handle.value.args
-        value = within.args[0] if isinstance(within, sp.Abs) else within
-        scale = derivation.handles.beside(Handle(handle.symbol, value), part)
-        ratio = sp.log(sp.exp(part) / sp.Abs(scale.symbol, evaluate=False))
-        (totals,) = (translations(summand.function, handle.symbol, derivation.elements) or {}).values()
-        function = summand.function.xreplace({total: -total.coeff(handle.symbol) * ratio for total in totals})
-        summand = summand.over(function, handle, scale)
-    return summand
-
-
-def by_location(derivation: Derivation, summand: Summand) -> Summand:
+def _by_location(derivation: Derivation, summand: Summand) -> Summand:
     """Gives each difference its own location: (x − u)·(y − u), u near neither, becomes (x − u)·(y − v).
 
     So is (y − u)·exp(x − u) where u does not bound the exponent: the reference is then the largest x, which is near x
