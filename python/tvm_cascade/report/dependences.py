@@ -62,5 +62,5 @@ def _report(program: Program, stage: Stage, listed: Sequence[Stage], after: bool
             waits.add(place)
         else:
             pending += [load.source for load in loads_of(writer.value)]
-    reducer = stage.reducer.whole.name if stage.is_part else stage.reducer.name if stage.reducer else ""
+    reducer = "" if stage.reducer is None else (stage.reducer.whole or stage.reducer).name
     return PassReport(tuple(part.buffer.name for part in parts), reducer, tuple(reads), tuple(sorted(waits)), after)
