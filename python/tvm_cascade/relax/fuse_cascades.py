@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.ir import transform
 from tvm.target import Target
 
-from tvm_cascade.devices.device import Device
+from tvm_cascade.devices.device import Device, Gpu
 from tvm_cascade.devices.read import ANY_CPU, device_of
 from tvm_cascade.driver.backends import backend_of
 from tvm_cascade.driver.targets import resolve_target
@@ -18,6 +18,7 @@ from tvm_cascade.relax.graph import Graph, Node, variables_in
 from tvm_cascade.relax.grouping import Cluster, Trials, cascades_of
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import Outline, emit, outline
+from tvm_cascade.relax.surroundings import Plans, with_surroundings
 
 
 def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options: object) -> transform.Pass:
@@ -28,6 +29,10 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
 
         matmul, softmax, matmul          →  attention in one function
         matmul, log_softmax, nll_loss    →  the loss in one function
+
+    For a GPU a reduction alone is merged with the maps around it, where one kernel computes all of it in one pass:
+
+        cast, multiply, mean, rsqrt, …   →  RMSNorm in one function
 
     Parameters
     ----------
@@ -49,16 +54,16 @@ def FuseCascades(target: str | dict[str, Any] | Target | None = None, **options:
         device, chosen = device_of(resolved), backend_of(resolved).options(chosen)
 
     def run(mod: tvm.IRModule, _: transform.PassContext) -> tvm.IRModule:
-        trials = Trials(chosen, device)
+        trials, plans = Trials(chosen, device), Plans(chosen, device) if isinstance(device, Gpu) else None
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function) and not (func.attrs and "Primitive" in func.attrs):
-                mod = _function(mod, var.name_hint, trials)
+                mod = _function(mod, var.name_hint, trials, plans)
         return mod
 
     return transform.module_pass(run, opt_level=0, name="FuseCascades")
 
 
-def _function(mod: tvm.IRModule, name: str, trials: Trials) -> tvm.IRModule:
+def _function(mod: tvm.IRModule, name: str, trials: Trials, plans: Plans | None) -> tvm.IRModule:
     """The module with the cascades of one function merged."""
     func = mod[name]
     if not isinstance(func.body, relax.SeqExpr):
@@ -72,6 +77,8 @@ def _function(mod: tvm.IRModule, name: str, trials: Trials) -> tvm.IRModule:
         outside = [var for binding in others for var in variables_in(binding.value)] + variables_in(func.body.body)
         graph = Graph(block, mod, outside)
         found = cascades_of(graph, mod, trials)
+        if plans is not None:
+            found += with_surroundings(graph, mod, plans, set[Node]().union(*found))
         if found:
             blocks[place], changed = _block(graph, found, builder), True
     if not changed:

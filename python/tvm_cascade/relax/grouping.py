@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from tvm_cascade.algebra.verdict import Verdict
@@ -25,6 +24,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.relax.graph import Graph, Node, in_order
 from tvm_cascade.relax.kinds import Kind
 from tvm_cascade.relax.outline import merged, outline
+from tvm_cascade.relax.remembered import Remembered
 from tvm_cascade.transform.fuse_function import fuse_function
 
 MOST_NODES = 40
@@ -57,16 +57,11 @@ class Trials:
 
     def __init__(self, options: FuseOptions, device: Device) -> None:
         self.options, self.device = options, device
-        self._known: dict[int, list[tuple[tirx.PrimFunc, Trial]]] = {}
+        self._known = Remembered(self._try)
 
     def of(self, func: tirx.PrimFunc) -> Trial:
         """The trial of a function."""
-        alike = self._known.setdefault(tvm_ffi.structural_hash(func), [])
-        for known, trial in alike:
-            if tvm_ffi.structural_equal(known, func):
-                return trial
-        alike.append((func, trial := self._try(func)))
-        return trial
+        return self._known.of(func)
 
     def _try(self, func: tirx.PrimFunc) -> Trial:
         outcome = fuse_function(func.with_attr("global_symbol", "main"), self.options, self.device)

@@ -1,0 +1,74 @@
+"""Lone reductions and the maps around them: one function for a GPU where one kernel takes one pass, and no other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn import op
+
+from tvm_cascade.evaluate import tolerance
+from tvm_cascade.relax import FuseCascades
+
+from .test_fuse_cascades import Forward, called, module_of
+
+GPU = {"kind": "cuda", "arch": "sm_90a"}
+ROWS, LENGTH = 16, 256
+
+
+def rms_norm(x: nn.Tensor, gain: nn.Tensor) -> nn.Tensor:
+    """With its square written as a product of what is read twice."""
+    wide = x * 3.0
+    mean = op.sum(wide * wide, axis=-1, keepdims=True) / float(LENGTH)
+    return wide / op.sqrt(mean + 1e-5) * gain
+
+
+def with_squares(x: nn.Tensor, gain: nn.Tensor) -> tuple[nn.Tensor, nn.Tensor]:
+    squares = x * x
+    return op.sum(squares, axis=-1, keepdims=True) * gain, squares
+
+
+def projected(x: nn.Tensor, weight: nn.Tensor) -> nn.Tensor:
+    return op.matmul(x * 2.0, weight) + 1.0
+
+
+def merged(forward: Forward, *shapes: list[int | str], target: object = GPU) -> tvm.IRModule:
+    return FuseCascades(target)(relax.transform.LegalizeOps()(module_of(forward, *shapes)))
+
+
+def calls_of(mod: tvm.IRModule) -> list[str]:
+    (block,) = mod["forward"].body.blocks
+    calls = [binding.value for binding in block.bindings if isinstance(binding.value, relax.Call)]
+    return [call.args[0].name_hint for call in calls if call.op == tvm.ir.Op.get("relax.call_tir")]
+
+
+def test_a_norm_is_one_function_and_right() -> None:
+    mod = merged(rms_norm, [ROWS, LENGTH], [LENGTH])
+    (name,) = calls_of(mod)
+    assert name.startswith("cascade_sum")
+    rng = np.random.default_rng(2)
+    x, gain = rng.standard_normal((ROWS, LENGTH)).astype("float32"), rng.standard_normal(LENGTH).astype("float32")
+    plain = module_of(rms_norm, [ROWS, LENGTH], [LENGTH])
+    (found,), (rounded,) = (called(relax.build(one, "llvm"), [x, gain]) for one in (mod, plain))
+    wide = 3.0 * np.float64(x)
+    exact = wide / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + 1e-5) * gain
+    tolerance.assert_close(found, exact, rounded, length=LENGTH, dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("forward", "shapes", "target"),
+    [
+        (rms_norm, [[ROWS, LENGTH], [LENGTH]], "llvm"),
+        (with_squares, [[ROWS, LENGTH], [ROWS, 1]], GPU),
+        (projected, [[ROWS, LENGTH], [LENGTH, LENGTH]], GPU),
+    ],
+    ids=["loops of CPUs", "what is read elsewhere", "what a product reads often"],
+)
+def test_what_is_left_alone(forward: Forward, shapes: list[list[int | str]], target: object) -> None:
+    assert not [name for name in calls_of(merged(forward, *shapes, target=target)) if name.startswith("cascade_")]
+
+
+def test_symbolic_extents_are_left_alone() -> None:
+    assert len(calls_of(merged(rms_norm, ["n", LENGTH], [LENGTH]))) > 1
