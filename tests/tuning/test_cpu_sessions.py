@@ -23,6 +23,8 @@ from tvm_cascade.tuning.running import LocalRunner
 from tvm_cascade.tuning.task import Task
 from tvm_cascade.tuning.worker import TrialError, Worker
 
+from .fakes import FakeBuilder, FakeRunner
+
 SHAPES = {
     "attention": {"heads": 1, "queries": 64, "keys": 128, "head_dim": 16},
     "softmax": {"rows": 16, "length": 512},
@@ -115,6 +117,22 @@ def test_a_design_with_wrong_results_is_never_chosen(tmp_path: Path, runner: Kep
     (failure,) = found.failures
     assert failure.failed == "check" and "against float64" in failure.reason
     assert found.best is not None and found.best.words == found.words
+
+
+class Twins(FakeBuilder):
+    """Designs that differ in the rows of a task alone are the same program."""
+
+    def build(self, task: Task, designs: Sequence[Design], known: Collection[int] = ()) -> list[Built | TrialError]:
+        return [Built(Path(f"{design}.so"), hash(design[:-1])) for design in designs]
+
+
+def test_programs_that_are_compared_at_the_end_are_different_ones() -> None:
+    fastest = FakeRunner(lambda design: 0.5 if not any(design[:-1]) else 1.0)
+    report = tvm_cascade.tune(func_of("softmax"), trials=3, builder=Twins(), runner=fastest)
+    trials = report.functions[0].trials
+    assert sum(trial.same for trial in trials) >= 3, "more of the fastest program than are compared"
+    compared = [trial.words for trial in trials if trial.in_turns]
+    assert len(compared) == 3 and compared[0] == report.functions[0].words
 
 
 def test_data_of_programs_that_choose_are_whole_numbers() -> None:

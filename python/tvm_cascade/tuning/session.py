@@ -191,7 +191,8 @@ class Session:
     def _measure_in_turns(self) -> None:
         """Measures the best few and the default again; those are compared at the end."""
         times, default = self._times(), self._space.default
-        best = sorted(times, key=lambda design: times[design])[:_FINALISTS]
+        different = [design for design in times if design in self._built]  # those of the same program have its time
+        best = sorted(different, key=lambda design: times[design])[:_FINALISTS]
         chosen = list(dict.fromkeys([default, *best]))
         marks = {self._built[design].mark: design for design in reversed(chosen) if design in self._built}
         last = [design for design in chosen if design in marks.values()]
