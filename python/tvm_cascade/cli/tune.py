@@ -23,6 +23,7 @@ from tvm_cascade.errors import InputError
 from tvm_cascade.tuning import shipping
 from tvm_cascade.tuning.exhaustion import DEFAULT_TRIALS
 from tvm_cascade.tuning.records import Records
+from tvm_cascade.tuning.tracker import TrackerRunner
 from tvm_cascade.tuning.tune import EVERY, tune
 
 
@@ -37,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, metavar="S", help="for each function (default: no limit)")
     told = "folder of the database; the same command goes on where it stopped (default: %(default)s)"
     parser.add_argument("--work-dir", type=Path, default=Path("tuned"), metavar="FOLDER", help=told)
+    told = "measure on a server of TVM's RPC that a tracker knows, see docs/tuning.md (default: this machine)"
+    parser.add_argument("--tracker", metavar="HOST:PORT", help=told)
+    parser.add_argument("--key", metavar="KEY", help="of the servers at the tracker")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every trial there")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs (default: %(default)s)")
     told = "instead of tuning: write what these databases know to that of --work-dir"
@@ -87,11 +91,23 @@ def _tune(args: argparse.Namespace) -> int:
     return 0 if all(one["best_us"] is not None for report in reports for one in report["functions"]) else 1
 
 
+def _runner(args: argparse.Namespace) -> TrackerRunner | None:
+    """What runs designs elsewhere, where a tracker is named."""
+    if (args.tracker is None) != (args.key is None):
+        raise InputError("--tracker HOST:PORT and --key KEY", "one of them", "tune")
+    if args.tracker is None:
+        return None
+    host, _, port = args.tracker.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError("HOST:PORT", args.tracker, "--tracker")
+    return TrackerRunner(host, int(port), args.key)
+
+
 def _tuned(job: Job, target: tvm.target.Target, args: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
     mod = tvm.IRModule({identifier_of(job): job.build()})
     inputs = tuning_inputs(job, args.seed)
     options = options_given(args)
-    report = tune(mod, target, args.trials, args.seconds, args.work_dir, inputs=inputs, **options)
+    report = tune(mod, target, args.trials, args.seconds, args.work_dir, inputs=inputs, runner=_runner(args), **options)
     print(report)
     print(f"`tvm_cascade.compile(…, database={str(args.work_dir)!r})` builds the best", flush=True)
     return report.to_json()
