@@ -28,7 +28,7 @@ from tvm_cascade.options import FuseOptions
 from tvm_cascade.tuning.building import Builder, LocalBuilder
 from tvm_cascade.tuning.running import LocalRunner, Runner
 from tvm_cascade.tuning.sampling import BUILT, WRONG, Sample, samples
-from tvm_cascade.tuning.task import task_of
+from tvm_cascade.tuning.task import takes_seconds, task_of
 
 JSON_FORMAT = 1
 """Version of what `--json` writes; a field that changes its meaning raises it."""
@@ -81,12 +81,18 @@ def _drawn(
 
 
 def _different(jobs: Sequence[Job], small: bool) -> list[Job]:
-    """Workloads as small twins, or with few repetitions of their cascades; each program once."""
+    """Each program once, at a size that float64 in NumPy computes in seconds where it is a workload."""
     found: dict[int, Job] = {}
     for job in jobs:
-        sized = job if not isinstance(job, Workload) else job.cpu if small else checkable(job)
+        sized = _sized(job, small) if isinstance(job, Workload) else job
         found.setdefault(tvm_ffi.structural_hash(sized.build()), sized)
     return list(found.values())
+
+
+def _sized(job: Workload, small: bool) -> Workload:
+    """With few repetitions of its cascade, or its small twin."""
+    sized = checkable(job)
+    return job.cpu if small or not takes_seconds(sized.build()) else sized
 
 
 def _tell(found: Sequence[Sample], path: Path | None) -> None:

@@ -139,7 +139,7 @@ def prepare(task: Task, inputs: Sequence[Array] | None, seed: int = 0) -> None:
         if any("int" in one.dtype for one in task.parameters if one.written):
             inputs = [_whole(array, rng) for array in inputs]
     _save(task.folder / "inputs", inputs)
-    if isinstance(program, Program) and _is_small(func, program):
+    if takes_seconds(func):
         try:
             exact = list(oracle.evaluate(func, inputs).values())
             rounded = list(oracle.evaluate(func, inputs, rounding=True).values())
@@ -154,7 +154,11 @@ def has_exact(task: Task) -> bool:
     return (task.folder / "exact").is_dir()
 
 
-def _is_small(func: tirx.PrimFunc, program: Program) -> bool:
+def takes_seconds(func: tirx.PrimFunc) -> bool:
+    """Whether float64 in NumPy computes a function in seconds."""
+    program = read_function(func)
+    if not isinstance(program, Program):
+        return False
     buffers = [*program.params, *(stage.buffer for stage in program.stages)]
     elements = sum(math.prod(map(int, one.ty.shape)) for one in buffers if tirx.is_buffer_var(one))
     return count_work(program).flops <= _ORACLE_FLOPS and elements <= _ORACLE_ELEMENTS
