@@ -55,8 +55,11 @@ def test_masks_and_score_maps(variant: str) -> None:
     assert_attention_right(attention_case(variant, **window), SMALL)
 
 
-def test_persistent_block_does_several_tiles_of_rows() -> None:
-    assert_attention_right(attention_case("causal", "bfloat16", heads=2, queries=200), PERSISTENT)
+@pytest.mark.parametrize("own_staging", [True, False])
+def test_persistent_block_does_several_tiles_of_rows(own_staging: bool) -> None:
+    """Stores without memory of their own take the left operand's, of which there are two stages."""
+    config = replace(PERSISTENT, own_staging=own_staging)
+    assert_attention_right(attention_case("causal", "bfloat16", heads=2, queries=200), config)
 
 
 @pytest.mark.parametrize("blocks", [2, 4])

@@ -33,9 +33,10 @@ _HIDING = {1: 1.5, 2: 1.15, 3: 1.0}
 """Time by the number of consumers: three hide more of each other's exponentials (measured at 64 columns, but for one,
 which is never chosen)."""
 
-_ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (1, False): 250}
+_ROW_TILE_OVERHEAD = {(2, True): 64, (1, True): 180, (2, False): 180, (1, False): 250}
 """Positions whose products take as long as the fixed part of a tile of rows, by how much of it can be hidden: by the
-stages of the left operand, and whether stores have memory of their own (measured at 128 columns)."""
+stages of the left operand, and whether stores have memory of their own (measured at 128 columns; two stages without
+such memory, which are not listed, count as memory without the stages)."""
 
 _START = 1.2e-6
 """Seconds from a block's start to its first tile, and from its last to its end, beyond a launch's (measured)."""
