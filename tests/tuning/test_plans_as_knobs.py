@@ -18,6 +18,7 @@ from tvm_cascade.native.toolkit import find_nvcc
 from tvm_cascade.options import FuseOptions
 from tvm_cascade.plan.plan import Plan
 from tvm_cascade.plan.search import MOST_PLANS, MOST_TIMES
+from tvm_cascade.tile.operand import Unfit
 
 from .fakes import FakeBuilder, FakeRunner
 
@@ -137,3 +138,22 @@ def test_a_space_that_is_too_large_loses_the_last_values() -> None:
     space = space_of_knobs(Knob("plan", ("a", "b")), *(Knob(f"k{n}", many, (0, n // 2)) for n in range(4)))
     found = space.designs()
     assert 3500 < len(found) <= 4096 and {design[0] for design in found} == {0, 1}
+
+
+def test_mixed_configurations_fit_or_are_refused_with_the_reason(
+    decode: tvm.tirx.PrimFunc, decode_space: Space
+) -> None:
+    goal = goal_of(resolve_target(HOPPER), FuseOptions())
+    space, reasons, lowered = space_of(decode, "main", goal, mixing=0), list[str](), 0
+    for number, (listed, knob) in enumerate(zip(decode_space.knobs, space.knobs, strict=True)):
+        assert knob.values[: len(listed.values)] == listed.values
+        for place in range(len(listed.values), len(knob.values)):
+            design = [0] * len(space.knobs)
+            design[0], design[number] = knob.under[1] if knob.under else 0, place
+            try:
+                space.lower(tuple(design))
+                lowered += 1
+            except Unfit as unfit:
+                reasons.append(str(unfit))
+    assert lowered and reasons
+    assert any("shared memory" in reason or "sums of a consumer" in reason for reason in reasons)

@@ -74,7 +74,7 @@ def _drawn(
             if share == 0:
                 return
             name = identifier_of(job)
-            task = task_of(name, job.build(), target, options, Path(folder) / str(number))
+            task = task_of(name, job.build(), target, options, Path(folder) / str(number), mixing=args.seed)
             several = list(samples(task, share, rng, builder, runner, tuning_inputs(job, args.seed)))
             left -= len(several)
             yield job.name, several

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from tvm import tirx
 
 from tvm_cascade.driver.backend import Goal, Lowered, as_it_is
 from tvm_cascade.driver.gpu import is_planned, lower_gpu, lower_plan, setting_of
+from tvm_cascade.driver.mixing import mixed
 from tvm_cascade.driver.space import Design, Knob, Space
 from tvm_cascade.plan.plan import Plan, Step
 from tvm_cascade.plan.scheduled import scheduled
@@ -26,21 +28,28 @@ SCHEDULED, UNFUSED = "S-TIR schedule", "S-TIR schedule of the unfused form"
 """Values of a knob of a step that no skeleton's kernel computes."""
 
 
-def gpu_space(func: tirx.PrimFunc, name: str, goal: Goal, finish: Finish = lambda lowered, _name: lowered) -> Space:
+def gpu_space(
+    func: tirx.PrimFunc,
+    name: str,
+    goal: Goal,
+    mixing: int | None = None,
+    finish: Finish = lambda lowered, _name: lowered,
+) -> Space:
     """The designs of a function: a plan, and a kernel for each of its steps.
 
     Parameters
     ----------
+    mixing : seed of configurations that are not listed; see `driver.mixing`. Lowering one that does not fit is refused.
     finish : what the backend does with a lowered function of that name.
     """
     outcome = fuse_function(func, goal.options, goal.device)
     if not is_planned(outcome, goal):
         return Space((), lambda _design: 0.0, lambda _design: (outcome, finish(lower_gpu(outcome, name, goal), name)))
-    choice = _Choice(outcome, name, setting_of(goal))
+    choice = _Choice(outcome, name, setting_of(goal), mixing)
     return Space(
         choice.knobs,
         lambda design: choice.plan(design).seconds,
-        lambda design: (choice.outcome(design), finish(lower_plan(choice.plan(design), name, goal), name)),
+        lambda design: (choice.outcome(design), finish(lower_plan(choice.checked(design), name, goal), name)),
     )
 
 
@@ -56,11 +65,11 @@ class _Tuned:
 class _Choice:
     """The plans of a function, and the ways of each of their steps."""
 
-    def __init__(self, outcome: Outcome, name: str, setting: Setting) -> None:
-        self._whole = outcome
+    def __init__(self, outcome: Outcome, name: str, setting: Setting, mixing: int | None) -> None:
+        self._whole, self._setting = outcome, setting
         self.plans = find_plans(outcome, name, setting)
         found = [
-            _Tuned(number, position, _ways(plan, position, name, setting))
+            _Tuned(number, position, _ways(plan, position, name, setting, mixing))
             for number, plan in enumerate(self.plans)
             for position in range(len(plan.steps))
         ]
@@ -85,13 +94,27 @@ class _Choice:
                 steps[one.step] = list(one.ways.values())[place]
         return dataclasses.replace(plan, steps=tuple(steps))
 
+    def checked(self, design: Design) -> Plan:
+        """The plan of a design whose kernels fit.
+
+        Raises
+        ------
+        Unfit
+            Where one does not, as mixed configurations may.
+        """
+        plan = self.plan(design)
+        for step in plan.steps:
+            if isinstance(step.chosen, Kernel):
+                step.chosen.skeleton.check(step.chosen.program, step.chosen.config, self._setting)
+        return plan
+
     def outcome(self, design: Design) -> Outcome:
         """What the pass makes of the function: of one step, which may be the unfused form, what it makes of that."""
         steps = self.plan(design).steps
         return steps[0].outcome if len(steps) == 1 else self._whole
 
 
-def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, Step]:
+def _ways(plan: Plan, position: int, name: str, setting: Setting, mixing: int | None) -> dict[str, Step]:
     """A step in every configuration that its plan allows, its own first, and as other skeletons and schedules have it.
 
     The latter where their estimates are near. Kernels that are started with the one before them, or have the one after
@@ -112,7 +135,21 @@ def _ways(plan: Plan, position: int, name: str, setting: Setting) -> dict[str, S
     if not beside and asked.seconds <= MOST_TIMES * step.seconds:
         found[SCHEDULED] = asked
     first, *rest = found.items()
-    return dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
+    ways = dict([first, *sorted(rest, key=lambda one: float(f"{one[1].seconds:.2e}"))])
+    if mixing is not None:
+        listed = [way.chosen for way in ways.values() if isinstance(way.chosen, Kernel)]
+        for kernel in _mixed(listed, random.Random(mixing)):
+            ways.setdefault(_told(kernel), dataclasses.replace(step, chosen=kernel))
+    return ways
+
+
+def _mixed(listed: list[Kernel], rng: random.Random) -> Iterator[Kernel]:
+    """Kernels of each skeleton in mixed configurations, which need not fit."""
+    for skeleton in dict.fromkeys(kernel.skeleton for kernel in listed):
+        alike = [kernel for kernel in listed if kernel.skeleton is skeleton]
+        for config in mixed([kernel.config for kernel in alike], rng):
+            if _keeps_what_overlaps(alike[0], config):
+                yield dataclasses.replace(alike[0], config=config)
 
 
 def _forms(step: Step, setting: Setting, alone: bool) -> dict[str, Step]:

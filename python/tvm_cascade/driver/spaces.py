@@ -12,13 +12,18 @@ from tvm_cascade.driver.gpu_space import gpu_space
 from tvm_cascade.driver.rocm import finish_rocm
 from tvm_cascade.driver.space import Space
 
-_SPACES: dict[str, Callable[[tirx.PrimFunc, str, Goal], Space]] = {
-    "llvm": cpu_space,
-    "rocm": lambda func, name, goal: gpu_space(func, name, goal, finish_rocm),
+_SPACES: dict[str, Callable[[tirx.PrimFunc, str, Goal, int | None], Space]] = {
+    "llvm": lambda func, name, goal, _mixing: cpu_space(func, name, goal),  # lists all values of its knobs
+    "rocm": lambda func, name, goal, mixing: gpu_space(func, name, goal, mixing, finish_rocm),
 }
 """By kind of target; other kinds are GPUs whose code is finished as it was lowered."""
 
 
-def space_of(func: tirx.PrimFunc, name: str, goal: Goal) -> Space:
-    """What a function of that name may be lowered to for a goal."""
-    return _SPACES.get(goal.target.kind.name, gpu_space)(func, name, goal)
+def space_of(func: tirx.PrimFunc, name: str, goal: Goal, mixing: int | None = None) -> Space:
+    """What a function of that name may be lowered to for a goal.
+
+    Parameters
+    ----------
+    mixing : seed of configurations that no skeleton lists, which need not fit; None for none of them.
+    """
+    return _SPACES.get(goal.target.kind.name, gpu_space)(func, name, goal, mixing)

@@ -50,6 +50,7 @@ class Task:
     options : as the caller gave them.
     folder : with the data, and for libraries.
     sizes : of symbolic extents, by name, that it is measured at.
+    mixing : see `space_of`.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Task:
     options: FuseOptions
     folder: Path
     sizes: tuple[tuple[str, int], ...] = ()
+    mixing: int | None = None
 
     @property
     def function(self) -> tirx.PrimFunc:
@@ -87,17 +89,18 @@ def task_of(
     options: FuseOptions,
     folder: Path,
     sizes: tuple[tuple[str, int], ...] = (),
+    mixing: int | None = None,
 ) -> Task:
     """The task of a function, in a new folder; see `Task`."""
     folder.mkdir()
     told, goal = map(tvm.ir.save_json, (func.with_attr("global_symbol", name), target))
-    return Task(name, told, goal, options, folder, sizes)
+    return Task(name, told, goal, options, folder, sizes, mixing)
 
 
 @lru_cache(maxsize=4)
 def space_for(task: Task) -> Space:
     """The space of a task; found once in each process."""
-    return space_of(task.function, task.name, task.goal)
+    return space_of(task.function, task.name, task.goal, task.mixing)
 
 
 def sizes_of(
