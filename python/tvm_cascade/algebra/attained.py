@@ -14,7 +14,7 @@ are all out of range, everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy as sp
@@ -37,13 +37,11 @@ class End:
     Attributes
     ----------
     lift : the part, as the component of the extremum has it: log √x and log(x)/2 round apart.
-    value : the extremum, in results or components.
     known : what an element symbol is at these positions; empty where the part is no symbol.
     reference : the extremum so far.
     """
 
     lift: sp.Expr
-    value: sp.Expr
     known: tuple[tuple[sp.Symbol, sp.Expr], ...]
     reference: Reference
 
@@ -90,14 +88,15 @@ def _of_a_map(derivation: Derivation, reduction: Reduction, extreme: Reduction) 
     )
     if isinstance(passed, str):
         return _of_a_product(derivation, reduction, extreme.reducer, element)
-    if is_truth(passed[0]):
+    found, kept = passed
+    (part,), (variable,) = found.parts, found.symbols
+    if is_truth(part):
         return None
-    part, kept, outer = passed
     ends = {reducer: _end(derivation, reduction, reducer, part) for reducer in kept}
-    if len(kept) == 1 and _is_affine(outer):
+    if len(kept) == 1 and not found.value.diff(variable).has(variable):  # it is affine
         return ((tuple(ends.values()), sp.true),)
     high, low = (derivation.component(reduction, reducer, part) for reducer in (MAX, MIN))
-    first, second = (outer(end).xreplace(values) for end in (high, low))
+    first, second = (found.at(end).xreplace(values) for end in (high, low))
     larger, smaller = (first > second, second > first) if extreme.reducer is MAX else (second > first, first > second)
     if isinstance(strict, str):
         return (None, sp.Eq(first, second)), ((ends[MAX],), larger), ((ends[MIN],), sp.true)
@@ -124,11 +123,6 @@ def _of_a_product(derivation: Derivation, reduction: Reduction, reducer: Reducer
     return (*everywhere, (same, sp.Gt(factor, 0).xreplace(values)), (turned[0], sp.true))
 
 
-def _is_affine(outer: Callable[[sp.Expr], sp.Expr]) -> bool:
-    variable = sp.Dummy(real=True)
-    return not outer(variable).diff(variable).has(variable)
-
-
 def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
     """The extremum of an element that reads no result."""
     result = derivation.plain(extreme.result)
@@ -137,7 +131,7 @@ def _own(derivation: Derivation, extreme: Reduction, lift: sp.Expr) -> End:
     value = derivation.predicted(handle.value)
     reference = derivation.refer((handle, exact), handle.value, Gauge.RUNNING, value, range=Range.EXTREME)
     known = ((extreme.element, result),) if extreme.element.is_Symbol else ()
-    return End(lift, result, known, reference)
+    return End(lift, known, reference)
 
 
 def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: sp.Expr) -> End:
@@ -145,7 +139,7 @@ def _end(derivation: Derivation, reduction: Reduction, reducer: Reducer, part: s
     component = derivation.component(reduction, reducer, part)
     key = ("end", component)
     reference = derivation.refer(key, part, Gauge.RUNNING, component, auxiliary=True, range=Range.EXTREME)
-    return End(part, component, (), reference)
+    return End(part, (), reference)
 
 
 def order_and_factor(

@@ -172,11 +172,11 @@ def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp
     weighted = derivation.extracted(derivation.signed(weight))
     values = derivation.handles.values
     passed = through_order(strip_rounding(weighted), reducer, elements, list(values))
-    if isinstance(passed, str) or weighted.has(Round) or is_truth(passed[0]):
+    if isinstance(passed, str) or weighted.has(Round) or is_truth(*passed[0].parts):
         raise derivation.refuse(reduction, "select_on_result", weight)
-    inner, kept, outer = passed
-    ends = [state(derivation, replace(reduction, reducer=k), end, inner) for k in kept]
-    return sp.Piecewise((reducer.over([outer(e).xreplace(values) for e in ends]), met), (reducer.neutral, True))
+    found, kept = passed
+    best = found.over(reducer, kept, lambda k, part: state(derivation, replace(reduction, reducer=k), end, part))
+    return sp.Piecewise((best.xreplace(values), met), (reducer.neutral, True))
 
 
 def _state(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Symbol:

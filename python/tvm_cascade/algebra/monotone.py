@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import sympy as sp
 
@@ -11,7 +12,36 @@ from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.signs import stand_in
 
-Through = tuple[sp.Expr, tuple[Reducer, ...], Callable[[sp.Expr], sp.Expr]]
+
+@dataclass(frozen=True)
+class Map:
+    """An element as a function of data that are kept of it, whatever results are.
+
+    Attributes
+    ----------
+    parts : the data, over elements; none where it is a function of what positions are ordered by.
+    symbols : what stands for them, or for that, in
+    value : the element, over handles, or results.
+    """
+
+    parts: tuple[sp.Expr, ...]
+    symbols: tuple[sp.Symbol, ...]
+    value: sp.Expr
+
+    def at(self, *data: sp.Expr) -> sp.Expr:
+        """The element of given data."""
+        return self.value.xreplace(dict(zip(self.symbols, data, strict=True)))
+
+    def over(self, reducer: Reducer, kept: Sequence[Reducer], end: Callable[[Reducer, sp.Expr], sp.Expr]) -> sp.Expr:
+        """⊕ of the element at the kept ends of its one part."""
+        return reducer.over([self.at(end(each, *self.parts)) for each in kept])
+
+
+def map_of(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Map | None:
+    """A function of its largest parts that read no handle; None where it is not made of such parts."""
+    parts: dict[sp.Expr, sp.Symbol] = {}
+    value = _collected(function, elements, handles, parts)
+    return None if value.has(*elements) else Map(tuple(parts), tuple(parts.values()), value)
 
 
 def through_order(
@@ -21,8 +51,8 @@ def through_order(
     handles: Sequence[sp.Symbol],
     strictly: bool = False,
     or_constant: bool = False,
-) -> Through | str:
-    """(a, reducers of a to keep, φ) with ⊕_l function = ⊕ over the kept ends of φ(end); or the code of a refusal.
+) -> tuple[Map, tuple[Reducer, ...]] | str:
+    """φ(a) and the reducers of a to keep, with ⊕_l function = ⊕ over those ends of φ(end); or the code of a refusal.
 
     | φ in a                         | kept for max | kept for min |
     |--------------------------------|--------------|--------------|
@@ -36,34 +66,26 @@ def through_order(
     With `strictly`, unequal a stay unequal on each side of a turn: among equal keys, indices decide a selection. With
     `or_constant`, φ may be constant instead, as results have it.
     """
-    split = _one_part(function, elements, handles)
-    if split is None:
+    found = _of_one_part(function, elements, handles)
+    if found is None:
         return "several_element_parts"
-    inner, variable, outer = split
-    kept = _kept(outer, variable, reducer, strictly, or_constant)
-    if kept is None:
-        return "not_monotone"
-    return inner, kept, lambda end: outer.xreplace({variable: end})
+    kept = _kept(found.value, *found.symbols, reducer, strictly, or_constant)
+    return "not_monotone" if kept is None else (found, kept)
 
 
-def _one_part(
-    function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]
-) -> tuple[sp.Expr, sp.Symbol, sp.Expr] | None:
-    """The one part that varies along the axis and reads no result, its symbol, and the function of that."""
-    parts: dict[sp.Expr, sp.Symbol] = {}
-    outer = collected(function, elements, handles, parts)
+def _of_one_part(function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol]) -> Map | None:
+    """The map of the one part that varies along the axis and reads no result."""
+    found = map_of(function, elements, handles)
+    if found is not None and len(found.parts) == 1:
+        return found
     varying = [s for s in function.free_symbols if s in elements]
-    alone = len(varying) == 1 and not is_truth(varying[0]) and not function.has(sp.Piecewise)
-    if (len(parts) != 1 or outer.has(*elements)) and alone:
-        parts.clear()  # x² + x·u has two parts, and is convex in x itself
-        outer = function.xreplace({varying[0]: _placed(varying[0], parts)})
-    if len(parts) != 1 or outer.has(*elements):
+    if len(varying) != 1 or is_truth(varying[0]) or function.has(sp.Piecewise):
         return None
-    ((inner, variable),) = parts.items()
-    return inner, variable, outer
+    variable = stand_in(varying[0], "_a0")  # x² + x·u has two parts, and is convex in x itself
+    return Map((varying[0],), (variable,), function.xreplace({varying[0]: variable}))
 
 
-def collected(
+def _collected(
     function: sp.Expr, elements: Sequence[sp.Symbol], handles: Sequence[sp.Symbol], parts: dict[sp.Expr, sp.Symbol]
 ) -> sp.Expr:
     """The function with its largest parts that vary along the axis and read no result replaced by symbols.
@@ -77,9 +99,9 @@ def collected(
         return _placed(function, parts)
     if isinstance(function, (sp.Add, sp.Mul)):
         alone = [a for a in function.args if a.has(*elements) and not a.has(*handles)]
-        rest = [collected(a, elements, handles, parts) for a in function.args if a not in alone]
+        rest = [_collected(a, elements, handles, parts) for a in function.args if a not in alone]
         return function.func(*rest, _placed(function.func(*alone), parts)) if alone else function.func(*rest)
-    return function.func(*(collected(a, elements, handles, parts) for a in function.args))
+    return function.func(*(_collected(a, elements, handles, parts) for a in function.args))
 
 
 def _placed(part: sp.Expr, parts: dict[sp.Expr, sp.Symbol]) -> sp.Expr:

@@ -129,11 +129,11 @@ class Case:
         if not self.function.has(*self.derivation.elements):
             return self.function
         passed = through_order(self.function, reducer, self.derivation.elements, symbols)
-        if isinstance(passed, str) or is_truth(passed[0]):
+        if isinstance(passed, str) or is_truth(*passed[0].parts):
             return passed if isinstance(passed, str) else "several_element_parts"
-        inner, kept, outer = passed
+        found, kept = passed
         with self.derivation.over(self.holds):
-            return reducer.over([outer(self.derivation.component(self.reduction, end, inner)) for end in kept])
+            return found.over(reducer, kept, lambda end, part: self.derivation.component(self.reduction, end, part))
 
     def scaled(self) -> Any:
         """What is kept of products with results; None where the element has another form."""

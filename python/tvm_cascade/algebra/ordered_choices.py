@@ -23,6 +23,7 @@ from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.facts.trend import trend
+from tvm_cascade.algebra.monotone import Map
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer
 from tvm_cascade.symbolic.separate import strip_rounding
 from tvm_cascade.symbolic.signs import stand_in
@@ -34,16 +35,13 @@ class Ordered:
 
     Attributes
     ----------
-    part, variable : s, and the symbol that stands for it below.
-    choice : the selection.
+    choice : the selection, of s.
     upper, lower : the element where s is large, and where it is small, with known signs and without roundings.
     rising : the comparison holds where s is large.
     edge : the s at which a = d; None where a is not s itself.
     """
 
-    part: sp.Expr
-    variable: sp.Symbol
-    choice: sp.Piecewise
+    choice: Map
     upper: sp.Expr
     lower: sp.Expr
     rising: bool
@@ -62,6 +60,11 @@ class Ordered:
             return (MAX,)
         return (MIN,) if way * falls <= 0 and self._at_least(-jump) else None
 
+    @property
+    def variable(self) -> sp.Symbol:
+        """The symbol of s."""
+        return self.choice.symbols[0]
+
     def _trend(self, branch: sp.Expr, upper: bool) -> int | None:
         """That of a branch in s, on its own side of the edge."""
         way = trend(branch, self.variable)
@@ -76,7 +79,7 @@ class Ordered:
         if self.edge is None or self.edge.has(self.variable):
             return False
         away = sp.Dummy(positive=True)
-        return bool(gap.subs(self.part, self.edge + (away if holds is self.rising else -away)).is_nonnegative)
+        return bool(gap.subs(*self.choice.parts, self.edge + (away if holds is self.rising else -away)).is_nonnegative)
 
     def _at_least(self, jump: sp.Expr) -> bool:
         """Whether a difference of the branches is nowhere negative, at the edge at least."""
@@ -90,8 +93,7 @@ def extremum_at_ends(derivation: Derivation, reduction: Reduction, ordered: Orde
     reads_more = (ordered.upper + ordered.lower).has(*derivation.elements)
     if reads_more or (kept := ordered.kept(reducer)) is None:
         return None
-    ends = [derivation.component(reduction, end, ordered.part) for end in kept]
-    return reducer.over([ordered.choice.xreplace({ordered.variable: end}) for end in ends])
+    return ordered.choice.over(reducer, kept, lambda end, part: derivation.component(reduction, end, part))
 
 
 def in_order(derivation: Derivation, union: Union) -> Ordered | None:
@@ -112,4 +114,4 @@ def in_order(derivation: Derivation, union: Union) -> Ordered | None:
     edge = sp.expand(variable - written / slope) if slope.is_number else None
     upper, lower = terms if way > 0 else terms[::-1]
     choice = sp.Piecewise(*((case.term.subs(part, variable), case.guard.subs(part, variable)) for case in union.cases))
-    return Ordered(part, variable, choice, upper, lower, way > 0, edge)
+    return Ordered(Map((part,), (variable,), choice), upper, lower, way > 0, edge)

@@ -7,7 +7,7 @@ argmax_l φ_d(a(x_l)) = argmax_l a(x_l)          φ_d strictly increasing for ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import sympy as sp
@@ -17,7 +17,7 @@ from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.handles import Handle
-from tvm_cascade.algebra.monotone import collected, kept_by, through_order
+from tvm_cascade.algebra.monotone import Map, kept_by, map_of, through_order
 from tvm_cascade.algebra.order_law import Case, by_cases
 from tvm_cascade.algebra.ranks import Ranked, best_of, from_ends, one_of, ranked
 from tvm_cascade.algebra.reducer import MAX, MIN, Reducer, Selection
@@ -64,20 +64,7 @@ def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Sel
     raise derivation.refuse(block[0], code, block[0].element, shown=shown)
 
 
-@dataclass(frozen=True)
-class _Carried:
-    """A part of each rank: the data of the element that are kept, and what it is of them at the end."""
-
-    kept: tuple[sp.Expr, ...]
-    symbols: tuple[sp.Symbol, ...]
-    outer: sp.Expr
-
-    def of(self, components: Sequence[sp.Expr]) -> sp.Expr:
-        """The part at the end."""
-        return self.outer.xreplace(dict(zip(self.symbols, components, strict=True)))
-
-
-def _carried(derivation: Derivation, reduction: Reduction) -> _Carried:
+def _carried(derivation: Derivation, reduction: Reduction) -> Map:
     """A part beside the key; only the index has to be known at once."""
     element, used = derivation.take_in(reduction)
     found = _from_data(derivation, element, used)
@@ -86,15 +73,17 @@ def _carried(derivation: Derivation, reduction: Reduction) -> _Carried:
     return found
 
 
-def _from_data(derivation: Derivation, element: sp.Expr, used: Sequence[Handle]) -> _Carried | None:
-    """An element over its largest parts that read no result; None where it is not made of such parts."""
+def _from_data(derivation: Derivation, element: sp.Expr, used: Sequence[Handle]) -> Map | None:
+    """An element as a map of data, over results; None where it is not made of parts that read none."""
     if not used:
-        return _Carried((element,), (itself := sp.Dummy(real=True),), itself)
-    parts: dict[sp.Expr, sp.Symbol] = {}
-    outer = collected(element, derivation.elements, [handle.symbol for handle in used], parts)
-    if outer.has(*derivation.elements):
-        return None
-    return _Carried(tuple(parts), tuple(parts.values()), outer.xreplace({h.symbol: h.value for h in used}))
+        return replace(ITSELF, parts=(element,))
+    values = {handle.symbol: handle.value for handle in used}
+    found = map_of(element, derivation.elements, list(values))
+    return None if found is None else replace(found, value=found.value.xreplace(values))
+
+
+ITSELF = Map((), (_order := sp.Dummy(real=True),), _order)
+"""What positions are ordered by."""
 
 
 @dataclass(frozen=True)
@@ -109,24 +98,25 @@ class _Keys(Case):
 
     block: tuple[Reduction, ...]
     selection: Selection
-    carried: tuple[_Carried, ...]
+    carried: tuple[Map, ...]
 
     def at_ends(self) -> tuple[Ranked, ...] | str:
         """The selected elements where keys are a map of one part, and unequal ones stay unequal, or all are equal."""
         reducer, symbols = self.reduction.reducer, [handle.symbol for handle in self.used]
         if not self.function.has(*self.derivation.elements):
-            return (self._ranked(sp.S.Zero, reducer, self._of_key(lambda _: self.function)),)
+            return (self._ranked(sp.S.Zero, reducer, self._ordered(replace(ITSELF, value=self.function))),)
         if not symbols:
-            return (self._ranked(self.function, reducer, self._of_key(lambda end: end)),)
+            return (self._ranked(self.function, reducer, ITSELF),)
         asked = self.function, reducer, self.derivation.elements, symbols, True
         passed, either = through_order(*asked), through_order(*asked, or_constant=True)
         if isinstance(passed, str):
-            return either if isinstance(either, str) else self._either(either[0], self._of_key(either[2]))
-        inner, kept, outer = passed
+            return either if isinstance(either, str) else self._either(*either[0].parts, self._ordered(either[0]))
+        found, kept = passed
+        (inner,), key = found.parts, self._ordered(found)
         if len(kept) > 1 and self.selection.count > 1:
             few = self.selection.count <= MOST_RANKS_OF_ENDS
-            return (self._from_ends(inner, outer),) if few else "not_monotone"
-        return tuple(self._ranked(inner, end, self._of_key(outer)) for end in kept)
+            return (self._from_ends(inner, key),) if few else "not_monotone"
+        return tuple(self._ranked(inner, end, key) for end in kept)
 
     def scaled(self) -> tuple[Ranked, ...] | None:
         """The selected elements of keys G·exp(a)·H(d) + K(d), by the order of G·exp(a)."""
@@ -150,32 +140,31 @@ class _Keys(Case):
         code = code if shown is None and code != "not_monotone" else "not_order_preserving"
         return self.derivation.refuse(self.block[0], code, self.whole, shown=shown)
 
-    def _of_key(self, outer: Callable[[sp.Expr], sp.Expr]) -> _Carried:
-        """The key as a map of what it is selected by."""
-        itself = sp.Dummy(real=True)
-        return _Carried((), (itself,), outer(itself).xreplace({h.symbol: h.value for h in self.used}))
+    def _ordered(self, key: Map) -> Map:
+        """The key as a map of what it is selected by, over results."""
+        return replace(key, parts=(), value=key.value.xreplace({h.symbol: h.value for h in self.used}))
 
-    def _either(self, inner: sp.Expr, key: _Carried) -> tuple[Ranked, ...]:
+    def _either(self, inner: sp.Expr, key: Map) -> tuple[Ranked, ...]:
         """The selected elements where results decide whether keys rise with a part, fall, or are all the same."""
         top, low = (self._ranked(inner, end, key) for end in (MAX, MIN))
         ((((high, *_), _),), *_), ((((other, *_), _),), *_) = top.ranks, low.ranks
-        same = self._ranked(sp.S.Zero, self.reduction.reducer, self._of_key(lambda _: high))
+        same = self._ranked(sp.S.Zero, self.reduction.reducer, replace(ITSELF, value=high))
         rising, falling = high > other, high < other
         of_top, of_low = (rising, falling) if self.selection.largest else (falling, rising)
         return (one_of([(top, of_top), (low, of_low), (same, sp.Eq(high, other))]),)
 
-    def _from_ends(self, inner: sp.Expr, outer: Callable[[sp.Expr], sp.Expr]) -> Ranked:
+    def _from_ends(self, inner: sp.Expr, key: Map) -> Ranked:
         """The best elements by a convex map of a part."""
-        keys = [[self._ranked(inner, end, self._of_key(of)) for of in (outer, lambda part: part)] for end in (MAX, MIN)]
+        keys = [[self._ranked(inner, end, of) for of in (key, ITSELF)] for end in (MAX, MIN)]
         elements = [[[rank[0][0] for rank in found.ranks] for found in pair] for pair in keys]
         return from_ends(self.selection, [(mapped, [parts[0] for parts in bare]) for mapped, bare in elements])
 
-    def _ranked(self, inner: sp.Expr, end: Reducer, key: _Carried) -> Ranked:
+    def _ranked(self, inner: sp.Expr, end: Reducer, key: Map) -> Ranked:
         """The elements with the largest or smallest `inner`, by rank; keys are a map of that, or of data."""
         width, count, absent = self.selection.per_rank, self.selection.count, self.selection.absent
         parts, turned = (*self.carried, key), replace(self.selection, largest=end is MAX)
-        kept = [lift for part in parts for lift in part.kept]
-        of = [0, *(k + 1 for k, part in enumerate(self.carried) for _ in part.kept), *([0] * len(key.kept))]
+        kept = [lift for part in parts for lift in part.parts]
+        of = [0, *(k + 1 for k, part in enumerate(self.carried) for _ in part.parts), *([0] * len(key.parts))]
         if len(kept) >= width:
             starts = (*absent[:2], *(sp.S.Zero for _ in kept[1:]))
             turned = replace(turned, payloads=len(kept) - 1, absent=starts * count)
@@ -187,8 +176,8 @@ class _Keys(Case):
         elements = [self._at_rank(state, key) for _ in range(count)]
         return ranked(self.selection, elements, sure=count == 1 and not self.where)
 
-    def _at_rank(self, state: Iterator[sp.Symbol], key: _Carried) -> tuple[sp.Expr, ...]:
+    def _at_rank(self, state: Iterator[sp.Symbol], key: Map) -> tuple[sp.Expr, ...]:
         """The parts of one rank, of its components."""
         best = next(state)
-        beside = [part.of([next(state) for _ in part.kept]) for part in self.carried]
-        return key.of([next(state) for _ in key.kept] or [best]), *beside
+        beside = [part.at(*(next(state) for _ in part.parts)) for part in self.carried]
+        return key.at(*([next(state) for _ in key.parts] or [best])), *beside
