@@ -183,11 +183,9 @@ def _state(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Ex
     """The component ⊕ of w where a = c."""
     if weight.has(*derivation.cascade.results):
         raise derivation.refuse(reduction, "select_on_result", weight)
-    reference, reducer = end.reference, reduction.reducer
-    chosen = sp.Piecewise((weight, _met(end)), (reducer.neutral, True))
-    lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
-    shift = sp.Piecewise((symbol, sp.Eq(reference.symbol, reference.moved)), (reducer.neutral, True))
-    return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, shift)
+    reducer, anew = reduction.reducer, (reduction.reducer.neutral, True)
+    stands, chosen = sp.Eq(end.reference.symbol, end.reference.moved), sp.Piecewise((weight, _met(end)), anew)
+    return derivation.component(reduction, reducer, chosen, lambda own: sp.Piecewise((own, stands), anew))
 
 
 def _left(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Expr) -> sp.Symbol:
@@ -197,9 +195,8 @@ def _left(derivation: Derivation, reduction: Reduction, end: End, weight: sp.Exp
     """
     reference, reducer, at = end.reference, reduction.reducer, _state(derivation, reduction, end, weight)
     chosen = sp.Piecewise((reducer.neutral, _met(end)), (weight, True))
-    lift, symbol = derivation.masked(reducer, chosen), derivation.unused(reduction)
     left = sp.Piecewise((reducer.neutral, sp.Eq(reference.symbol, reference.moved)), (at, True))
-    return derivation.known(reducer, lift) or derivation.add(reduction, reducer, lift, reducer.combine(symbol, left))
+    return derivation.component(reduction, reducer, chosen, lambda own: reducer.combine(own, left))
 
 
 def _met(end: End) -> sp.Basic:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -232,10 +232,21 @@ class Derivation:
         length = self.meaning.get(LENGTH)
         return None if length is None else int(length)
 
-    def component(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr) -> sp.Symbol:
-        """The component of a lift that is never rescaled: an equal earlier one, or a new one."""
+    def component(
+        self,
+        reduction: Reduction,
+        reducer: Reducer,
+        lift: sp.Expr,
+        shift: Callable[[sp.Symbol], sp.Expr] = lambda own: own,
+    ) -> sp.Symbol:
+        """The component of a lift over the positions that components are taken over: an earlier one, or a new one.
+
+        Parameters
+        ----------
+        shift : what it becomes as references move, from itself.
+        """
         lift = self.masked(reducer, lift)
-        return self.known(reducer, lift) or self.add(reduction, reducer, lift)
+        return self.known(reducer, lift) or self.add(reduction, reducer, lift, shift(self.unused(reduction)))
 
     @contextmanager
     def over(self, where: sp.Basic) -> Iterator[None]:
@@ -270,11 +281,10 @@ class Derivation:
         )
         return next((step.lift for step in found), None)
 
-    def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr | None = None) -> sp.Symbol:
+    def add(self, reduction: Reduction, reducer: Reducer, lift: sp.Expr, shift: sp.Expr) -> sp.Symbol:
         """A new component."""
-        symbol = self.unused(reduction)
-        self.steps.append(Component(symbol, reduction.result, reducer, lift, symbol if shift is None else shift))
-        return symbol
+        self.steps.append(Component(self.unused(reduction), reduction.result, reducer, lift, shift))
+        return self.steps[-1].symbol
 
     def tuple_of(self, whole: TupleReducer, block: Sequence[Reduction], lifts: Sequence[sp.Expr]) -> list[sp.Symbol]:
         """The components of a tuple, by part: those of an equal earlier tuple, or new ones.

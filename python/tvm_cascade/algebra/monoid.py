@@ -7,7 +7,7 @@ that is never zero, a top-k merge takes sorted tuples.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import mpmath
@@ -26,24 +26,11 @@ Numbers = tuple[mpmath.mpf, ...]
 
 
 @cache
-def evaluator_of(reducer: TupleReducer) -> TupleEvaluator:
-    """The evaluator of a reducer, compiled once."""
-    return TupleEvaluator(reducer)
-
-
-class TupleEvaluator:
-    """∘ on numbers."""
-
-    def __init__(self, reducer: TupleReducer) -> None:
-        self.reducer = reducer
-        symbols = [side(k) for side in (first, second) for k in range(reducer.width)]
-        self._combined = as_function(symbols, [e.xreplace(EXTREMES) for e in reducer.combined], "mpmath")
-        identity = sp.lambdify([], [e.xreplace(EXTREMES) for e in reducer.identity], "mpmath")
-        self.identity: Numbers = tuple(mpmath.mpf(value) for value in identity())
-
-    def combine(self, left: Numbers, right: Numbers) -> Numbers:
-        """left ∘ right."""
-        return tuple(mpmath.mpf(value) for value in self._combined(*left, *right))
+def on_numbers(reducer: TupleReducer) -> Callable[[Numbers, Numbers], Numbers]:
+    """∘ on numbers, compiled once."""
+    symbols = [side(k) for side in (first, second) for k in range(reducer.width)]
+    combined = as_function(symbols, [e.xreplace(EXTREMES) for e in reducer.combined], "mpmath")
+    return lambda left, right: tuple(mpmath.mpf(value) for value in combined(*left, *right))
 
 
 def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
@@ -53,8 +40,8 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
     ----------
     lifts : the tuple of one element; its symbols are drawn at random, from few values in half of the rounds.
     """
-    source = random.Random(3)
-    evaluate = evaluator_of(reducer)
+    source, combine = random.Random(3), on_numbers(reducer)
+    empty = sp.lambdify([], [e.xreplace(EXTREMES) for e in reducer.identity], "mpmath")
     symbols = sorted(set().union(*(lift.free_symbols for lift in lifts)), key=str)
     lift = as_function(symbols, [sp.sympify(e).xreplace(EXTREMES) for e in lifts], "mpmath")
     with mpmath.workdps(DIGITS):
@@ -63,8 +50,9 @@ def broken_law(reducer: TupleReducer, lifts: Sequence[sp.Expr]) -> str | None:
             pool = pool[:TIES] if round_ % 2 else pool
             try:
                 reached = [_drawn(lift, symbols, pool, source) for _ in range(3)]
-                grown = [reached[0], evaluate.combine(reached[1], reached[2]), _drawn(lift, symbols, pool, source)]
-                found = _broken(evaluate, reached) or _broken(evaluate, grown)
+                grown = [reached[0], combine(reached[1], reached[2]), _drawn(lift, symbols, pool, source)]
+                identity = tuple(mpmath.mpf(value) for value in empty())
+                found = _broken(combine, identity, reached) or _broken(combine, identity, grown)
             except (TypeError, ValueError, ZeroDivisionError, OverflowError):
                 continue
             if found:
@@ -76,9 +64,8 @@ def _drawn(lift: object, symbols: list[sp.Symbol], pool: list[mpmath.mpf], sourc
     return tuple(mpmath.mpf(value) for value in lift(*(source.choice(pool) for _ in symbols)))  # type: ignore[operator]
 
 
-def _broken(evaluate: TupleEvaluator, states: list[Numbers]) -> str | None:
+def _broken(combine: Callable[[Numbers, Numbers], Numbers], identity: Numbers, states: list[Numbers]) -> str | None:
     a, b, c = states
-    combine, identity = evaluate.combine, evaluate.identity
     laws = (
         ("identity ∘ a = a", lambda: combine(identity, a), lambda: a),
         ("a ∘ identity = a", lambda: combine(a, identity), lambda: a),

@@ -55,10 +55,9 @@ def _product_where(
         return symbol if factor == 1 else symbol * factor ** _count(derivation, reduction, kept)
     count = _count(derivation, reduction, kept)
     reference = _geometric_mean(derivation, reduction, factor, where * _size(rest), count.subs(LENGTH, COUNT))
-    symbol, unit = derivation.unused(reduction), sp.Integer(2) ** reference.symbol
-    moved = symbol * 2 ** (reference.step * count.subs(LENGTH, COUNT))
-    derivation.add(reduction, PROD, where * rest * unit + 1 - where, moved)
-    return symbol * (factor / unit) ** count
+    unit, lost = sp.Integer(2) ** reference.symbol, 2 ** (reference.step * count.subs(LENGTH, COUNT))
+    total = derivation.component(reduction, PROD, where * rest * unit + 1 - where, lambda own: own * lost)
+    return total * (factor / unit) ** count
 
 
 def _count(derivation: Derivation, reduction: Reduction, kept: Mapping[sp.Symbol, int]) -> sp.Expr:

@@ -364,8 +364,7 @@ def _weighted(derivation: Derivation, reduction: Reduction, above: sp.Expr, weig
     sums = []
     for lift in (above, weight):
         scale, bare = lift.subs(old).as_coeff_Mul()
-        known, symbol = derivation.known(SUM, bare), derivation.unused(reduction)
-        sums.append(scale * (known or derivation.add(reduction, SUM, bare, symbol * ratio)))
+        sums.append(scale * derivation.component(reduction, SUM, bare, lambda own: own * ratio))
     return sums[0] / sums[1]
 
 

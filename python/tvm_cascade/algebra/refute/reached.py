@@ -22,7 +22,7 @@ from sympy.core.relational import Relational
 
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, POSITION, Cascade, Reduction
 from tvm_cascade.algebra.counterexample import Numbers
-from tvm_cascade.algebra.monoid import evaluator_of
+from tvm_cascade.algebra.monoid import on_numbers
 from tvm_cascade.algebra.reducer import EXTREMES
 from tvm_cascade.symbolic.masks import is_truth
 from tvm_cascade.symbolic.sampling import IN_RANGE, as_function
@@ -260,6 +260,6 @@ def _reduced(block: tuple[Reduction, ...], lifted: list[list[Any]], repeated: in
     if repeated > LONGEST:
         raise ValueError("too many tuples to combine")
     tuples += [tuples[-1]] * (repeated - 1)
-    merged = functools.reduce(evaluator_of(reducer.whole).combine, tuples)
+    merged = functools.reduce(on_numbers(reducer.whole), tuples)
     number = type(lifted[0][0])
     return tuple(number(merged[block[k].reducer.part]) for k in range(len(block)))
