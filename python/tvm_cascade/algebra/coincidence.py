@@ -174,8 +174,8 @@ def _extremum(derivation: Derivation, reduction: Reduction, end: End, weight: sp
     passed = through_order(strip_rounding(weighted), reducer, elements, list(values))
     if isinstance(passed, str) or weighted.has(Round) or is_truth(*passed[0].parts):
         raise derivation.refuse(reduction, "select_on_result", weight)
-    found, kept = passed
-    best = found.over(reducer, kept, lambda k, part: state(derivation, replace(reduction, reducer=k), end, part))
+    mapped, kept = passed
+    best = mapped.over(reducer, kept, lambda k, part: state(derivation, replace(reduction, reducer=k), end, part))
     return sp.Piecewise((best.xreplace(values), met), (reducer.neutral, True))
 
 

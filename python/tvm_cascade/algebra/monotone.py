@@ -69,7 +69,8 @@ def through_order(
     found = _of_one_part(function, elements, handles)
     if found is None:
         return "several_element_parts"
-    kept = _kept(found.value, *found.symbols, reducer, strictly, or_constant)
+    (variable,) = found.symbols
+    kept = _kept(found.value, variable, reducer, strictly, or_constant)
     return "not_monotone" if kept is None else (found, kept)
 
 

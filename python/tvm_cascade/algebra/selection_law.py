@@ -110,7 +110,10 @@ class _Keys(Case):
         asked = self.function, reducer, self.derivation.elements, symbols, True
         passed, either = through_order(*asked), through_order(*asked, or_constant=True)
         if isinstance(passed, str):
-            return either if isinstance(either, str) else self._either(*either[0].parts, self._ordered(either[0]))
+            if isinstance(either, str):
+                return either
+            (inner,), key = either[0].parts, self._ordered(either[0])
+            return self._either(inner, key)
         found, kept = passed
         (inner,), key = found.parts, self._ordered(found)
         if len(kept) > 1 and self.selection.count > 1:
