@@ -1,0 +1,50 @@
+"""docs/gallery.md and its pictures are what the package derives today: each field is written again and compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from itertools import pairwise
+from types import ModuleType
+
+import pytest
+
+from .pages import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gallery"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GALLERY = _script()
+STORED = (DOCS / "gallery.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("field", GALLERY.FIELDS)
+def test_a_field_is_stored_as_it_is_derived(field: str) -> None:
+    text, pictures = GALLERY.section(field)
+    assert text in STORED, "python docs/gallery.py writes it anew"
+    assert len(pictures) == len(GALLERY.FIELDS[field])
+    for path, drawn in pictures.items():
+        assert (DOCS / path).read_text(encoding="utf-8") == drawn, "python docs/gallery.py writes it anew"
+
+
+def test_the_page_is_its_fields_in_order_and_no_picture_is_left_over() -> None:
+    starts = [STORED.index(f"\n## {field}\n") + 1 for field in GALLERY.FIELDS] + [len(STORED) + 1]
+    sections = [STORED[start : end - 1] for start, end in pairwise(starts)]
+    assert GALLERY.page(sections) == STORED
+    shown = [path for path in STORED.replace(")", "(").split("(") if path.endswith(".svg")]
+    assert sorted(shown) == sorted(str(path.relative_to(DOCS)) for path in (DOCS / GALLERY.PICTURES).glob("*.svg"))
+    assert len(shown) == len(set(shown)) == 40
+
+
+def test_what_every_entry_shows_is_one_fused_loop() -> None:
+    assert STORED.count("<pre>") == 2 * STORED.count("\n### ") == 80
+    assert STORED.count("finish ") >= 40 and STORED.count("merge ") >= 40
