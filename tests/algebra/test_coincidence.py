@@ -7,7 +7,7 @@ import pytest
 import sympy as sp
 
 from tvm_cascade.algebra.cascade import Cascade
-from tvm_cascade.algebra.reducer import MAX, MIN
+from tvm_cascade.algebra.reducer import AND, MAX, MIN, OR, Reducer
 from tvm_cascade.symbolic.functions import SignedSize
 from tvm_cascade.symbolic.masks import choice
 
@@ -48,6 +48,19 @@ def test_what_is_compared_is_the_element_itself_not_its_cases() -> None:
     assert isinstance(best.lift, SignedSize)
     equations = {equation for c in fold.components for equation in c.lift.atoms(sp.Eq)}
     assert equations and all(best.lift in equation.args for equation in equations)
+
+
+@pytest.mark.parametrize("condition", [sp.Le(x, m), sp.Or(sp.Le(x, m), y > s), sp.And(m >= x, y >= t)], ids=str)
+def test_a_comparison_that_always_holds_is_no_condition(condition: sp.Expr) -> None:
+    smallest: Row = (t, MIN, y)
+    fold = folded(cascade(MAXIMUM, SHARE, smallest, (o, SUM, where(condition, w, y))))
+    assert [c.lift for c in fold.components if c.owner == o] == [w] and not fold.references
+
+
+@pytest.mark.parametrize("reducer", [AND, OR, MAX, MIN], ids=str)
+def test_an_extremum_of_what_is_the_same_everywhere_needs_no_state(reducer: Reducer) -> None:
+    fold = folded(cascade(MAXIMUM, (o, reducer, where(sp.Le(x, m), ONE))))
+    assert [c.owner for c in fold.components] == [m] and fold.finish[o] == 1
 
 
 def test_a_condition_on_a_selection_is_one_on_each_of_its_cases() -> None:

@@ -21,7 +21,6 @@ import sympy as sp
 
 from tvm_cascade.algebra.cascade import Reduction
 from tvm_cascade.algebra.derivation import Derivation
-from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM
 from tvm_cascade.algebra.fold import Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range
 from tvm_cascade.algebra.monotone import kept_by, through_order
@@ -52,13 +51,6 @@ Ends = tuple[End, ...] | None
 
 Attained = tuple[tuple[Ends, sp.Basic], ...]
 """The ends, and the condition on results and components under which they are those, in order."""
-
-
-def decided(derivation: Derivation, element: sp.Expr, at: Reduction, here: bool) -> sp.Expr:
-    """The element with comparisons with an extremum decided: as at positions that attain it, or as elsewhere."""
-    found = {r: derivation.compared(r) for r in element.atoms(*AT_A_MAXIMUM)}
-    truths = {r: of[1][0 if here else 1] for r, of in found.items() if of is not None and of[0] is at}
-    return element.xreplace({relation: sp.sympify(holds) for relation, holds in truths.items()})
 
 
 def attained(derivation: Derivation, reduction: Reduction, extreme: Reduction) -> Attained | None:

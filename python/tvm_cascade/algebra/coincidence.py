@@ -25,7 +25,7 @@ from dataclasses import replace
 
 import sympy as sp
 
-from tvm_cascade.algebra.attained import End, Ends, attained, decided
+from tvm_cascade.algebra.attained import End, Ends, attained
 from tvm_cascade.algebra.cascade import LENGTH, Reduction
 from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation, Refused
@@ -55,11 +55,8 @@ def folded_where_extreme(derivation: Derivation, reduction: Reduction, union: Un
         return found
     if reducer not in (SUM, MAX, MIN) or matched is None or where is None or not two:
         raise _refused(derivation, reduction)
-    extreme, (at, elsewhere) = matched
-    here, there = (union.terms[0 if side else 1] for side in (at, elsewhere))
-    if at is elsewhere:
-        return law(derivation, replace(reduction, element=here))
-    here, there = decided(derivation, here, extreme, True), decided(derivation, there, extreme, False)
+    extreme, (at, _) = matched
+    here, there = (derivation.decided(union.terms[0 if side is at else 1], extreme, side) for side in (True, False))
     cases = [(_folded(derivation, reduction, ends, (here, there), law), met) for ends, met in where]
     return sp.Piecewise(*cases)
 

@@ -12,7 +12,7 @@ import sympy as sp
 from tvm_cascade.algebra.cascade import COUNT, LENGTH, Cascade, Reduction
 from tvm_cascade.algebra.cases import Union, by_both, by_results
 from tvm_cascade.algebra.counterexample import Counterexample
-from tvm_cascade.algebra.facts.relation import compared, is_bounded_above, ordered_by_results
+from tvm_cascade.algebra.facts.relation import AT_A_MAXIMUM, compared, is_bounded_above, ordered_by_results
 from tvm_cascade.algebra.fold import Component, Fold, Reference
 from tvm_cascade.algebra.gauge import Gauge, Move, Range, is_power_of_two
 from tvm_cascade.algebra.handles import Handle, HandleTable, exponents
@@ -225,6 +225,20 @@ class Derivation:
         by_plain = {replace(r, result=self.plain(r.result), element=self.plain(r.element)): r for r in self.done}
         found = compared(condition, by_plain)
         return None if found is None else (by_plain[found[0]], found[1])
+
+    def decided(self, element: sp.Expr, at: Reduction | None = None, here: bool = True) -> sp.Expr:
+        """The element with those comparisons with earlier extrema decided that hold everywhere or nowhere.
+
+        Parameters
+        ----------
+        at, here : an extremum, and whether the element is for the positions that attain it, or for all others.
+        """
+        truths: dict[sp.Basic, sp.Basic] = {}
+        for relation in element.atoms(*AT_A_MAXIMUM):
+            extreme, holds = self.compared(relation) or (None, (True, False))
+            if extreme is not None and (extreme is at or holds[0] is holds[1]):
+                truths[relation] = sp.sympify(holds[0 if here else 1])
+        return element.xreplace(truths)
 
     @property
     def length(self) -> int | None:

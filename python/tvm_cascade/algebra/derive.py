@@ -78,6 +78,7 @@ def _in_each_case(derivation: Derivation, block: tuple[Reduction, ...], cases: i
 
     `cases` is how many there are beside this one.
     """
+    block = tuple(replace(reduction, element=derivation.decided(reduction.element)) for reduction in block)
     unions = ((part, derivation.by_results(reduction.element)) for part, reduction in enumerate(block))
     part, union = next(((part, union) for part, union in unions if union is not None), (0, None))
     if union is None:
@@ -109,6 +110,8 @@ def _by_its_law(derivation: Derivation, reduction: Reduction) -> sp.Expr:
         return folded_where_extreme(derivation, reduction, union, _by_its_law)
     apart, quotients = taken_apart(reduction, derivation)
     element, used = derivation.take_in(apart)
+    if (reduction.reducer.ordered or logical) and not element.has(*derivation.elements):
+        return element.xreplace(derivation.handles.values)  # the same at all positions
     if used:
         total = LAWS[reduction.reducer.law](derivation, apart, element, used)
     else:

@@ -94,9 +94,7 @@ def _with_own_extremum(
 
     It is attained at some position, and at every one where the opposite extremum is the same.
     """
-    at, elsewhere = holds
-    if at is elsewhere:
-        return sp.true if at else sp.false
+    at, _ = holds
     if at is (reduction.reducer is OR):
         return sp.sympify(at)
     opposite = replace(extreme, result=reduction.result, reducer=MIN if extreme.reducer is MAX else MAX)

@@ -14,7 +14,6 @@ import sympy as sp
 
 from tvm_cascade.algebra.attained import order_and_factor
 from tvm_cascade.algebra.cascade import Reduction
-from tvm_cascade.algebra.cases import Union
 from tvm_cascade.algebra.derivation import Derivation
 from tvm_cascade.algebra.handles import Handle
 from tvm_cascade.algebra.monotone import Map, kept_by, map_of, through_order
@@ -37,8 +36,10 @@ def selection_law(derivation: Derivation, block: Sequence[Reduction], selection:
         Where a key or a payload reads earlier results in a way that no state keeps.
     """
     best = replace(block[0], reducer=MAX if selection.largest else MIN)
-    if (union := derivation.by_both(best.element)) is not None:
-        return _compared(derivation, block, selection, union)
+    if derivation.by_both(best.element) is not None:
+        shown = derivation.counterexample("not_monotone", block[0], best.element)
+        code = "not_order_preserving" if shown else "select_on_result"
+        raise derivation.refuse(block[0], code, best.element, shown=shown)
     element, used = derivation.take_in(best)
     key = strip_rounding(element)
     carried = tuple(_carried(derivation, reduction) for reduction in block[1 : selection.per_rank])
@@ -49,19 +50,6 @@ def selection_law(derivation: Derivation, block: Sequence[Reduction], selection:
     if len(found) > 1 and sum(map(len, (rank for own in found for rank in own.ranks))) > MOST_CHOICES:
         raise derivation.refuse(block[0], "work_limit", key)
     return best_of(selection, found)
-
-
-def _compared(derivation: Derivation, block: Sequence[Reduction], selection: Selection, union: Union) -> list[sp.Expr]:
-    """Of keys that compare an element with an extremum of it: where that decides nothing, of the one key there is."""
-    matched = derivation.compared(union.guard)
-    if matched is not None and len(union.cases) == 2:
-        _, (at, elsewhere) = matched
-        if at is elsewhere:
-            key = union.terms[0 if at else 1]
-            return selection_law(derivation, (replace(block[0], element=key), *block[1:]), selection)
-    shown = derivation.counterexample("not_monotone", block[0], block[0].element)
-    code = "not_order_preserving" if shown else "select_on_result"
-    raise derivation.refuse(block[0], code, block[0].element, shown=shown)
 
 
 def _carried(derivation: Derivation, reduction: Reduction) -> Map:
