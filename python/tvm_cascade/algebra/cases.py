@@ -4,6 +4,7 @@
 |-----------------------------|------------------------|---------------------------|-----------------------------------|
 | results alone               | where(d > u, f, g)     | everywhere or nowhere     | a case of the finish (`derive`)   |
 | elements alone              | keep·f                 | wherever the state stands | a masked lift (`Derivation.over`) |
+| an element, its extremum    | where(x ≤ max x, f, g) | everywhere or nowhere     | f, or g (`Derivation.decided`)    |
 | both; its terms do not vary | where(x > d, 1, 0)     | at some positions, or all | by extrema (`predicates`)         |
 | an element, its extremum    | where(x = max x, f, g) | until the extremum moves  | started anew (`coincidence`)      |
 | both otherwise              | where(x > d, f, g)     | beyond a threshold        | at an end (`ordered_choices`)     |

@@ -8,12 +8,10 @@ Other comparisons fold where the branches follow their order (`ordered_choices`)
 of (a > d ? f : g) is g if a ≤ d somewhere, and max f elsewhere, where g ≥ f and g is the same everywhere. They are
 refused where numbers show that they need all positions (`refute.crossings`), and are unknown elsewhere.
 
-| a ? d, the maximum of a | is         |
-|-------------------------|------------|
-| a = d, a ≥ d            | [a = d]    |
-| a ≠ d, a < d            | not so     |
-| a ≤ d                   | everywhere |
-| a > d                   | nowhere    |
+| a ? d, the maximum of a | is      |
+|-------------------------|---------|
+| a = d, a ≥ d            | [a = d] |
+| a ≠ d, a < d            | not so  |
 
 Where a itself reads results, `attained` says at which ends of what it is a map of a = d is.
 """
