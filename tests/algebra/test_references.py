@@ -290,3 +290,25 @@ def test_a_product_of_what_is_kept_takes_the_factor_as_often_as_that_is() -> Non
     assert isinstance(fold, Fold)
     (dropped,) = [component.symbol for component in fold.components if component.lift == 1 - keep]
     assert fold.finish[b] == (1 / a) ** (LENGTH - dropped)
+
+
+STATES: dict[str, tuple[list[Reduction], set[sp.Expr]]] = {
+    "an exponential and what stands beside it": (
+        [*LOG_SUM_EXP, Reduction(c, SUM, y), Reduction(d, SUM, w * (sp.exp(x - a) + y - c))],
+        {x, sp.exp(x), y, w * sp.exp(x), y * sp.Abs(w), sp.Abs(w), w * y, w},
+    ),
+    "a result that all terms have as a factor": (
+        [Reduction(a, SUM, x), Reduction(d, SUM, w * (a * x + a**2 * y))],
+        {x, w * x, w * y},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_terms_are_summed_apart_and_common_factors_at_the_end(name: str) -> None:
+    """What bounds an exponential centres nothing beside it; a factor of the whole is in no component."""
+    reductions, lifts = STATES[name]
+    fold = derive(Cascade(reductions, [x, y, w]))
+    assert isinstance(fold, Fold)
+    at_zero = {component.lift.subs({r.symbol: 0 for r in fold.references}) for component in fold.components}
+    assert at_zero == lifts
