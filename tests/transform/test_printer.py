@@ -54,6 +54,14 @@ def test_a_common_factor_is_applied_to_the_difference_and_not_to_a_constant() ->
     assert "T.float32(10.0)" not in text
 
 
+def test_a_mean_of_two_large_numbers_is_in_range() -> None:
+    """x/2 + |x|/2 as it is: halves are exact, and x + |x| is infinite beyond half of the largest number."""
+    func = written(X / 2 + sp.Abs(X) / 2, "float32")
+    compiled, result = tvm.compile(func, target="llvm"), tvm.runtime.empty((1,), "float32")
+    compiled(tvm.runtime.tensor(np.array([3e38], "float32")), result)
+    assert result.numpy()[0] == np.float32(3e38)
+
+
 def test_a_common_factor_that_the_dtype_does_not_hold_is_not_taken_out() -> None:
     """x/p + y/q for large p and q as it is, not as (q·x + p·y)/(p·q), where q·x is infinite and 1/(p·q) is 0."""
     p, q = sp.Integer(3) ** 100, sp.Integer(7) ** 60

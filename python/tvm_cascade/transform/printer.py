@@ -242,12 +242,13 @@ class Printer:
     def _sum(self, expression: sp.Add) -> ir.Expr:
         """Plain symbols and added terms first; a common factor last (c·x − c·m cancels), and numbers after it.
 
+        A mean of numbers is in range where they are, their sum need not be: a/2 + b/2 stays as it is, for no digits.
         What moves with the same data comes together: (a − c) + (b − e) + log t; and d − |d|, of which nothing may be
         left, before all else.
         """
         number, varying = expression.as_coeff_Add()
         factor = _common_factor(varying, self.dtype)
-        if factor != 1:
+        if factor != 1 and not _scales_a_mean(factor, varying):
             total = prim.Mul(self(varying / factor), self._constant(factor))
             return total if number == 0 else prim.Add(total, self._constant(number))
         terms = sorted(expression.args, key=self._order)
@@ -351,6 +352,12 @@ def _value_and_its_extremum(terms: Sequence[sp.Expr]) -> list[sp.Expr]:
 def _falls(terms: Sequence[sp.Expr]) -> bool:
     """Whether every term is subtracted."""
     return all(term.could_extract_minus_sign() for term in terms)
+
+
+def _scales_a_mean(factor: sp.Expr, total: sp.Expr) -> bool:
+    """Whether a common factor is a power of two below 1, which rounds nothing, of terms that are all added."""
+    fraction = factor.is_Rational and factor.p == 1 and factor.q & (factor.q - 1) == 0
+    return bool(fraction) and not any(term.could_extract_minus_sign() for term in sp.Add.make_args(total))
 
 
 def _common_factor(total: sp.Expr, dtype: str) -> sp.Expr:
