@@ -88,6 +88,20 @@ def test_a_result_may_overflow_where_the_unfused_program_does(exact):
     assert not check(wrong, exact, unfused, length=64, dtype="float16").ok
 
 
+def test_what_is_exact_beyond_the_range_is_the_infinity_of_its_sign(exact):
+    """1e60 is ∞ in float32, also where the unfused program ends in NaN; −∞ and 0 are wrong."""
+    large, lost = exact.copy(), exact.copy()
+    large[3, 5], lost[3, 5] = 1e60, np.nan
+    for value, passes in ((np.inf, True), (np.nan, True), (-np.inf, False), (0.0, False)):
+        result = exact.copy()
+        result[3, 5] = value
+        assert check(result, large, lost, length=1, dtype="float32").ok == passes
+    in_range = exact.copy()
+    in_range[3, 5] = np.inf
+    assert not check(in_range, exact, length=1, dtype="float32").ok
+    assert not check(in_range, large, length=1, dtype="float64").ok
+
+
 def test_flushing_a_subnormal_to_zero_is_no_error():
     exact = np.array([1e-39, -1e-40])
     assert check(np.zeros(2), exact, length=1, dtype="float32").ok

@@ -19,7 +19,8 @@ an element passes as zero in any case, so that no wrong answer is let through th
 
 Before any error is looked at, non-finite elements have to match: NaN where the oracle has NaN, and infinities of the
 same sign. Where the unfused program itself differs from the oracle in that (float16 overflows; a NaN is lost by max),
-the result may follow either of the two, and is compared with the one that it follows.
+the result may follow either of the two, and is compared with the one that it follows. An exact value beyond the dtype's
+largest number is also followed by the infinity of its sign, whatever the unfused program makes of it.
 
 `rejects` shows, for given data, that this rule would have caught wrong answers.
 """
@@ -112,8 +113,9 @@ def check(
         np.max(_errors(usual, want, scale, underflow), initial=0.0, where=_kind(usual) == _kind(want))
     )
     allowed = 2.0 * baseline_error + floor(length, dtype)
-    # An element whose kind differs from the oracle's is compared with the unfused program.
-    reference = np.where(_kind(got) == _kind(want), want, usual)
+    # An element whose kind differs from the oracle's, at its own dtype too, is compared with the unfused program.
+    stored = _as_stored(want, dtype)
+    reference = np.where(_kind(got) == _kind(want), want, np.where(_kind(got) == _kind(stored), stored, usual))
     errors = _errors(got, reference, scale, underflow)
     max_error = float(np.max(errors, initial=0.0))
     ok = max_error <= allowed
@@ -198,6 +200,14 @@ def kinds(values: ArrayLike) -> NDArray[Any]:
 def _kind(values: _Floats) -> NDArray[Any]:
     kinds = np.where(np.isposinf(values), _POSITIVE, np.where(np.isneginf(values), _NEGATIVE, _FINITE))
     return np.where(np.isnan(values), _NAN, kinds)
+
+
+def _as_stored(exact: _Floats, dtype: str) -> _Floats:
+    """Exact values, infinite where they are beyond the largest number of a float dtype."""
+    if not is_float(dtype):
+        return exact
+    beyond = np.abs(exact) > float(ml_dtypes.finfo(dtype).max)
+    return np.where(beyond, np.copysign(np.inf, exact), exact)
 
 
 def _rms(values: _Floats, axis: int | None = None) -> _Floats:
