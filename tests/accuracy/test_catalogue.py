@@ -9,10 +9,12 @@ from tvm_cascade import cli
 from tvm_cascade.accuracy.catalogue.definition import LETTERS, Definition
 from tvm_cascade.accuracy.catalogue.hard import HARD
 from tvm_cascade.accuracy.catalogue.table import CATALOGUE
+from tvm_cascade.accuracy.numerics import Subject
 from tvm_cascade.bench.audit import audit
 from tvm_cascade.errors import InputError
 from tvm_cascade.evaluate import oracle, tolerance
 from tvm_cascade.evaluate.inputs import INPUTS
+from tvm_cascade.options import FuseOptions
 
 QUICK = (
     "sample variance",
@@ -89,3 +91,31 @@ def test_the_command_checks_what_is_named(capsys: pytest.CaptureFixture[str]) ->
 
 def test_letters_have_one_meaning() -> None:
     assert all(len(letter) == 1 for letter in LETTERS)
+
+
+@pytest.mark.parametrize("name", ["attention of one query", "cross-entropy of logits", "softmax of distances"])
+def test_sums_before_a_division_are_in_range_up_to_the_largest_number_over_the_length(name: str) -> None:
+    one = CATALOGUE[name]
+    subject = Subject(one.build(), FuseOptions.from_environment(force=True), "auto")
+    given = one.inputs(np.random.default_rng(0), "normal")
+    for place in (slice(0, 1), slice(-1, None), slice(0, 18), slice(None)):
+        for sign in (-1, 1):
+            arrays = [values.copy() for values in given]
+            arrays[-1][0, place] = sign * 3.4e38 / one.length
+            _, (out,) = subject.compared(arrays)
+            np.testing.assert_array_equal(tolerance.kinds(out.fused), tolerance.kinds(out.unfused))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mean square about the mid-range", 3e38), ("variance under softmax", 2.0**100)],
+)
+def test_large_equal_rows_are_right_also_where_the_unfused_program_overflows(name: str, value: float) -> None:
+    one = CATALOGUE[name]
+    subject = Subject(one.build(), FuseOptions.from_environment(force=True), "auto")
+    arrays = one.inputs(np.random.default_rng(0), "normal")
+    arrays[-1][0] = value
+    with np.errstate(over="ignore"):
+        _, (out,) = subject.compared(arrays)
+    assert np.isfinite(out.fused).all()
+    assert out.judged.ok, out.judged.message

@@ -17,10 +17,10 @@ that is common to all terms of a sum leaves their relative sizes as they are. Th
 the program's has its digits is argued, not proved; so is the size of μ·Σ gain·w beside Σ gain·w·x, where a layer norm
 goes before a product: the reference is the mean of the positions so far, which is near μ, but no bound is shown.
 
-All this has a premise, which `explain` names: powers and products of two values of the data are in range, as far as the
-fold forms them. x·w is summed before a norm divides, where the program divides first, and (x − c)² is moved by
-(c − c′)². Where data are infinite or that large, `obligations.ends` checks the class of each result at points, and
-guards need no premise.
+All this has a premise, which `explain` names: sums, powers and products of two values of the data are in range, as far
+as the fold forms them. Σ exp(x − c)·y, at most N times the data, and x·w are summed before what divides them, where the
+program divides first, and (x − c)² is moved by (c − c′)². Where data are infinite or that large, `obligations.ends`
+checks the class of each result at points, and guards need no premise.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SCALES = frozenset({Range.SCALE, Range.POWER_OF_TWO})
 _NEAR = frozenset({Range.LOCATION, Range.MEAN, Range.NEAR})
 """Of references from which no part of a finish is larger than the terms that the program itself adds up."""
 
-PREMISE = "for data whose powers and products of two values are in range"
+PREMISE = "for data whose sums, powers and products of two values are in range"
 """Of what is bounded; named wherever that is told."""
 
 _OWN = "the sum, or the extremum, of the unfused program"
