@@ -71,8 +71,8 @@ class _Part:
 def _read_parts(block: s_tir.SBlock) -> tuple[_Part, ...] | Reason:
     """The parts of a block, read once for each object: every function that a plan cuts out shares its blocks."""
     name = block.name_hint
-    stores = _stored(block.body)
-    starts = _stored(block.init)
+    stores = stores_at_once(block.body)
+    starts = stores_at_once(block.init)
     if stores is None or starts is None or len(stores) != len(starts):
         return Reason("reducer", f"block {name} holds other statements than a store and a start for each part")
     indices = tuple(stores[0].indices)
@@ -93,7 +93,7 @@ def _reduction_variable(block: s_tir.SBlock) -> tirx.Var | None:
     return reduced[0] if len(reduced) == 1 else None
 
 
-def _stored(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
+def stores_at_once(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
     """The stores of a body, each with what it stores in what was there before the body; None for other statements."""
     lets: dict[tirx.Var, ir.Expr] = {}
     stores: list[tirx.BufferStore] = []

@@ -21,6 +21,7 @@ from tvm_cascade.schedule.loop_guards import hoist_guards
 from tvm_cascade.schedule.private_copy import private_copy
 from tvm_cascade.schedule.row_plan import CONTRACTED_ROWS
 from tvm_cascade.schedule.tile_skip import skip_dead_tiles
+from tvm_cascade.schedule.tuple_parts import tuples_apart
 from tvm_cascade.schedule.unfused import schedule_unfused_cpu
 from tvm_cascade.schedule.vector_math import vectorise_math
 from tvm_cascade.schedule.whole_products import whole_products
@@ -82,7 +83,7 @@ def _under_schedule_of_fused(func: tirx.PrimFunc, cpu: Cpu, most_rows: int) -> t
 
 
 def _under_schedule_of_unfused(func: tirx.PrimFunc, cpu: Cpu) -> tirx.PrimFunc:
-    schedule = s_tir.Schedule(private_copy(whole_products(func, cpu)))
+    schedule = s_tir.Schedule(private_copy(whole_products(tuples_apart(func, cpu), cpu)))
     schedule_unfused_cpu(schedule, cpu)
     return schedule.mod["main"]
 

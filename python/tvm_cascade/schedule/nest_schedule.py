@@ -75,7 +75,7 @@ class Nest:
     @property
     def dtype(self) -> str:
         """Of the output."""
-        return str(self.plan.stores[0].buffer.ty.dtype)
+        return self.plan.dtype
 
     def extent(self, axis: int) -> int:
         """Of an axis' loop: the tile's for a tiled row; 1, which has no lanes, where it is not known."""

@@ -56,6 +56,11 @@ class BlockPlan:
     independent: bool
 
     @property
+    def dtype(self) -> str:
+        """Of the output."""
+        return str(self.stores[0].buffer.ty.dtype)
+
+    @property
     def spatial(self) -> tuple[int, ...]:
         """Its axes that it does not reduce."""
         return tuple(axis for axis in self.own if axis not in self.reduce)
@@ -136,6 +141,11 @@ class LoopNest:
 
 def read_nests(func: tirx.PrimFunc) -> list[LoopNest]:
     """Every block below the root, in order, with the loops around it."""
+    return nests_in(func.body.block.body)
+
+
+def nests_in(body: tirx.Stmt) -> list[LoopNest]:
+    """Every block of a statement that is not in another one, in order, with the loops around it."""
     found: list[LoopNest] = []
 
     def visit(statement: tirx.Stmt, loops: tuple[tirx.For, ...]) -> None:
@@ -147,7 +157,7 @@ def read_nests(func: tirx.PrimFunc) -> list[LoopNest]:
         elif isinstance(statement, s_tir.SBlockRealize):
             found.append(LoopNest(loops, statement))
 
-    visit(func.body.block.body, ())
+    visit(body, ())
     return found
 
 

@@ -6,7 +6,7 @@ packed where need be; reductions of contiguous rows are split into lanes.
 
 from __future__ import annotations
 
-from tvm import s_tir
+from tvm import s_tir, tirx
 
 from tvm_cascade.analysis.reducers import split_reduction, started_at
 from tvm_cascade.devices.device import Cpu
@@ -18,7 +18,7 @@ from tvm_cascade.schedule.roles import operand_copy
 from tvm_cascade.schedule.row_fold import MAX_VECTORS, schedule_fold
 from tvm_cascade.transform.nest import GUARD
 
-__all__ = ["schedule_unfused_cpu"]
+__all__ = ["reduction_lanes", "schedule_unfused_cpu"]
 
 
 def schedule_unfused_cpu(sch: s_tir.Schedule, cpu: Cpu) -> None:
@@ -57,7 +57,7 @@ def schedule_alone(sch: s_tir.Schedule, cpu: Cpu, deferred: Deferred, plan: Bloc
                 pack_operand(nest, access, dim, panel, None)
         schedule_contraction_alone(nest, contraction)
         return
-    if outer == 0 and plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(nest):
+    if outer == 0 and _splits_rows(plan, sch.get(block), sch.mod["main"]):
         _schedule_row_reduction(nest)
         return
     spatial = [loops[a] for a in plan.spatial]
@@ -73,22 +73,48 @@ def _reduces_contiguous_rows(plan: BlockPlan) -> bool:
     return last in plan.reduce and rows_first and len(plan.stores) == 1 and 1 in steps and not plan.binds
 
 
-def _can_factor(nest: Nest) -> bool:
+def _can_factor(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bool:
     """Whether TVM's rfactor takes the block: its reducer must have a factory, and no block may stand outside loops.
 
     TVM knows extrema by the dtype's own numbers at which they start, and none that is written as a selection.
     """
-    reduction, init = split_reduction(nest.plan.stores[0]), nest.sch.get(nest.block).init
-    if reduction is None or started_at(reduction[0], init.value).infinite:
+    reduction = split_reduction(plan.stores[0])
+    if reduction is None or started_at(reduction[0], block.init.value).infinite:
         return False
-    return nest.dtype != "bool" and all(other.loops for other in read_nests(nest.sch.mod["main"]))
+    return plan.dtype != "bool" and all(other.loops for other in read_nests(func))
+
+
+def _splits_rows(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc) -> bool:
+    return plan.is_static and _reduces_contiguous_rows(plan) and _can_factor(plan, block, func)
+
+
+def _row_width(plan: BlockPlan, extent: int, cpu: Cpu) -> int:
+    """Elements of a row that are folded at once."""
+    return power_of_two_divisor(extent, cpu.lanes(plan.dtype) * MAX_VECTORS)
+
+
+def reduction_lanes(plan: BlockPlan, block: s_tir.SBlock, func: tirx.PrimFunc, cpu: Cpu) -> int:
+    """Elements that a reduction in a nest of its own takes at once; 1 where it reads none side by side.
+
+    Parameters
+    ----------
+    plan, block : of the reduction.
+    func : that it is in, or is to be put into.
+    """
+    splits = _splits_rows(plan, block, func)
+    axis = plan.own[-1] if splits else plan.last_axis()
+    extent = plan.extents.get(axis) if axis is not None else None
+    if axis is None or not isinstance(extent, int) or (not splits and axis in plan.reduce):
+        return 1
+    beside = all(plan.step(access, axis) in (0, 1) for access in plan.loads)
+    return _row_width(plan, extent, cpu) if beside and not plan.binds else 1
 
 
 def _schedule_row_reduction(nest: Nest) -> None:
     """Splits a reduction along contiguous data into lanes: partial results first, then one per row."""
     sch, plan = nest.sch, nest.plan
     axis = plan.own[-1]
-    width = power_of_two_divisor(nest.extent(axis), nest.cpu.lanes(nest.dtype) * MAX_VECTORS)
+    width = _row_width(plan, nest.extent(axis), nest.cpu)
     spatial = len(plan.spatial)
     if width == 1:
         nest.go_parallel([nest.loops[a] for a in plan.spatial])
