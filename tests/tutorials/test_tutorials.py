@@ -13,8 +13,15 @@ from nbclient import NotebookClient
 from ..tiers import slow_but
 
 TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
-QUICK = [path for path in TUTORIALS if path.stem in ("01_online_softmax", "04_refusals", "06_products", "11_derive")]
-"""A fused loop on the CPU, a refusal with its numbers, kernels of products, and a fold by itself."""
+QUICK = [
+    path
+    for path in TUTORIALS
+    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "10_pytorch", "11_derive")
+]
+"""A fused loop on the CPU, a refusal with its numbers, kernels of products, a PyTorch model, and a fold by itself."""
+
+OPTIONAL = {"matplotlib": "test", "torch": "torch"}
+"""Packages that a notebook may import, and the extra that each is of."""
 
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]\d+)?")
 PUBLIC = re.compile(r"^\s*(?:from|import) tvm_cascade\.", re.M)
@@ -46,8 +53,10 @@ def test_the_notebook_is_stored_with_what_it_shows_and_uses_public_names_alone(p
 @pytest.mark.parametrize("path", slow_but(QUICK, TUTORIALS), ids=lambda path: path.stem)
 def test_the_notebook_runs_and_prints_what_is_stored(path: Path) -> None:
     stored = nbformat.read(path, as_version=4)
-    if importlib.util.find_spec("matplotlib") is None and "matplotlib" in str(stored):
-        pytest.skip("matplotlib, of the extra `test`, is missing")
+    source = "\n".join(cell.source for cell in stored.cells if cell.cell_type == "code")
+    for package, extra in OPTIONAL.items():
+        if re.search(rf"^import {package}\b", source, re.M) and importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package}, of the extra `{extra}`, is missing")
     fresh = nbformat.read(path, as_version=4)
     NotebookClient(fresh, timeout=300, kernel_name="python3").execute()
     assert told(fresh) == told(stored)
