@@ -16,9 +16,9 @@ TUTORIALS = sorted((Path(__file__).parents[2] / "tutorials").glob("*.ipynb"))
 QUICK = [
     path
     for path in TUTORIALS
-    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "10_pytorch", "11_derive")
+    if path.stem in ("01_online_softmax", "04_refusals", "06_products", "09_hopper", "10_pytorch", "11_derive")
 ]
-"""A fused loop on the CPU, a refusal with its numbers, kernels of products, a PyTorch model, and a fold by itself."""
+"""A fused loop on the CPU, a refusal with its numbers, kernels, a PyTorch model, and a fold by itself."""
 
 OPTIONAL = {"matplotlib": "test", "torch": "torch"}
 """Packages that a notebook may import, and the extra that each is of."""
@@ -38,7 +38,7 @@ def told(notebook: nbformat.NotebookNode) -> list[list[str]]:
 
 
 def test_there_are_tutorials() -> None:
-    assert len(TUTORIALS) >= 8
+    assert len(TUTORIALS) >= 10
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
@@ -60,3 +60,15 @@ def test_the_notebook_runs_and_prints_what_is_stored(path: Path) -> None:
     fresh = nbformat.read(path, as_version=4)
     NotebookClient(fresh, timeout=300, kernel_name="python3").execute()
     assert told(fresh) == told(stored)
+
+
+def test_the_speeds_that_the_tutorial_of_hopper_quotes_are_those_of_the_benchmarks() -> None:
+    root = Path(__file__).parents[2]
+    text = "\n".join(cell.source for cell in nbformat.read(root / "tutorials" / "09_hopper.ipynb", as_version=4).cells)
+    quoted = re.findall(r'"(H\d)": \(([\d.]+), ([\d.]+)\)', text)
+    section = (root / "BENCHMARKS.md").read_text(encoding="utf-8").split("\n## mha\n")[1].split("\n## ")[0]
+    assert len(quoted) == 6
+    for row, *speeds in quoted:
+        for program, speed in zip(("ours", "cudnn"), speeds, strict=True):
+            (line,) = re.findall(rf"^\| {row} \| {program} \|.*$", section, re.M)
+            assert line.split(" | ")[4] == speed
