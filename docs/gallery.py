@@ -83,7 +83,7 @@ words: a reduction or a map along a row for each line, N its length (37 in the f
 of a picture are the passes over the row as written, with arrows to what waits for them; on the right is the loop that
 replaces them, with its state, and what stays behind it. In a fold `_1` and `_2` mark the two states that are merged, c
 is a reference and Δc how far it moves, n the number of positions so far ([theory](theory.md)). Maps of results alone,
-such as a square root at the end, follow the fold as they are. `python -m tvm_cascade explain` does all this for
+such as a square root at the end, follow the fold as they are. `explain` does all this for
 programs of your own.
 
 Written by `docs/gallery.py`: nothing here is typed by hand.
